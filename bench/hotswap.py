@@ -30,7 +30,7 @@ from bench.hotswap_field import Field, FieldError, Json, Trial, Watched
 from bench.load import quantile
 from bench.report import rounded
 from gangline.console.stack import stack
-from gangline.devcluster.connect import Choice
+from gangline.devcluster.connect import ClusterChoice
 from gangline.devcluster.errors import DevClusterError
 
 #: goals, in seconds: with a spare, and beyond the victims' grace period if a victim has to stop
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with (
             stack.ended_by_signals(),
-            stack.standing(Choice(source="local"), _say, stack.Wishes(jobset=True)) as standing,
+            stack.standing(ClusterChoice(source="local"), _say, stack.Wishes(jobset=True)) as standing,
         ):
             result = asyncio.run(_run(standing, chosen.trials, chosen.default_trials))
     except (FieldError, DevClusterError) as error:

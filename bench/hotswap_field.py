@@ -16,7 +16,7 @@ from typing import Self
 
 import yaml
 
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, is_ready, recover_node
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node, is_ready, recover_node
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
@@ -106,7 +106,7 @@ class Field:
         self._failures = Counter[str]()
         labels = {ACCELERATOR: name, "cloud.google.com/gke-tpu-topology": "4x4"}
         self._pools = [
-            NodePool(f"{name}-{number}", 4, {"google.com/tpu": 4}, {**labels, POOL: f"{name}-{number}"})
+            EqualNodes(f"{name}-{number}", 4, {"google.com/tpu": 4}, {**labels, POOL: f"{name}-{number}"})
             for number in range(slices)
         ]
 

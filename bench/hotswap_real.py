@@ -36,8 +36,8 @@ from gangline.api import names
 from gangline.api.read.workloads import swap_record
 from gangline.console.run import example, training_image
 from gangline.console.stack import stack
-from gangline.control.recovery.silent_nodes import is_silent
-from gangline.devcluster.components import Options
+from gangline.control.nodes.recovery.silent_nodes import is_silent
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
@@ -286,7 +286,7 @@ def cluster(lease: int, *, torch: bool) -> Iterator[tuple[LocalControlPlane, Con
     archive = training_image.archive(say, torch=torch)
     with tempfile.TemporaryDirectory(prefix="gangline-hotswap-") as directory:
         Path(directory).chmod(0o1777)
-        with LocalControlPlane(Options(real=RealPool(3, lease=lease))) as plane:
+        with LocalControlPlane(ControlPlaneOptions(real=RealPool(3, lease=lease))) as plane:
             assert plane.real is not None
             say("loading the image on three nodes")
             plane.real.load_image(archive)

@@ -28,8 +28,8 @@ from gangline.engine.model import Millis
 from gangline.forecast.tracking.tracker import Tracker
 from gangline.kube.resources import Json
 from gangline.replay import policies
-from gangline.replay.replay_plan import Plan, Prepared, prepare, shake
-from gangline.replay.replayed import Cluster, Job, Result
+from gangline.replay.replay_plan import Prepared, ReplayPlan, prepare, shake
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult
 from gangline.replay.run import foresight
 from gangline.replay.simulator import Simulator
 from gangline.traces import Trace
@@ -77,7 +77,7 @@ def with_authors(trace: Trace, share: float, *, everyone: bool, spread: float, s
     return replace(trace, jobs=tuple(map(told, trace.jobs)))
 
 
-def lying(job: Job, lie: Lie) -> Job:
+def lying(job: ReplayedJob, lie: Lie) -> ReplayedJob:
     assert job.trace is not None, job
     told = replace(job, trace=replace(job.trace, hint=lie.hint(job.trace.hint or job.trace.duration)))
     return replace(told, checkpoint=lie.checkpoint[0]) if lie.checkpoint else told
@@ -91,18 +91,18 @@ class Fate:
     lost: float
 
     @classmethod
-    def of(cls, result: Result, jobs: set[str]) -> Fate:
+    def of(cls, result: ReplayResult, jobs: set[str]) -> Fate:
         mine = [outcome for outcome in result.outcomes if outcome.job.id in jobs]
         waits = [outcome.wait / 1000 for outcome in mine if outcome.wait is not None]
         lost = sum(outcome.lost * outcome.job.gpus for outcome in mine) / 3_600_000
         return cls(fmean(waits), lost)
 
 
-def fates(plan: Plan, prepared: Prepared, lie: Lie | None, copy: int) -> tuple[Fate, Fate]:
+def fates(plan: ReplayPlan, prepared: Prepared, lie: Lie | None, copy: int) -> tuple[Fate, Fate]:
     """The outcomes of the liar and of the others; `lie` None: all are honest. `copy` > 0 numbers a shaken copy of the input."""
     fresh: Prepared = pickle.loads(pickle.dumps(prepared))  # a forecaster learns on the way
     [policy] = plan.policies
-    jobs: Sequence[Job] = shake(fresh.jobs, plan.seed + copy) if copy else fresh.jobs
+    jobs: Sequence[ReplayedJob] = shake(fresh.jobs, plan.seed + copy) if copy else fresh.jobs
     liars = {job.id for job in jobs if job.trace is not None and job.trace.user == LIAR}
     if lie is not None:
         jobs = [lying(job, lie) if job.id in liars else job for job in jobs]
@@ -120,7 +120,7 @@ def change(pairs: Iterable[tuple[float, float]]) -> Json:
     return {"honest": honest, "lying": lied, "percent": fmean(changes), "error": error}
 
 
-def study(plan: Plan, prepared: Prepared, lies: Sequence[str], copies: int, tell: Callable[[str], None]) -> Json:
+def study(plan: ReplayPlan, prepared: Prepared, lies: Sequence[str], copies: int, tell: Callable[[str], None]) -> Json:
     truth = [fates(plan, prepared, None, copy) for copy in range(copies)]
     tell(f"honest: {[round(mine.wait) for mine, _ in truth]} and {[round(theirs.wait) for _, theirs in truth]}")
     found: Json = {}
@@ -163,8 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if said.credulous:
         Tracker.believed = lambda self, run: math.log(run.hint) if run.hint else math.nan  # type: ignore[method-assign]
     first, last = (Instant().convert(text, None, None) for text in (said.first, said.last))
-    plan = Plan(
-        cluster=Cluster(said.gpus),
+    plan = ReplayPlan(
+        cluster=ReplayedCluster(said.gpus),
         policies=tuple(policies.chosen(said.policy)),
         first=first,
         last=last,

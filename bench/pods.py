@@ -25,7 +25,7 @@ from bench.command import carried_out
 from bench.stack import SIMULATION, BenchError, Process, end_field_tracking, pid_of
 from bench.usage import requests, usage
 from gangline.api import admission, names
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.install.kinds import install_kinds
 from gangline.kube import config
@@ -64,7 +64,7 @@ def _pod(group: int, index: int, size: int) -> Json:
     container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
     spec = {"containers": [container], "restartPolicy": "Never", "automountServiceAccountToken": False}
     pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    return admission.default(pod, None, admission.Context()).obj
+    return admission.default(pod, None, admission.AdmissionFacts()).obj
 
 
 def _objects(count: int) -> list[tuple[Resource, Json]]:
@@ -231,7 +231,10 @@ async def _measured(plane: LocalControlPlane, directory: Path, options: argparse
 def _run(options: argparse.Namespace) -> int:
     if options.group < 1 or options.pods < options.group:
         raise BenchError("--group must be at least 1, and --pods at least one group")
-    with tempfile.TemporaryDirectory(prefix="gangline-bench-") as directory, LocalControlPlane(Options()) as plane:
+    with (
+        tempfile.TemporaryDirectory(prefix="gangline-bench-") as directory,
+        LocalControlPlane(ControlPlaneOptions()) as plane,
+    ):
         for component in SIMULATION:
             plane.kill(component)
         result = asyncio.run(_measured(plane, Path(directory), options))

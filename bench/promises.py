@@ -25,8 +25,8 @@ from gangline.control.forecasting.promises import Ledger, Promise, Record
 from gangline.engine import EventKind, ExpectedStart, outlook
 from gangline.engine.model import Millis, Workload
 from gangline.replay import policies
-from gangline.replay.replay_plan import Plan, prepare
-from gangline.replay.replayed import Cluster, Job, number_of
+from gangline.replay.replay_plan import ReplayPlan, prepare
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, number_of
 from gangline.replay.run import foresight
 from gangline.replay.simulator import Simulator
 from gangline.replay.trace_facts import SETTINGS
@@ -39,7 +39,7 @@ ALL = "all"
 
 @dataclass(slots=True)
 class Sample:
-    job: Job
+    job: ReplayedJob
     at: Millis
     start: ExpectedStart | None
     drawn: Millis | None = None  #: p90 as the courses had it, before the queue's record moved it
@@ -71,7 +71,7 @@ class Asking(Simulator):
         super().__init__(*given, **named)
         self._every = every
         self._written = written
-        self._new: list[Job] = []
+        self._new: list[ReplayedJob] = []
         self._ledger = Ledger()
         self.asked = Asked()
 
@@ -89,7 +89,7 @@ class Asking(Simulator):
                 if self.asked.waited % self._every == 0:
                     self._promise(job, self.now)
 
-    def _promise(self, job: Job, now: Millis) -> None:
+    def _promise(self, job: ReplayedJob, now: Millis) -> None:
         begun = time.perf_counter()
         seen = outlook(
             self.engine.facts(),
@@ -167,7 +167,9 @@ def main(
     jobs = traces.load(trace, "auto")
     (chosen,) = policies.chosen(policy)
     until = jobs.jobs[-1].submit + 1 if last is None else last
-    plan = Plan(Cluster(gpus, 8), (chosen,), first, until, train_until=train_until, retrain_every=7 * 86_400.0)
+    plan = ReplayPlan(
+        ReplayedCluster(gpus, 8), (chosen,), first, until, train_until=train_until, retrain_every=7 * 86_400.0
+    )
     prepared, notes = prepare(jobs, plan)
     begun = time.perf_counter()
     simulator = Asking(

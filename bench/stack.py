@@ -22,9 +22,9 @@ from bench.parameters import FILE, Load
 from bench.usage import Usage, usage
 from gangline.api.read import conditions
 from gangline.api.schema import crd_install
-from gangline.devcluster.components import Component, Options
+from gangline.devcluster.components import Component, ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.nodes import NodePool, create_pools
+from gangline.devcluster.nodes import EqualNodes, create_pools
 from gangline.devcluster.processes.process import ProcessId
 from gangline.kube import config, field_tracking, ownership
 from gangline.kube import resources as kube
@@ -121,7 +121,7 @@ class Stack:
     processes: dict[str, Process] = field(default_factory=dict[str, Process])
 
     def __post_init__(self) -> None:
-        self._plane = LocalControlPlane(Options())
+        self._plane = LocalControlPlane(ControlPlaneOptions())
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -268,7 +268,7 @@ class Stack:
                 return
             if self.simulate:
                 count = self.load.nodes.racks * self.load.nodes.per_rack
-                await create_pools(client, [NodePool("bench", count, {"cpu": self.load.nodes.cpu})])
+                await create_pools(client, [EqualNodes("bench", count, {"cpu": self.load.nodes.cpu})])
                 return
             await _create_all(client, objects.nodes(self.load.nodes))
             await _untaint(client)

@@ -30,7 +30,7 @@ from bench.report import rounded
 from bench.stack import Process, Stack
 from gangline.api import names
 from gangline.api.read.conditions import is_true
-from gangline.devcluster.nodes import NodePool, create_pools
+from gangline.devcluster.nodes import EqualNodes, create_pools
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -130,7 +130,7 @@ def gangs(workloads: Iterator[Json], pods: Iterator[Json]) -> list[tuple[str, in
 class Run:
     def __init__(self, stack: Stack, client: ApiClient, seed: int, nodes: int, *, calm: bool) -> None:
         self._stack, self._client, self._chance = stack, client, random.Random(seed)
-        self._pool, self._calm = NodePool("whole", nodes, {GPU: SIZE}, LABELS), calm
+        self._pool, self._calm = EqualNodes("whole", nodes, {GPU: SIZE}, LABELS), calm
         self._jobs, self._pods = Store(client, kube.JOBS), Store(client, kube.PODS)
         self._workloads = Store(client, kube.WORKLOADS)
         self._held, self._faults = Held(), Counter[str]()

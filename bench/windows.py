@@ -24,8 +24,8 @@ from gangline import traces
 from gangline.console.options import Instant, Span
 from gangline.replay import policies
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import PREDICTORS, Plan, Prepared, prepare
-from gangline.replay.replayed import Cluster, Job
+from gangline.replay.replay_plan import PREDICTORS, Prepared, ReplayPlan, prepare
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob
 from gangline.replay.run import play
 from gangline.traces import Trace
 
@@ -50,7 +50,7 @@ WINDOWS: Final = {
 }
 
 
-def gpus_for(jobs: Sequence[Job], end: float, load: float) -> int:
+def gpus_for(jobs: Sequence[ReplayedJob], end: float, load: float) -> int:
     """GPUs of a cluster to which these jobs are such a load until `end` (Unix seconds), from its second half on: that is the work
     that would be done by then if all started at once. The largest job fits in any case.
     """
@@ -117,7 +117,7 @@ def averaged(copies: Sequence[Figures]) -> Figures:
     return found
 
 
-def one(plan: Plan, policy: Policy, prepared: Prepared, copy: int) -> tuple[Figures, dict[str, Any]]:
+def one(plan: ReplayPlan, policy: Policy, prepared: Prepared, copy: int) -> tuple[Figures, dict[str, Any]]:
     """Figures of a copy of the window, the first of which is not shaken, and the accuracy of its forecasts."""
     fresh: Prepared = pickle.loads(pickle.dumps(prepared))  # a forecaster learns on the way
     story, forecast = play(plan, policy, fresh, copy)
@@ -129,12 +129,14 @@ def cells(trace: Trace, name: str, options: argparse.Namespace) -> Iterator[dict
     seconds = options.days * 86_400
     mine = policies.chosen(options.policies)
     everyone = (*policies.chosen(",".join(PLAIN)), *mine)
-    whole = Plan(Cluster(PER_NODE), everyone, first, first + seconds, retrain_every=None, predictor="random")
+    whole = ReplayPlan(
+        ReplayedCluster(PER_NODE), everyone, first, first + seconds, retrain_every=None, predictor="random"
+    )
     drawn, _ = prepare(trace, whole)
     model: Prepared | None = None
     copies = range(options.copies)
     for load in options.loads:
-        cluster = Cluster(gpus_for(drawn.jobs, first + seconds, load), PER_NODE)
+        cluster = ReplayedCluster(gpus_for(drawn.jobs, first + seconds, load), PER_NODE)
         sized = replace(whole, cluster=cluster)
         plain = {policy: [one(sized, policies.POLICIES[policy], drawn, copy)[0] for copy in copies] for policy in PLAIN}
         for predictor in options.predictors:

@@ -15,7 +15,7 @@ from tests.sharing import longest, reorder, scheduler
 
 from gangline.devcluster.building import build
 from gangline.devcluster.building.go_module import cache_root
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 
 #: lines that are shown of why a test had to run again
@@ -76,7 +76,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def control_plane() -> Iterator[LocalControlPlane]:
     """A running control plane. Whoever breaks it (kills components, changes its nodes) should start one of their own."""
     require_control_plane()
-    with LocalControlPlane(Options(gogc=400)) as plane:
+    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
         yield plane
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kernel.context import Context
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages
 
 

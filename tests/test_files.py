@@ -131,7 +131,7 @@ OWN_FILES = {
     "gangline.forecast.learning.worker",
     "gangline.record.advice.runs",
     "gangline.replay.side_by_side",
-    "gangline.control.multikueue.workloads.local_jobs",  # unpacks what the same process packed
+    "gangline.control.checks.multikueue.workloads.local_jobs",  # unpacks what the same process packed
     "gangline.jobs.pods.member",
     "gangline.kube.oidc",  # the answer of kubectl's plugin, to a child
     "gangline.files",

@@ -13,8 +13,8 @@ from scripts.reference.syntax_trees import Code
 from scripts.reference.texts import Values
 
 from gangline.api import names
-from gangline.control.operator_metrics import Metrics
-from gangline.control.status.event_table import EVENTS
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.writes.status.event_table import EVENTS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"

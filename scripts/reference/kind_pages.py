@@ -10,7 +10,7 @@ from scripts.reference.markdown import as_cell, as_code, as_table
 
 from gangline.api import names, quantity
 from gangline.api.schema import common
-from gangline.api.schema.crdgen import Kind, Version
+from gangline.api.schema.crdgen import ApiKind, ApiVersion
 from gangline.api.schema.json_schema import structural
 from gangline.kube.resources import Json
 
@@ -25,11 +25,11 @@ violations are reported in a condition.
 """
 
 
-def kinds_page(title: str, which: Iterable[Kind]) -> str:
+def kinds_page(title: str, which: Iterable[ApiKind]) -> str:
     return "\n".join([f"# {title}\n", INTRODUCTION, *(_kind(kind, kind.versions[-1]) for kind in which)])
 
 
-def _kind(kind: Kind, version: Version) -> str:
+def _kind(kind: ApiKind, version: ApiVersion) -> str:
     schema = structural(version.model)
     facts = [f"`{kind.name}`", "namespaced" if kind.namespaced else "cluster-scoped"]
     if kind.short_names:
@@ -64,7 +64,7 @@ def _is_condition(node: Json) -> bool:
     return node.get("properties") == structural(common.Condition)["properties"]
 
 
-def _object(kind: Kind, path: tuple[str, ...], node: Json) -> str:
+def _object(kind: ApiKind, path: tuple[str, ...], node: Json) -> str:
     rows = [
         _field(kind, path, name, child, name in node.get("required", ()))
         for name, child in node["properties"].items()
@@ -78,7 +78,7 @@ def _object(kind: Kind, path: tuple[str, ...], node: Json) -> str:
     return "\n".join([*parts, as_table(COLUMNS, rows)])
 
 
-def _field(kind: Kind, path: tuple[str, ...], name: str, node: Json, required: bool) -> tuple[str, ...]:
+def _field(kind: ApiKind, path: tuple[str, ...], name: str, node: Json, required: bool) -> tuple[str, ...]:
     default = f"{as_code(_plain(node['default']))}" if "default" in node else "required" if required else ""
     text = node.get("description") or node.get("items", {}).get("description", "")
     return (f"`{name}`", _type(kind, (*path, name), node), default, ", ".join(_constraints(node)), as_cell(text))
@@ -94,7 +94,7 @@ def _plain(value: Any) -> str:
     )
 
 
-def _type(kind: Kind, path: tuple[str, ...], node: Json) -> str:
+def _type(kind: ApiKind, path: tuple[str, ...], node: Json) -> str:
     if node.get("type") == "array":
         return f"list of {_type(kind, (*path[:-1], path[-1] + '[]'), node['items'])}"
     if _is_condition(node):
@@ -153,7 +153,7 @@ def _rules(node: Json) -> list[str]:
     ]
 
 
-def older_page(which: Iterable[Kind]) -> str:
+def older_page(which: Iterable[ApiKind]) -> str:
     parts = [
         f"# {names.V1BETA1}: what differs from v1beta2\n",
         "Both versions are served and converted into each other; v1beta2 is stored. A request in v1beta1 gets a deprecation"
@@ -175,7 +175,7 @@ def older_page(which: Iterable[Kind]) -> str:
     return "\n".join(parts)
 
 
-def _paths(kind: Kind, schema: Json) -> dict[str, tuple[str, ...]]:
+def _paths(kind: ApiKind, schema: Json) -> dict[str, tuple[str, ...]]:
     """Every field by its whole path; objects lead to no other place."""
     found: dict[str, tuple[str, ...]] = {}
     for path, node in _objects(schema, ()):

@@ -12,7 +12,7 @@ from scripts.reference.markdown import as_cell, as_code, as_table, listed
 
 from gangline.api import jobkinds
 from gangline.api.compatibility.fields import FIELDS
-from gangline.api.compatibility.states import State
+from gangline.api.compatibility.states import Support
 from gangline.api.jobkinds.declaration import shown
 from gangline.api.read.configuration import gate_table, managed_jobs
 from gangline.api.read.configuration.versions import VERSIONS
@@ -83,7 +83,7 @@ def _feature(name: str, feature: Feature) -> tuple[str, ...]:
     return (title, _STATES[feature.state.does], _words(feature.state), listed(feature.gates))
 
 
-def _states(title: str, what: str, rows: Mapping[str, State], level: str) -> str:
+def _states(title: str, what: str, rows: Mapping[str, Support], level: str) -> str:
     """The rows that need words as a table, the others as one list."""
     told = [(f"`{name}`", _STATES[state.does], _words(state)) for name, state in rows.items() if state.words]
     plain = [name for name, state in rows.items() if not state.words]
@@ -95,7 +95,7 @@ def _states(title: str, what: str, rows: Mapping[str, State], level: str) -> str
     return "\n".join(parts)
 
 
-def _words(state: State) -> str:
+def _words(state: Support) -> str:
     return state.words.replace("|", "&#124;")
 
 

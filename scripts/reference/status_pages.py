@@ -16,7 +16,7 @@ from scripts.reference.syntax_trees import Code, Scope
 from scripts.reference.texts import OPEN, Texts, Values, argument, last_name
 
 from gangline.api import names
-from gangline.control.status.event_table import EVENTS
+from gangline.control.writes.status.event_table import EVENTS
 
 #: function that sets a condition -> the places of type, status, reason and message among its arguments
 CONDITIONS: Final = {"put": (1, 2, 3, 4), "_with": (1, 2, 3, 4)}

@@ -79,7 +79,7 @@ def test_what_cannot_be_read_claims_nothing(change: Json) -> None:
 
 
 def test_its_cards_are_those_that_claims_are_given() -> None:
-    (share,) = sharing.shares(sharing.Ask([{}], ASKED))
+    (share,) = sharing.shares(sharing.PodAsk([{}], ASKED))
     assert share == Share(milli=500, memory=8192, mode="Claim")
 
 
@@ -94,5 +94,5 @@ def test_its_cards_are_those_that_claims_are_given() -> None:
     ids=["class", "compute", "no memory", "no class"],
 )
 def test_annotations_that_make_no_claim_are_refused(written: Json, key: str) -> None:
-    assert [fault.key for fault in sharing.faults(sharing.Ask([{}], written))] == [key]
-    assert not sharing.faults(sharing.Ask([{}], ASKED))
+    assert [fault.key for fault in sharing.faults(sharing.PodAsk([{}], written))] == [key]
+    assert not sharing.faults(sharing.PodAsk([{}], ASKED))

@@ -17,7 +17,7 @@ from tests.api.accepted import schemas
 import gangline
 from gangline.api import admission, names
 from gangline.api.compatibility.fields import FIELDS, without_effect
-from gangline.api.compatibility.states import State
+from gangline.api.compatibility.states import Support
 from gangline.api.read.configuration import gates, load, sections, shapes
 
 Json = dict[str, Any]
@@ -76,7 +76,7 @@ def paths(schema: Json, path: str = "") -> Iterator[str]:
 
 def test_every_word_stands_where_it_is_needed() -> None:
     """What differs says how, what is not there says what holds instead."""
-    known = get_args(State.__dataclass_fields__["does"].type) or ("works", "differs", "no")
+    known = get_args(Support.__dataclass_fields__["does"].type) or ("works", "differs", "no")
     assert {state.does for state in STATES} <= set(known)
     for state in STATES:
         assert state.does == "works" or 10 < len(state.words) < 130, state
@@ -106,7 +106,7 @@ def _snake(name: str) -> str:
 
 
 def test_below_a_field_without_effect_nothing_works() -> None:
-    tables: dict[str, Mapping[str, State]] = {**FIELDS, "Configuration": SETTINGS}
+    tables: dict[str, Mapping[str, Support]] = {**FIELDS, "Configuration": SETTINGS}
     for kind, fields in tables.items():
         none = [path for path, state in fields.items() if state.does == "no"]
         for path, state in fields.items():

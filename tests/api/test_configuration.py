@@ -23,7 +23,7 @@ from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
 from gangline.api.read.configuration.manager import LeaseSettings, Manager
 from gangline.api.read.configuration.metrics_settings import LONGEST_VALUE, UNTRACKED, MetricsSettings
 from gangline.api.read.configuration.versions import VERSIONS
-from gangline.control.recovery import stuck_pods, unhealthy_nodes
+from gangline.control.nodes.recovery import stuck_pods, unhealthy_nodes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Resource
@@ -438,7 +438,7 @@ def test_how_workloads_are_sent_to_other_clusters() -> None:
     gates = {"MultiKueueKubeConfigPathValidation": False, "MultiKueueIncrementalDispatcherRespectConfigOrder": False}
     chosen = configuration.load({"namespace": "kueue", "multiKueue": section, "featureGates": gates})
     assert chosen.ignored == chosen.warnings == ()
-    assert chosen.multikueue == multikueue.MultiKueue(
+    assert chosen.multikueue == multikueue.MultiKueueSettings(
         gc_interval=0.0,
         origin="east",
         worker_lost_timeout=60.0,
@@ -561,7 +561,7 @@ def test_without_its_gate_no_other_kind_is_sent_and_that_is_said() -> None:
     assert "multiKueue.externalFrameworks has no effect" in warning
 
 
-def _managed(root: Json) -> tuple[configuration.ManagedJobs, multikueue.MultiKueue]:
+def _managed(root: Json) -> tuple[configuration.ManagedJobs, multikueue.MultiKueueSettings]:
     chosen = configuration.load(root)
     return chosen.jobs, chosen.multikueue
 

@@ -12,7 +12,7 @@ from tests.controlplane import Kubectl, eventually
 
 from gangline.api import quantity
 from gangline.api.read import parse
-from gangline.api.read.counting import Rules, limit_ranges
+from gangline.api.read.counting import NamespaceRules, limit_ranges
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import EVERYTHING
 
@@ -161,7 +161,7 @@ def test_what_is_counted_is_what_the_stored_pod_requests(kubectl: Kubectl, names
     ]  # with the defaults that the API server fills in
     limits = limit_ranges.together(map(limit_ranges.limits, found)) if found else NO_LIMITS
     overhead = {name: quantity.parse(size, name) for name, size in OVERHEAD.items()}
-    rules = Rules.of(limits, {"sandboxed": overhead}, EVERYTHING)
+    rules = NamespaceRules.of(limits, {"sandboxed": overhead}, EVERYTHING)
     accepted = 0
     for batch, answer in zip(slices, answers, strict=True):
         for number, spec in enumerate(batch):

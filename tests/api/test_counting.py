@@ -12,8 +12,8 @@ from tests.builders.objects import Workload
 
 from gangline.api import quantity
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, Rules, as_written, completed, limit_ranges
-from gangline.api.read.counting.limit_ranges import NO_LIMITS, Limits
+from gangline.api.read.counting import NO_RULES, NamespaceRules, as_written, completed, limit_ranges
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, ContainerLimits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules, Transformation
 from gangline.api.read.reading import ParseError
 from gangline.api.read.render import resource_requests
@@ -26,12 +26,14 @@ def limit_range(*rows: Json) -> Json:
     return {"metadata": {"name": "r", "namespace": "team"}, "spec": {"limits": list(rows)}}
 
 
-def limits(*rows: Json) -> Limits:
+def limits(*rows: Json) -> ContainerLimits:
     return limit_ranges.limits(limit_range(*rows))
 
 
-def rules(*rows: Json, overheads: dict[str, dict[str, int]] | None = None, of: ResourceRules = EVERYTHING) -> Rules:
-    return Rules.of(limits(*rows), overheads or {}, of)
+def rules(
+    *rows: Json, overheads: dict[str, dict[str, int]] | None = None, of: ResourceRules = EVERYTHING
+) -> NamespaceRules:
+    return NamespaceRules.of(limits(*rows), overheads or {}, of)
 
 
 def container(requests: Json | None = None, bounds: Json | None = None, **more: Any) -> Json:
@@ -49,11 +51,11 @@ def pod(*containers: Json, **more: Any) -> Json:
     return {"containers": list(containers), **more}
 
 
-def counted(spec: Json, by: Rules = NO_RULES) -> dict[str, int]:
+def counted(spec: Json, by: NamespaceRules = NO_RULES) -> dict[str, int]:
     return dict(parse.workload(workload(spec), by).pod_sets[0].counted)
 
 
-def violation(*specs: Json, by: Rules = NO_RULES) -> str:
+def violation(*specs: Json, by: NamespaceRules = NO_RULES) -> str:
     return parse.workload(workload(*specs), by).violation
 
 
@@ -92,7 +94,7 @@ def test_of_several_ranges_the_narrowest_bounds_and_the_first_defaults_count() -
 def test_a_range_about_nothing_of_pods_limits_nothing() -> None:
     assert limits({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}) == NO_LIMITS
     assert limit_ranges.together([]) == NO_LIMITS
-    assert Rules.of(NO_LIMITS, {}, EVERYTHING) is NO_RULES
+    assert NamespaceRules.of(NO_LIMITS, {}, EVERYTHING) is NO_RULES
 
 
 def test_a_range_that_cannot_be_read_says_where() -> None:

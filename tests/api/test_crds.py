@@ -13,7 +13,7 @@ from pydantic import Field
 
 from gangline.api.schema import crd_install, crdgen, kinds
 from gangline.api.schema.common import Opaque, Quantity
-from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules, structural
+from gangline.api.schema.json_schema import ApiModel, Cel, checked, list_map, rules, structural
 from gangline.console.commands.admin.crds import command
 
 Json = dict[str, Any]
@@ -215,7 +215,7 @@ def test_conversion_is_the_webhooks_only_where_versions_differ() -> None:
 @pytest.mark.parametrize(
     "kind", [kind for kind in kinds.KINDS if kind not in kinds.CONVERTED], ids=lambda kind: kind.kind
 )
-def test_versions_without_conversion_have_the_same_fields(kind: crdgen.Kind) -> None:
+def test_versions_without_conversion_have_the_same_fields(kind: crdgen.ApiKind) -> None:
     shapes = [{path: node.get("type") for path, node in nodes(structural(found.model))} for found in kind.versions]
     assert all(shape == shapes[0] for shape in shapes)
 
@@ -223,14 +223,14 @@ def test_versions_without_conversion_have_the_same_fields(kind: crdgen.Kind) -> 
 # --- the generator ----------------------------------------------------------------------------------------------------
 
 
-class Part(Model):
+class Part(ApiModel):
     """A part of it."""
 
     size: Annotated[int, Field(gt=0)] = 1
     """How big."""
 
 
-class Whole(Model):
+class Whole(ApiModel):
     """All of it,
     told in lines.
 

@@ -14,7 +14,7 @@ from tests.controlplane import Kubectl, require_control_plane
 
 from gangline.api.schema import crd_install
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = pytest.mark.cluster
@@ -28,7 +28,7 @@ CRDS = crd_install.crds()
 def kubectl() -> Iterator[Kubectl]:
     """A control plane of our own: other tests install the CRDs with their conversion webhook."""
     require_control_plane()
-    with LocalControlPlane(Options(gogc=400)) as plane:
+    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
         kubectl = Kubectl(build.kubectl(), plane.kubeconfig)
         everything = json.dumps({"apiVersion": "v1", "kind": "List", "items": CRDS})
         apply = ("apply", "--server-side", "--validate=strict", "-f", "-")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api.read import configuration, parse
-from gangline.api.read.counting import Rules, device_claims, device_slices
+from gangline.api.read.counting import NamespaceRules, device_claims, device_slices
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.device_supply import DeviceSupply
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
@@ -77,7 +77,9 @@ class Cluster:
         """A Workload with claims by as many templates that are equal."""
         body = {"spec": {"spec": {"devices": {"requests": list(requests)}}}}
         claims = {f"t{n}": device_claims.claim(body) for n in range(templates)}
-        rules = Rules.of(NO_LIMITS, {}, ResourceRules(devices=self.devices), claims, supply=self.supply.of("team"))
+        rules = NamespaceRules.of(
+            NO_LIMITS, {}, ResourceRules(devices=self.devices), claims, supply=self.supply.of("team")
+        )
         rows = [{"name": name, "resourceClaimTemplateName": name} for name in claims] if requests else []
         container = {"name": "c", "resources": {"requests": containers or {}}}
         spec = {"containers": [container], "resourceClaims": rows}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.api.read import configuration, parse
-from gangline.api.read.counting import NO_RULES, Rules, device_claims
+from gangline.api.read.counting import NO_RULES, NamespaceRules, device_claims
 from gangline.api.read.counting.device_claims import Claim, DeviceRequest, Devices
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
@@ -29,15 +29,15 @@ def template(*requests: Json) -> Json:
     return {"metadata": {"name": "t", "namespace": "team"}, "spec": {"spec": {"devices": {"requests": list(requests)}}}}
 
 
-def rules(devices: Devices = DEVICES, **claims: Claim) -> Rules:
-    return Rules.of(NO_LIMITS, {}, ResourceRules(devices=devices), claims)
+def rules(devices: Devices = DEVICES, **claims: Claim) -> NamespaceRules:
+    return NamespaceRules.of(NO_LIMITS, {}, ResourceRules(devices=devices), claims)
 
 
 def asking(devices: dict[str, int]) -> Claim:
     return Claim(tuple(DeviceRequest(f"devices.requests[{i}]", *each) for i, each in enumerate(devices.items())))
 
 
-def read(by: Rules, *claims: Json, requests: Json | None = None) -> model.Workload:
+def read(by: NamespaceRules, *claims: Json, requests: Json | None = None) -> model.Workload:
     container = {"name": "c", "resources": {"requests": requests or {}}}
     spec = {"containers": [container], "resourceClaims": list(claims)}
     pod_set = {"name": "main", "count": 2, "template": {"spec": spec}}
@@ -106,7 +106,7 @@ def test_devices_count_as_their_class_is_mapped() -> None:
 
 def test_transformations_are_of_what_containers_request_alone() -> None:
     credits = ResourceRules(transformations={"gpus": Transformation({"credits": Fraction(1)})}, devices=DEVICES)
-    by = Rules.of(NO_LIMITS, {}, credits, {"t": asking({GPU: 2})})
+    by = NamespaceRules.of(NO_LIMITS, {}, credits, {"t": asking({GPU: 2})})
     assert read(by, by_template()).pod_sets[0].counted == {"gpus": 2}
 
 
@@ -140,7 +140,7 @@ def test_transformations_are_of_what_containers_request_alone() -> None:
         (rules(), {"name": "neither"}, ""),
     ],
 )
-def test_claims_that_hold_a_workload_back(by: Rules, claim: Json, words: str) -> None:
+def test_claims_that_hold_a_workload_back(by: NamespaceRules, claim: Json, words: str) -> None:
     held = read(by, claim)
     assert (held.violation, held.overtaken) == (words, bool(words))
 
@@ -231,7 +231,7 @@ def test_requests_and_claims_of_one_resource_add_up() -> None:
 
 def test_without_a_mapping_it_counts_under_its_name_whatever_is_excluded() -> None:
     devices = standing(other=device_class("example.com/gpu"))
-    by = Rules.of(NO_LIMITS, {}, ResourceRules(excluded=("example.com/",), devices=devices))
+    by = NamespaceRules.of(NO_LIMITS, {}, ResourceRules(excluded=("example.com/",), devices=devices))
     assert read(by, requests={"example.com/gpu": "2", "example.com/x": "1"}).pod_sets[0].counted == {
         "example.com/gpu": 2
     }

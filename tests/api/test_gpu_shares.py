@@ -13,7 +13,7 @@ from tests.builders.objects import container
 
 from gangline.api.names import GPU_MILLI
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, Rules
+from gangline.api.read.counting import NO_RULES, NamespaceRules
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.api.sharing.numbers import count, fraction
@@ -40,7 +40,7 @@ def workload(name: str, *limits: Json, annotations: Json | None = None, pods: in
     return objects.Workload(name).in_queue("q").pods(*rows, count=pods, annotations=annotations, **spec).made
 
 
-def milli(*containers: Json, annotations: Json | None = None, by: Rules = NO_RULES, **more: Any) -> int:
+def milli(*containers: Json, annotations: Json | None = None, by: NamespaceRules = NO_RULES, **more: Any) -> int:
     (pod_set,) = parse.workload(workload("w", *containers, annotations=annotations, **more), by).pod_sets
     return pod_set.charges.get(GPU_MILLI, 0)
 
@@ -115,7 +115,7 @@ def test_a_transformation_says_what_its_input_counts_for() -> None:
     tenth = Transformation({GPU_MILLI: Fraction(100)}, retain=False)
     nothing = Transformation({}, retain=False)
     resources = ResourceRules(transformations={"nvidia.com/gpu.shared": tenth, "nvidia.com/gpu": nothing})
-    by = Rules.of(NO_LIMITS, {}, resources)
+    by = NamespaceRules.of(NO_LIMITS, {}, resources)
     (pod_set,) = parse.workload(workload("w", {"nvidia.com/gpu.shared": "1"}), by).pod_sets
     assert (dict(pod_set.counted), dict(pod_set.charges)) == ({GPU_MILLI: 100}, {})
     assert milli({"nvidia.com/gpu": "1"}, by=by) == 0
@@ -123,7 +123,7 @@ def test_a_transformation_says_what_its_input_counts_for() -> None:
 
 
 def test_excluded_resources_have_no_quota_of_their_own_and_their_shares_count() -> None:
-    by = Rules.of(NO_LIMITS, {}, ResourceRules(excluded=("nvidia.com/",)))
+    by = NamespaceRules.of(NO_LIMITS, {}, ResourceRules(excluded=("nvidia.com/",)))
     engine = cluster(**{GPU_MILLI: 1000})
     hami = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "1024", "nvidia.com/gpucores": "60"}
     assert decide(engine, workload("a", hami), workload("b", hami), by=by) == ["team/a"]
@@ -134,7 +134,7 @@ def test_mig_slices_count_as_the_memory_that_a_transformation_gives_them() -> No
     """Row MIG, and Kueue's own example: two of 5 GiB and one of 10 GiB are 20 GiB."""
     sizes = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 10}
     rules = {name: Transformation({"gpu-memory": Fraction(size << 30)}, retain=False) for name, size in sizes.items()}
-    by = Rules.of(NO_LIMITS, {}, ResourceRules(transformations=rules))
+    by = NamespaceRules.of(NO_LIMITS, {}, ResourceRules(transformations=rules))
     manifest = workload("w", {"nvidia.com/mig-1g.5gb": "2", "nvidia.com/mig-2g.10gb": "1"})
     (pod_set,) = parse.workload(manifest, by).pod_sets
     assert (dict(pod_set.counted), dict(pod_set.charges)) == ({"gpu-memory": 20 << 30}, {})
@@ -155,7 +155,7 @@ def test_a_count_has_digits_only(written: str) -> None:
 # --- quota --------------------------------------------------------------------------------------------------------------
 
 
-def decide(engine: Engine, *manifests: Json, by: Rules = NO_RULES) -> list[str]:
+def decide(engine: Engine, *manifests: Json, by: NamespaceRules = NO_RULES) -> list[str]:
     for manifest in manifests:
         engine.observe(Put(parse.workload(manifest, by)))
     return [decision.workload for decision in engine.decide(0) if isinstance(decision, Admit)]

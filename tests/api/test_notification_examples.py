@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api.admission import Context, validate
+from gangline.api.admission import AdmissionFacts, validate
 from gangline.api.schema.v1alpha1.gpujob import GPUJob
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicy
 
@@ -23,7 +23,7 @@ MODELS = {"QueuePolicy": QueuePolicy, "GPUJob": GPUJob}
 @pytest.mark.parametrize("obj", [obj for obj in OBJECTS if obj["kind"] in MODELS], ids=lambda obj: obj["kind"])
 def test_they_are_valid(obj: Json) -> None:
     MODELS[obj["kind"]].model_validate(obj)
-    assert validate(obj, None, Context()) == []
+    assert validate(obj, None, AdmissionFacts()) == []
 
 
 def test_the_policy_names_secrets_that_are_there() -> None:

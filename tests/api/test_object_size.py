@@ -12,7 +12,7 @@ from tests.jobs.every_kind import gang
 from tests.jobs.gangs import gpu_job
 
 from gangline.api import admission, object_size
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ def nested(levels: int) -> list[Any]:
 
 
 def refusals(obj: Json, old: Json | None = None) -> list[str]:
-    return [str(error) for error in admission.validate(obj, old, Context())]
+    return [str(error) for error in admission.validate(obj, old, AdmissionFacts())]
 
 
 def with_unknown(value: Any) -> Json:
@@ -43,7 +43,7 @@ def test_honest_jobs_are_far_from_the_limits(name: str) -> None:
 def test_a_field_that_is_not_known_is_kept() -> None:
     job = with_unknown({"a": [1, {"b": "c"}]})
     assert not refusals(job)
-    assert admission.default(job, None, Context()).obj["spec"]["template"] == job["spec"]["template"]
+    assert admission.default(job, None, AdmissionFacts()).obj["spec"]["template"] == job["spec"]["template"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from gangline.api.read import parse, policy_reader, render
 from gangline.api.read.parse import ParseError
 from gangline.api.schema import kinds
 from gangline.api.schema.json_schema import structural
-from gangline.api.schema.v1alpha1.placement import Placement, PlacementScore
+from gangline.api.schema.v1alpha1.placement import PlacementScoreSpec, PlacementSpec
 from gangline.engine import PROFILES, PlacingProfile, Score, model
 
 T0 = 1_769_860_800_000  # 2026-01-31T12:00:00Z
@@ -890,8 +890,8 @@ def _score(name: str) -> dict[str, Any]:
 
 
 def test_the_scores_and_profiles_that_a_policy_may_name_are_known_to_the_engine() -> None:
-    section = get_args(PlacementScore.model_fields["name"].annotation)
-    profiles = [name for part in get_args(Placement.model_fields["profile"].annotation) for name in get_args(part)]
+    section = get_args(PlacementScoreSpec.model_fields["name"].annotation)
+    profiles = [name for part in get_args(PlacementSpec.model_fields["profile"].annotation) for name in get_args(part)]
     assert section and profiles
     for name in section:
         policy = policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": {"scores": [_score(name)]}}})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.api.admission import Context, validate
+from gangline.api.admission import AdmissionFacts, validate
 from gangline.api.read import parse, policy_reader
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicy
 
@@ -22,7 +22,7 @@ POLICIES = [obj for obj in OBJECTS if obj["kind"] == "QueuePolicy"]
 
 @pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}")
 def test_they_are_valid(obj: Json) -> None:
-    assert validate(obj, None, Context()) == []
+    assert validate(obj, None, AdmissionFacts()) == []
     if obj["kind"] == "QueuePolicy":
         QueuePolicy.model_validate(obj)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.api.selecting import Group, LocalJudge, Verdict, Verdicts, amounts
+from gangline.api.selecting import CelVerdicts, DeviceGroup, LocalJudge, Verdict, amounts
 from gangline.api.selecting.domains import with_empty_domains
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ CARD: Json = {
 
 
 def judge(expression: str, device: Any = CARD, driver: str = DRIVER) -> Verdict:
-    group = Group(driver, json.dumps([device]).encode())
+    group = DeviceGroup(driver, json.dumps([device]).encode())
     [[verdict]] = LocalJudge().judge(expression, [group])
     return verdict
 
@@ -241,8 +241,8 @@ def test_what_was_judged_once_is_known() -> None:
             asked.append((expression, len(groups)))
             return super().judge(expression, groups)
 
-    verdicts = Verdicts(Counting())
-    one, two = Group(DRIVER, orjson.dumps([CARD, {}])), Group("other", orjson.dumps([CARD]))
+    verdicts = CelVerdicts(Counting())
+    one, two = DeviceGroup(DRIVER, orjson.dumps([CARD, {}])), DeviceGroup("other", orjson.dumps([CARD]))
     text = f"device.driver == '{DRIVER}'"
     assert verdicts.of(text, [one, two, one]) == [(True, True), (False,), (True, True)]
     assert verdicts.of(text, [two]) == [(False,)]
@@ -252,8 +252,8 @@ def test_what_was_judged_once_is_known() -> None:
 
 def test_only_so_many_verdicts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gangline.api.selecting.verdicts._MOST_GROUPS", 3)
-    verdicts = Verdicts(LocalJudge())
-    groups = [Group(str(n), b"[{}]") for n in range(2)]
+    verdicts = CelVerdicts(LocalJudge())
+    groups = [DeviceGroup(str(n), b"[{}]") for n in range(2)]
     for number in range(10):
         assert verdicts.of(f"{number} == 0", groups) == [(number == 0,)] * 2
     assert verdicts.kept <= 3

@@ -17,19 +17,19 @@ from gangline.api import admission, quantity
 from gangline.api.admission.of_jobs import gpu_shares as on_apply
 from gangline.api.names import GPU_MEM, GPU_MILLI
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, Rules, device_claims
+from gangline.api.read.counting import NO_RULES, NamespaceRules, device_claims
 from gangline.api.read.counting.gpu_shares import MOST_SHARES
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules, Transformation
-from gangline.api.sharing import CapacityPolicy, Sizes, mig, numbers, sizes_of, traits
+from gangline.api.sharing import CapacityPolicy, CardSizes, mig, numbers, sizes_of, traits
 from gangline.engine.model import Device, Part, PodSet, Profile, Share
 
 Json = dict[str, Any]
 MIB = 1 << 20
 
 
-def known(*devices: Device) -> Rules:
-    return Rules.of(NO_LIMITS, {}, EVERYTHING, cards=sizes_of(devices))
+def known(*devices: Device) -> NamespaceRules:
+    return NamespaceRules.of(NO_LIMITS, {}, EVERYTHING, cards=sizes_of(devices))
 
 
 def card(memory: int = 0, **more: Any) -> Device:
@@ -42,7 +42,7 @@ def workload(*limits: Json, annotations: Json | None = None, **spec: Any) -> Jso
     return Workload().in_queue("q").pods(*rows, annotations=annotations, **spec).made
 
 
-def read(*containers: Json, by: Rules = NO_RULES, annotations: Json | None = None, **more: Any) -> PodSet:
+def read(*containers: Json, by: NamespaceRules = NO_RULES, annotations: Json | None = None, **more: Any) -> PodSet:
     (pod_set,) = parse.workload(workload(*containers, annotations=annotations, **more), by).pod_sets
     return pod_set
 
@@ -160,7 +160,7 @@ def template(**exactly: Any) -> Json:
 
 def claiming(*policies: CapacityPolicy, memory: int = 80 << 10, **exactly: Any) -> PodSet:
     cards = sizes_of([Device("n1", "GPU-1", memory=memory)], policies)
-    by = Rules.of(NO_LIMITS, {}, EVERYTHING, {"t": device_claims.claim(template(**exactly))}, cards)
+    by = NamespaceRules.of(NO_LIMITS, {}, EVERYTHING, {"t": device_claims.claim(template(**exactly))}, cards)
     return read({}, by=by, resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "t"}])
 
 
@@ -303,7 +303,7 @@ def test_jobs_of_every_kind_are_refused_with_the_field(kind: str, spec: Any, pat
     template = workload({}, annotations={f"{OWN}share": "half"})["spec"]["podSets"][0]["template"]
     labels = {"kueue.x-k8s.io/queue-name": "q"}
     job = {"apiVersion": api_version, "kind": name, "metadata": {"namespace": "team", "name": "j", "labels": labels}}
-    errors = admission.validate({**job, "spec": spec(template)}, None, admission.Context())
+    errors = admission.validate({**job, "spec": spec(template)}, None, admission.AdmissionFacts())
     found = [error.path for error in errors if "gpu-share" in error.path]
     assert found == [f"{path}.metadata.annotations[gangline.io/gpu-share]"], errors
 
@@ -413,7 +413,7 @@ def test_a_pod_that_asks_in_too_many_places_is_not_admitted() -> None:
 
 def test_a_transformation_says_what_its_input_counts_for_and_the_cards_are_asked_all_the_same() -> None:
     rule = Transformation({GPU_MILLI: Fraction(100)}, retain=False)
-    by = Rules.of(NO_LIMITS, {}, ResourceRules(transformations={"nvidia.com/gpu.shared": rule}))
+    by = NamespaceRules.of(NO_LIMITS, {}, ResourceRules(transformations={"nvidia.com/gpu.shared": rule}))
     found = read({"nvidia.com/gpu.shared": "1"}, by=by)
     assert (dict(found.counted), dict(found.charges)) == ({GPU_MILLI: 100}, {})
     assert [share.resource for share in found.shares] == ["nvidia.com/gpu.shared"]
@@ -425,8 +425,8 @@ def test_nothing_is_asked_of_cards_by_a_pod_without() -> None:
 
 
 def test_nothing_is_known_of_cards() -> None:
-    assert sizes_of(()) == Sizes()
-    assert sizes_of([card(0)]) == Sizes(0, 0, {"nvidia.com/gpu": Part(1000, 0)})
+    assert sizes_of(()) == CardSizes()
+    assert sizes_of([card(0)]) == CardSizes(0, 0, {"nvidia.com/gpu": Part(1000, 0)})
 
 
 # --- texts ----------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.api import admission
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 
 Json = dict[str, Any]
 VISIBLE, SHARE = "gangline.io/gpu-visible-devices", "gangline.io/gpu-share"
@@ -55,23 +55,26 @@ def test_every_container_is_told_once() -> None:
     body = template(initContainers=[first, own])
     job = obj("Job", template=body)
     before = copy.deepcopy(job)
-    made = admission.default(job, None, Context()).obj
+    made = admission.default(job, None, AdmissionFacts()).obj
     assert job == before
     spec = made["spec"]["template"]["spec"]
     assert [row["env"] for row in spec["initContainers"]] == [[*first["env"], ENV], own["env"]]
     assert environments({"containers": spec["containers"]}) == [[ENV]]
-    assert admission.default(made, None, Context()).obj == made
+    assert admission.default(made, None, AdmissionFacts()).obj == made
 
 
 def test_every_kind_of_job_is_told_wherever_it_keeps_its_templates() -> None:
     rows = [{"name": name, "template": {"spec": {"template": template()}}} for name in ("a", "b")]
-    assert environments(admission.default(obj("JobSet", replicatedJobs=rows), None, Context()).obj) == [[ENV], [ENV]]
+    assert environments(admission.default(obj("JobSet", replicatedJobs=rows), None, AdmissionFacts()).obj) == [
+        [ENV],
+        [ENV],
+    ]
     pod = {"apiVersion": "v1", "kind": "Pod", **template()}
     pod["metadata"] |= {"name": "p", "namespace": "ns"}
-    assert environments(admission.default(pod, None, Context()).obj) == [[ENV]]
-    assert environments(admission.default(obj("Job", template=template({SHARE: "500m"})), None, Context()).obj) == [
-        None
-    ]
+    assert environments(admission.default(pod, None, AdmissionFacts()).obj) == [[ENV]]
+    assert environments(
+        admission.default(obj("Job", template=template({SHARE: "500m"})), None, AdmissionFacts()).obj
+    ) == [None]
 
 
 @pytest.mark.parametrize("odd", [[], "x", 1, None, {"a": 1}, [1], [{"name": NVIDIA}], [[]]])
@@ -84,13 +87,13 @@ def test_what_is_no_pod_template_is_left_to_other_rules(odd: Any) -> None:
             body["spec"]["containers"][0]["env"] = odd
         elif path.endswith("ontainers"):
             body["spec"][path] = odd
-        admission.default(obj("Job", template=body), None, admission.Context())
+        admission.default(obj("Job", template=body), None, admission.AdmissionFacts())
 
 
 def test_what_runs_keeps_its_environment_and_what_serves_gets_new_pods() -> None:
     job, serves = obj("Job", template=template()), obj("Deployment", template=template())
-    assert environments(admission.default(job, job, Context()).obj) == [None]
-    assert environments(admission.default(serves, serves, Context()).obj) == [[ENV]]
+    assert environments(admission.default(job, job, AdmissionFacts()).obj) == [None]
+    assert environments(admission.default(serves, serves, AdmissionFacts()).obj) == [[ENV]]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ def test_only_pods_with_a_share_that_nobody_else_gives_them_are_told(
     body = template(annotations, resources)
     body["spec"]["restartPolicy"] = "Never"
     job = obj("Job", suspend=True, template=body)
-    found = [str(error) for error in admission.validate(job, None, Context())]
+    found = [str(error) for error in admission.validate(job, None, AdmissionFacts())]
     where = f"spec.template.metadata.annotations[{VISIBLE}]: Invalid value"
     assert [each for each in found if not each.startswith(where)] == []
     assert [said in each for each in found] == ([True] if said else [])

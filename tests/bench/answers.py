@@ -34,18 +34,18 @@ from tests.bench.scrape import Tape
 
 from gangline.api.read import conditions
 from gangline.control.answers.answers import Answers
+from gangline.control.answers.api.access_review import Access, Reviews
+from gangline.control.answers.api.answers_api import AnswersApi
+from gangline.control.answers.api.discovery import ANSWERS
+from gangline.control.answers.api.front_proxy import User
+from gangline.control.answers.api.pending_view import Visibility
 from gangline.control.answers.source import Source
 from gangline.control.controller import Controller
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.runtime_facts import Forecasts
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts.messages import FactObserved
-from gangline.control.visibility.access_review import Access, Reviews
-from gangline.control.visibility.answers_api import AnswersApi
-from gangline.control.visibility.discovery import ANSWERS
-from gangline.control.visibility.front_proxy import User
-from gangline.control.visibility.pending_view import Visibility
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine, Outlook
 from gangline.kube import resources as kube

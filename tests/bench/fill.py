@@ -24,14 +24,14 @@ from typing import Any, Final
 
 from gangline.engine import (
     PROFILES,
-    Ask,
+    BestPlace,
     CardRoom,
-    Choice,
     Field,
     Fragments,
     Host,
     Pipeline,
     PlacingProfile,
+    PodRequest,
     Score,
 )
 from gangline.engine.model import Device, Share
@@ -77,14 +77,14 @@ class Filled:
         return 100.0 * self.given / self.total
 
 
-def ask_of(pod: TraceJob) -> Ask:
+def ask_of(pod: TraceJob) -> PodRequest:
     requests = [("cpu", pod.cpu_milli), ("memory", pod.memory), ("pods", 1)]
     shares: tuple[Share, ...] = ()
     if pod.gpus:
         models = tuple(pod.flavor.split("|")) if pod.flavor else ()
         part = Share(milli=pod.gpu_milli, models=models)
         shares = (part if pod.gpu_milli else Share(count=pod.gpus, exclusive=True, models=models),)
-    return Ask(tuple((name, amount) for name, amount in requests if amount > 0), shares)
+    return PodRequest(tuple((name, amount) for name, amount in requests if amount > 0), shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _fill(
     return Filled(name, seed, total, asked, given, len(order), placed, seconds, reasons)
 
 
-def _take(choice: Choice, ask: Ask, holder: str) -> None:
+def _take(choice: BestPlace, ask: PodRequest, holder: str) -> None:
     place = choice.place
     for room, resident in place.residents(ask, holder):
         room.seat(resident)

@@ -16,7 +16,7 @@ from typing import Any
 from gangline.engine import Engine
 from gangline.engine.model import Admit, Evict, Gone, Preempt, Put, RuntimeForecast, Workload
 from gangline.replay.policies import POLICIES
-from gangline.replay.replayed import Cluster, Job, number_of
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, number_of
 from gangline.replay.trace_facts import SETTINGS, Workloads, facts
 
 #: (GPUs, how often)
@@ -29,13 +29,13 @@ class Busy:
 
     def __init__(self, nodes: int, policy: str, seed: int) -> None:
         self._random = random.Random(seed)
-        cluster = Cluster(8 * nodes, 8)
+        cluster = ReplayedCluster(8 * nodes, 8)
         queue = POLICIES[policy].queue
         self._workloads = Workloads(cluster, queue.name, by_tenant=False, ranked=False)
         self._engine = Engine(SETTINGS)
         for fact in facts(cluster, queue, None):
             self._engine.observe(fact)
-        self._jobs: list[Job] = []
+        self._jobs: list[ReplayedJob] = []
         self._ends: list[tuple[int, int, int]] = []
         self._runs: dict[int, int] = {}
         self.now = 10_000_000_000
@@ -46,7 +46,7 @@ class Busy:
         chance = self._random
         seconds = min(10 * 86400.0, max(30.0, chance.lognormvariate(7.5, 1.8)))
         number, gpus = len(self._jobs), chance.choices(sizes, chances)[0]
-        job = Job(number, str(number), self.now, round(1000 * seconds), gpus, "", checkpoint=CHECKPOINT)
+        job = ReplayedJob(number, str(number), self.now, round(1000 * seconds), gpus, "", checkpoint=CHECKPOINT)
         self._jobs.append(job)
         guess = seconds * chance.lognormvariate(0.0, 0.7)
         spread = ((0.1, 0.3), (0.5, 1.0), (0.8, 2.0), (0.9, 3.0), (0.95, 4.5))

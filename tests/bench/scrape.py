@@ -18,7 +18,7 @@ from typing import Any
 from gangline.api.read import conditions
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.control.controller import Controller
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine
 from gangline.kube import resources as kube

@@ -14,8 +14,8 @@ from bench.objects import LOCAL_QUEUE, workload
 from bench.parameters import read
 
 from gangline.api.read import conditions, render
-from gangline.control.status import queue_status, run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes.status import queue_status, run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import model
 
 Json = dict[str, Any]

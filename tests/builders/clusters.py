@@ -8,9 +8,9 @@ from tests.objects import JobObject
 
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
-from gangline.console.views.world import ClusterFacts
+from gangline.console.views.world import ClusterInstant
 from gangline.jobs import workload as workloads
-from gangline.jobs.gpujob import GPUJob
+from gangline.jobs.gpujob import GPUJobKind
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -65,7 +65,7 @@ def submitted(
     """A GPUJob and its Workload, `ago` seconds old; `started` that many seconds ago, or waiting with this message."""
     job = gpujob(name, workers, expected, queue, namespace)
     job["metadata"] |= {"uid": f"job-{name}"}
-    kind = GPUJob()
+    kind = GPUJobKind()
     workload = workloads.build(kind, job, kind.pod_sets(job), queue=queue, priority=0)
     workload["metadata"] |= {"uid": f"wl-{name}", "creationTimestamp": timestamp((NOW - ago) * 1000)}
     if started is not None:
@@ -88,19 +88,19 @@ def flavor(name: str) -> Entry:
     return kube.RESOURCE_FLAVORS, {"kind": "ResourceFlavor", "metadata": {"name": name, "uid": name}, "spec": {}}
 
 
-def world_of(*entries: Entry, managed: ManagedJobs | None = None) -> ClusterFacts:
+def world_of(*entries: Entry, managed: ManagedJobs | None = None) -> ClusterInstant:
     objects: dict[kube.Resource, list[Json]] = {}
     for number, (resource, obj) in enumerate(entries):
         obj["metadata"]["resourceVersion"] = str(number)
         objects.setdefault(resource, []).append(obj)
-    world = ClusterFacts(now=NOW * 1000)
+    world = ClusterInstant(now=NOW * 1000)
     world.mirror.managed = managed or world.mirror.managed
     world.fill(objects)
     world.forecast(None)
     return world
 
 
-def busy() -> ClusterFacts:
+def busy() -> ClusterInstant:
     """32 GPUs: one job runs on all of them for 40 more minutes, and two wait; queue b has 16 GPUs that nobody uses."""
     return world_of(
         flavor("h100"),
@@ -112,7 +112,7 @@ def busy() -> ClusterFacts:
     )
 
 
-def several_flavors() -> ClusterFacts:
+def several_flavors() -> ClusterInstant:
     """Queue a has 8 fast GPUs and 32 slow ones; a job is to run on the slow ones for 40 more minutes, and one waits for them."""
     here = world_of(
         flavor("h100"),
@@ -131,7 +131,7 @@ def several_flavors() -> ClusterFacts:
 SECRET = "secret-team"
 
 
-def shared() -> ClusterFacts:
+def shared() -> ClusterInstant:
     """Team ml shares a cohort with another team, whose names it must not learn; of 32 GPUs, the other holds 16 and waits with 8.
 
     In ml's own queue, a job of the other team (through a queue of its own) is before ml's.
@@ -153,7 +153,7 @@ def shared() -> ClusterFacts:
     )
 
 
-def key_of(here: ClusterFacts, job: str) -> str:
+def key_of(here: ClusterInstant, job: str) -> str:
     """The key of a job's Workload."""
     return next(
         key for key in here.mirror.objects[kube.WORKLOADS] if key.partition("/")[2].startswith(f"gpujob-{job}-")

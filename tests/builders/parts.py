@@ -9,10 +9,10 @@ from typing import Any
 from tests.builders.objects import T
 from tests.context import a_context
 
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.pod_owners import PodOwners
 from gangline.control.kernel.context import Context
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
 from gangline.control.writes.outgoing import Write
 from gangline.kube import resources as kube
 

@@ -13,16 +13,16 @@ from typing import TypeAlias
 import pytest
 from tests.cluster import accounts, authors, harness
 
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.nodes import NodePool, create_pools
+from gangline.devcluster.nodes import EqualNodes, create_pools
 from gangline.install import rights
 from gangline.install.kinds import install_kinds
 
 #: 16 GPU nodes of 8 and one TPU pool: enough for every test, whose quotas are far smaller.
 POOLS = (
-    NodePool("gpu", 16, {"nvidia.com/gpu": 8}),
-    NodePool("tpu", 8, {"google.com/tpu": 4}, {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}),
+    EqualNodes("gpu", 16, {"nvidia.com/gpu": 8}),
+    EqualNodes("tpu", 8, {"google.com/tpu": 4}, {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"}),
 )
 
 
@@ -107,7 +107,7 @@ def standing(
     before: Before | None = None,
 ) -> Iterator[System]:
     """A control plane with these kinds (by default, all), nodes, accounts and webhooks. `before`: what happens on it first."""
-    options = Options(gogc=200, flags={"kube-apiserver": authors.flags(directory)}, version=version)
+    options = ControlPlaneOptions(gogc=200, flags={"kube-apiserver": authors.flags(directory)}, version=version)
     with LocalControlPlane(options) as control_plane:
         asyncio.run(_prepare(control_plane.kubeconfig, crds, before))
         logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.official import OfficialClient, ReadError
 
-from gangline.control.visibility import api_service
+from gangline.control.answers.api import api_service
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import load

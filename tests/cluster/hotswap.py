@@ -14,7 +14,7 @@ from tests.cluster.harness import Api, condition, queue_policy
 from tests.cluster.stand_in import StandIn, uninstall
 
 from gangline.api.read.workloads import swap_record
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -42,7 +42,7 @@ class Field:
 
     api: Api
     system: System
-    pools: list[NodePool]
+    pools: list[EqualNodes]
 
     async def pods(self, job_set: str, *, running: bool = True) -> list[Json]:
         found = await self.api.all(kube.PODS, "default", f"{NAME}={job_set}")
@@ -98,7 +98,7 @@ def node_pool(pod: Json) -> str:
 async def field(system: System, api: Api, variant: str, **recovery: Any) -> AsyncIterator[Field]:
     """`variant` is a folder of the example, "" for the example itself; with its quota and its pools."""
     pools = [
-        NodePool(**pool) for pool in yaml.safe_load((EXAMPLE / variant / "simulated" / "node-pools.yaml").read_text())
+        EqualNodes(**pool) for pool in yaml.safe_load((EXAMPLE / variant / "simulated" / "node-pools.yaml").read_text())
     ]
     await create_pools(api.client, pools)
     stand_in = StandIn(system).start()
@@ -111,7 +111,7 @@ async def field(system: System, api: Api, variant: str, **recovery: Any) -> Asyn
         await _clear(api, stand_in, pools)
 
 
-async def _clear(api: Api, stand_in: StandIn, pools: list[NodePool]) -> None:
+async def _clear(api: Api, stand_in: StandIn, pools: list[EqualNodes]) -> None:
     await uninstall(api, stand_in)
     await api.delete_pods()
     await api.wipe()

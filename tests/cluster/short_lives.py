@@ -42,7 +42,7 @@ def _run_webhooks(kubeconfig: str, directory: str, name: str, front: int) -> Non
         {**LIVES, "gangline_webhooks.server:PERIOD": LOOK, "gangline_webhooks.server:_endpoint": lambda *_: endpoint}
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-    options = server.Options("127.0.0.1", 0, url_host="127.0.0.1", ready_file=Path(directory) / f"{name}.ready")
+    options = server.WebhookOptions("127.0.0.1", 0, url_host="127.0.0.1", ready_file=Path(directory) / f"{name}.ready")
     asyncio.run(server.run(load(kubeconfig), options))
     os._exit(0)
 

@@ -19,9 +19,9 @@ from tests.cluster.conftest import System
 
 from gangline.console.cli import main
 from gangline.console.views import following
+from gangline.control.answers.api import api_service
+from gangline.control.answers.api.aggregated_api import Options
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.control.visibility import api_service
-from gangline.control.visibility.aggregated_api import Options
 from gangline.devcluster.layout import Layout
 from gangline.install import rights
 from gangline.kube import resources as kube

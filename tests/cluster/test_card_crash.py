@@ -17,7 +17,7 @@ from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, job
 
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.resources import deleting
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 Json = dict[str, Any]
 
 PERIOD = 8
-POOL = NodePool("claimed", 2, {"cpu": 64}, {"example.com/claimed": "yes"})
+POOL = EqualNodes("claimed", 2, {"cpu": 64}, {"example.com/claimed": "yes"})
 FIRST, SECOND = POOL.node_names
 DRIVER = "crash-gpu.example.com"
 CLAIMED = "example.com/claimed-cards"

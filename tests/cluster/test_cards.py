@@ -16,7 +16,7 @@ from tests.cluster.test_answers import HERE
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.console.cli import main
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.resources import deleting
@@ -24,7 +24,7 @@ from gangline.kube.resources import deleting
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 Json = dict[str, Any]
 
-POOL = NodePool("carded", 1, {"cpu": 64}, {"example.com/cards": "yes"})
+POOL = EqualNodes("carded", 1, {"cpu": 64}, {"example.com/cards": "yes"})
 NODE = POOL.node_names[0]
 DRIVER = "gpu.example.com"
 RULES = ResourceRules(devices=Devices({DRIVER: "example.com/claimed"}))
@@ -173,7 +173,7 @@ async def test_two_gangs_share_a_card_and_a_third_waits(system: System, api: Api
 # --- cards decide admission -------------------------------------------------------------------------------------------
 
 VISIBLE = "gangline.io/gpu-visible-devices"
-SHARED = NodePool("sharing", 2, {"cpu": 64}, {"example.com/sharing": "yes"})
+SHARED = EqualNodes("sharing", 2, {"cpu": 64}, {"example.com/sharing": "yes"})
 
 
 def published(node: str, *, healthy: bool) -> Json:

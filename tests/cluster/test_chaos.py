@@ -39,7 +39,7 @@ from tests.cluster.witness import Witness
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node, recover_node
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -63,7 +63,7 @@ PAUSES = (0.1, 1.0) if SHORT else (0.2, 2.0)
 #: for all gangs to end when nothing goes wrong any more, in seconds
 DRAINED = 240.0 if SHORT else 500.0
 SLICE = "example.com/slice"
-POOLS = [NodePool(f"chaos{n}", 4, {"nvidia.com/gpu": 8}, {"field": "chaos", SLICE: f"slice{n}"}) for n in range(15)]
+POOLS = [EqualNodes(f"chaos{n}", 4, {"nvidia.com/gpu": 8}, {"field": "chaos", SLICE: f"slice{n}"}) for n in range(15)]
 NODES = sorted(name for pool in POOLS for name in pool.node_names)
 PRIORITIES = {"low": 1, "middle": 10, "high": 100}
 #: nodes that are down at the same time, at most

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue
 
-from gangline.api.read.counting.device_claims import Devices, Source
+from gangline.api.read.counting.device_claims import Devices, DeviceSource
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.console.cli import main
 from gangline.kube import resources as kube
@@ -30,7 +30,7 @@ RULES = ResourceRules(
     transformations={GPU: Transformation({"example.com/credits": Fraction(10)})},
     devices=Devices(
         {"gpu.example.com": "example.com/devices", MIG: MEMORY},
-        {MIG: (Source("counter", MEMORY, DRIVER, "memory", f"device.driver == '{DRIVER}'"),)},
+        {MIG: (DeviceSource("counter", MEMORY, DRIVER, "memory", f"device.driver == '{DRIVER}'"),)},
     ),
 )
 QUOTAS = {GPU: 8, "cpu": 6, "example.com/credits": 100, "example.com/devices": 2, MEMORY: "20Gi"}

@@ -23,9 +23,9 @@ from gangline.api.read.configuration.manager import KUEUES
 from gangline.api.schema.kinds import CONVERTED
 from gangline.console.cli import main
 from gangline.console.doctor.installation import queues
+from gangline.control.answers.api import api_service
+from gangline.control.answers.api.aggregated_api import Options
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.control.visibility import api_service
-from gangline.control.visibility.aggregated_api import Options
 from gangline.install import rights
 from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.kinds import install_kinds

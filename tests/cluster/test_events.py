@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, flavor, job, local_queue
 
-from gangline.control.status.event_table import EVENTS
+from gangline.control.writes.status.event_table import EVENTS
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster

@@ -19,7 +19,7 @@ from gangline.api import names
 from gangline.api.schema import crd_install
 from gangline.console.cli import main
 from gangline.console.doctor import kueue_names
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.install.cluster_kinds import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
@@ -44,7 +44,7 @@ def plane() -> Iterator[Path]:
             await install_kinds(api.client, [*crds, _open_crd(TUNINGS)])
             await _namespace(api, kueue_names.NAMESPACE)
 
-    with LocalControlPlane(Options(gogc=400)) as control_plane:
+    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as control_plane:
         asyncio.run(prepare(control_plane.kubeconfig))
         yield control_plane.kubeconfig
 

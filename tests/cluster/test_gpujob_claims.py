@@ -13,7 +13,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, flavor, gpu_job, local_queue, queue_policy
 
 from gangline.api import names
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, NotFound
 from gangline.kube.resources import controller_uid, deleting
@@ -21,7 +21,7 @@ from gangline.kube.resources import controller_uid, deleting
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 Json = dict[str, Any]
 
-POOL = NodePool("pinned", 2, {"cpu": 64}, {"example.com/pinned": "yes"})
+POOL = EqualNodes("pinned", 2, {"cpu": 64}, {"example.com/pinned": "yes"})
 FIRST, SECOND = POOL.node_names
 DRIVER = "pinned-gpu.example.com"
 FAULT = "after:5"

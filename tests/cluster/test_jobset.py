@@ -17,7 +17,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, condition_row, flavor, job, local_queue, priority_class
 from tests.cluster.stand_in import StandIn, uninstall
 
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -37,7 +37,7 @@ def manifests(name: str) -> list[Json]:
 async def jobset(system: System, api: Api) -> AsyncIterator[StandIn]:
     """Two slices of four nodes, as the recipe has them; the stand-in is the test's to start."""
     stand_in = StandIn(system)
-    pools = [NodePool(**pool) for pool in yaml.safe_load((EXAMPLE / "simulated" / "node-pools.yaml").read_text())]
+    pools = [EqualNodes(**pool) for pool in yaml.safe_load((EXAMPLE / "simulated" / "node-pools.yaml").read_text())]
     await create_pools(api.client, pools)
     yield stand_in
     await uninstall(api, stand_in)
@@ -262,7 +262,7 @@ async def test_a_jobset_moves_to_a_flavor_with_a_label_of_another_key(
     """What JobSet resumes keeps the node selector that it had: with both labels no node would do."""
     jobset.start()
     labels = {"spot": {"example.com/spot": "true"}, "steady": {"example.com/tier": "steady"}}
-    await create_pools(api.client, [NodePool(name, 1, {"nvidia.com/gpu": 8}, said) for name, said in labels.items()])
+    await create_pools(api.client, [EqualNodes(name, 1, {"nvidia.com/gpu": 8}, said) for name, said in labels.items()])
     flavors = [flavor(name, said) for name, said in labels.items()]
     preemption = {"withinClusterQueue": "LowerPriority"}
     queue = cluster_queue("cq", 8, flavors=labels, preemption=preemption)

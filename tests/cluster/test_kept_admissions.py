@@ -19,7 +19,7 @@ from tests.jobs.foreign import CASES, TRAIN_JOB, Case, Json
 from gangline.api import names
 from gangline.api.jobkinds.declaration import at
 from gangline.console.cli import main
-from gangline.control.status import run_changes
+from gangline.control.writes.status import run_changes
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

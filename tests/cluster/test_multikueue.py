@@ -31,7 +31,7 @@ from tests.cluster.test_elastic import admitted, elastic_job, pods_of, resize, s
 from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read import configuration
-from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueue
+from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueueSettings
 from gangline.install import rights
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -43,11 +43,11 @@ ROLE = "gangline-multikueue"
 ORIGIN = f"{names.MULTIKUEUE_ORIGIN}=multikueue"
 #: times of the manager in the tests
 REPLACED = {
-    "gangline.control.multikueue.clusters.remote_cluster:PROBE": 1.0,
-    "gangline.control.multikueue.clusters.remote_cluster:FIRST_PAUSE": 0.5,
-    "gangline.control.multikueue.clusters.remote_cluster:REREAD": 2.0,
-    "gangline.control.multikueue.clusters.remote_cluster:ABSENT_RETRY": 1.0,
-    "gangline.control.multikueue.plan.dispatchers:ROUND": 2000,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:PROBE": 1.0,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:FIRST_PAUSE": 0.5,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:REREAD": 2.0,
+    "gangline.control.checks.multikueue.clusters.remote_cluster:ABSENT_RETRY": 1.0,
+    "gangline.control.checks.multikueue.plan.dispatchers:ROUND": 2000,
 }
 
 
@@ -104,7 +104,7 @@ class Clusters:
         """The manager's operator, alone."""
         system = self.systems[MANAGER]
         system.kill_operators()
-        chosen = MultiKueue(**{"gc_interval": 1.0, "worker_lost_timeout": 4.0, **settings})
+        chosen = MultiKueueSettings(**{"gc_interval": 1.0, "worker_lost_timeout": 4.0, **settings})
         system.operator(MANAGER, replaced=REPLACED, multikueue=chosen, jobs=JOBS).wait_ready(60)
 
     async def there(self, cluster: str, name: str) -> Json | None:

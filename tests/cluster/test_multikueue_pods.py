@@ -23,7 +23,7 @@ from tests.cluster.test_multikueue import CHECK, CHECKED, ORIGIN, REPLACED, Clus
 from gangline.api import names
 from gangline.api.jobkinds import serving
 from gangline.api.read import configuration
-from gangline.api.read.configuration.multikueue import USUAL, MultiKueue, sent
+from gangline.api.read.configuration.multikueue import USUAL, MultiKueueSettings, sent
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.resources import Resource
@@ -71,7 +71,7 @@ class Pods(Clusters):
     def operator(self, **settings: Any) -> None:
         system = self.systems[MANAGER]
         system.kill_operators()
-        chosen = MultiKueue(**{"gc_interval": 1.0, "worker_lost_timeout": 4.0, **settings})
+        chosen = MultiKueueSettings(**{"gc_interval": 1.0, "worker_lost_timeout": 4.0, **settings})
         system.operator(MANAGER, replaced=REPLACED, multikueue=chosen, jobs=JOBS).wait_ready(60)
 
     async def pods(self, cluster: str, selector: str = "") -> list[Json]:

@@ -16,7 +16,7 @@ from tests.cluster.test_pods import JOBS, queueing
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node
 from gangline.kube import resources as kube
 
 __all__ = ["queueing", "with_ray"]  # fixtures
@@ -27,9 +27,9 @@ POOLS = itertools.count()
 
 
 @pytest.fixture
-async def pool(system: System, api: Api) -> AsyncIterator[NodePool]:
+async def pool(system: System, api: Api) -> AsyncIterator[EqualNodes]:
     """Six nodes of one GPU each."""
-    made = NodePool(f"ray{next(POOLS)}", 6, {"nvidia.com/gpu": 1}, {"field": FIELD})
+    made = EqualNodes(f"ray{next(POOLS)}", 6, {"nvidia.com/gpu": 1}, {"field": FIELD})
     await create_pools(api.client, [made])
     await api.apply(flavor(labels={"field": FIELD}), cluster_queue("cq", 6), local_queue("lq", "cq"))
     yield made
@@ -40,7 +40,7 @@ async def pool(system: System, api: Api) -> AsyncIterator[NodePool]:
 
 @pytest.mark.parametrize("chosen", [None, "Replace"])
 async def test_a_ray_cluster_that_loses_a_node_is_whole_again_on_others(
-    pool: NodePool, with_ray: System, api: Api, chosen: str | None
+    pool: EqualNodes, with_ray: System, api: Api, chosen: str | None
 ) -> None:
     body = elastic("RayCluster", "train", cluster_spec(3))
     body["metadata"]["annotations"] = {names.NODE_LOSS: chosen} if chosen else {}
@@ -85,7 +85,7 @@ async def test_a_ray_cluster_that_loses_a_node_is_whole_again_on_others(
 
 
 async def test_a_group_of_pods_keeps_the_place_of_a_pod_that_was_lost_until_another_one_comes(
-    pool: NodePool, queueing: System, api: Api
+    pool: EqualNodes, queueing: System, api: Api
 ) -> None:
     await api.apply(
         flavor("ray", {"field": FIELD}), cluster_queue("pods", 6, flavors=("ray",)), local_queue("gq", "pods")

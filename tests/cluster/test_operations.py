@@ -26,7 +26,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api.read.configuration.manager import LeaseSettings
-from gangline.control.mirror import watched_kinds
+from gangline.control.feed import watched_kinds
 from gangline.devcluster.components import Component
 from gangline.devcluster.local import LocalControlPlane
 from gangline.kube import resources as kube

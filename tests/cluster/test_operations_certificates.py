@@ -19,7 +19,7 @@ from tests.cluster import short_lives
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, flavor, job, local_queue
 
-from gangline.control.visibility import aggregated_api, api_service
+from gangline.control.answers.api import aggregated_api, api_service
 from gangline.devcluster.certs import Authority, Pair
 from gangline.devcluster.layout import Layout
 from gangline.kube import resources as kube
@@ -142,7 +142,7 @@ async def test_the_operators_login_is_renewed_while_it_works(system: System, api
 
 async def test_the_visibility_api_changes_certificates_and_the_aggregators_ca(system: System, api: Api) -> None:
     """Its own certificates last for seconds. Then the API server's front proxy gets one of another CA."""
-    replaced = {**short_lives.LIVES, "gangline.control.visibility.aggregated_api:PERIOD": short_lives.LOOK}
+    replaced = {**short_lives.LIVES, "gangline.control.answers.api.aggregated_api:PERIOD": short_lives.LOOK}
     visibility = aggregated_api.Options(("127.0.0.1", 0), "127.0.0.1")
     operator = system.operator("seen", replaced=replaced, visibility=visibility).wait_ready()
     await _queue(api)

@@ -6,12 +6,12 @@ import pytest
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, job, local_queue, queue_policy
 
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
 
-POOL = NodePool("policy", 4, {"nvidia.com/gpu": 8}, {"example.com/policy": "yes"})
+POOL = EqualNodes("policy", 4, {"nvidia.com/gpu": 8}, {"example.com/policy": "yes"})
 
 
 async def hosts(api: Api, name: str) -> dict[str, int]:

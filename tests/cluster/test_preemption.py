@@ -24,7 +24,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api.read.conditions import millis_of
-from gangline.control.visibility.aggregated_api import Options
+from gangline.control.answers.api.aggregated_api import Options
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

@@ -132,7 +132,7 @@ async def test_an_operator_whose_user_nobody_knows_decides(system: System, api: 
         await api.finished("j")
 
         async def told() -> bool:
-            lines = [line for line in operator.lines() if line["logger"] == "gangline.control.decision_log"]
+            lines = [line for line in operator.lines() if line["logger"] == "gangline.control.writes.decision_log"]
             rows = [(row["message"], row["workload"].rpartition("-")[0], row["queue"], row["flavors"]) for row in lines]
             return rows == [(what, "default/job-j", "cq", "gpu") for what in ("admitted", "finished")]
 

@@ -24,7 +24,7 @@ from tests.console.terminal import Terminal
 from tests.controlplane import require_control_plane
 
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -288,7 +288,7 @@ def test_up_installs_gangline_on_a_cluster_of_ones_own(tmp_path: Path) -> None:
     log = tmp_path / "up.log"
     assert "gangline up --kubeconfig ~/.kube/config" in [shown.command for shown in SHOWN]
     with (
-        LocalControlPlane(Options(gogc=200)) as plane,
+        LocalControlPlane(ControlPlaneOptions(gogc=200)) as plane,
         standing(log, "gangline", "up", "--kubeconfig", str(plane.kubeconfig)),
     ):
         assert shell("kubectl get clusterqueues,gpujobs -A", KUBECONFIG=str(plane.kubeconfig)).returncode == 0

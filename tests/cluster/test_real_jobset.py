@@ -18,7 +18,7 @@ from tests.cluster.harness import Api, condition
 from tests.cluster.hotswap import EXAMPLE, HIGH, LOW, Field, manifests, node_pool, policy
 from tests.cluster.real_jobset import RealJobSet
 
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -35,7 +35,8 @@ INDEX = "jobset.sigs.k8s.io/job-index"
 async def here(system: System, api: Api) -> AsyncIterator[Field]:
     """Four slices, two for either JobSet of the recipe; JobSet and an operator run."""
     pools = [
-        NodePool(**pool) for pool in yaml.safe_load((EXAMPLE / "preempt" / "simulated" / "node-pools.yaml").read_text())
+        EqualNodes(**pool)
+        for pool in yaml.safe_load((EXAMPLE / "preempt" / "simulated" / "node-pools.yaml").read_text())
     ]
     await create_pools(api.client, pools)
     jobset = await RealJobSet(system).start(api)

@@ -20,7 +20,7 @@ from gangline.kube.errors import Forbidden
 from gangline.record import reading
 from gangline.record.entries import RECORDED
 from gangline.record.folder import files_of
-from gangline.record.history import History
+from gangline.record.history import RecordedHistory
 from gangline.record.preparing import source
 
 pytestmark = pytest.mark.cluster
@@ -55,7 +55,7 @@ def recording(kubeconfig: Path, folder: Path, ready: Path) -> subprocess.Popen[b
     return process
 
 
-def story(history: History, name: str) -> tuple[list[str], int, str]:
+def story(history: RecordedHistory, name: str) -> tuple[list[str], int, str]:
     """Of the Workload of a job: why its stays ended, its GPUs, its author."""
     (found,) = [each for each in history.workloads.values() if each.body.get("job", {}).get("name") == name]
     (played,) = [each for each in source(history).played.trace.jobs if each.id == found.uid]

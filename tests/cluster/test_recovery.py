@@ -25,7 +25,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api.read.workloads import parse_admission, swap_record
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool, fail_node, recover_node
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node, recover_node
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
@@ -42,7 +42,7 @@ POOLS = itertools.count()
 @pytest.fixture
 async def nodes(system: System, api: Api) -> AsyncIterator[list[str]]:
     """Six nodes with eight GPUs each, and a queue for them whose policy trusts a repaired node at once."""
-    pool = NodePool(f"swap{next(POOLS)}", 6, {"nvidia.com/gpu": 8}, {"field": FIELD})
+    pool = EqualNodes(f"swap{next(POOLS)}", 6, {"nvidia.com/gpu": 8}, {"field": FIELD})
     await create_pools(api.client, [pool])
     policy = queue_policy("swap", "swap", recovery={"soak": "1s", "tolerationSeconds": 120})
     queue = cluster_queue("swap", 48, preemption={"withinClusterQueue": "LowerPriority"})
@@ -330,7 +330,7 @@ async def test_without_room_lower_priority_makes_room_and_comes_back(
 @contextlib.asynccontextmanager
 async def racks(system: System, api: Api) -> AsyncIterator[None]:
     """Two racks of four nodes, and the queue placed on them."""
-    pools = [NodePool(f"rack{n}", 4, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{n}"}) for n in range(2)]
+    pools = [EqualNodes(f"rack{n}", 4, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{n}"}) for n in range(2)]
     await create_pools(api.client, pools)
     levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
     topology = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}}
@@ -433,7 +433,7 @@ async def test_a_failed_node_is_listed_until_it_returns_or_is_replaced(
         assert (await lists())["status"]["admission"] == before
         await api.client.delete(kube.NODES, None, victim)
         await lists(victim)
-        spare = NodePool(f"{rack}x", 1, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{rack[-1]}"})
+        spare = EqualNodes(f"{rack}x", 1, {"nvidia.com/gpu": 8}, {"field": "racks", "rack": f"r{rack[-1]}"})
         await create_pools(api.client, [spare])
         after = (await lists())["status"]["admission"]
         assert set(hosts_of(before)) - set(hosts_of(after)) == {victim}
@@ -477,7 +477,7 @@ async def test_a_pod_that_may_be_deleted_by_force_is_reported_as_failed(
     system.operator(
         "recovering",
         settings=settings,
-        replaced={"gangline.control.recovery.stuck_pods:PATIENCE": 1_000},
+        replaced={"gangline.control.nodes.recovery.stuck_pods:PATIENCE": 1_000},
     ).wait_ready()
     await api.client.delete(kube.PODS, "default", "left")
 

@@ -12,11 +12,11 @@ import pytest
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, connect, flavor, gpu_job, job, local_queue
 
+from gangline.control.answers.api import api_service
+from gangline.control.answers.api.access_review import REVIEWS
+from gangline.control.answers.api.aggregated_api import Options
 from gangline.control.process import metrics_endpoint
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.control.visibility import api_service
-from gangline.control.visibility.access_review import REVIEWS
-from gangline.control.visibility.aggregated_api import Options
 from gangline.install import rights
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden

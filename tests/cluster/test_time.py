@@ -12,10 +12,10 @@ from tests.cluster import harness
 from tests.cluster.conftest import System
 
 from gangline.console.views import reach, world
+from gangline.control.answers.api.aggregated_api import Options
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import Outcome
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.control.visibility.aggregated_api import Options
 from gangline.forecast import HistoryStore, Run
 from gangline.kube import resources as kube
 

@@ -6,13 +6,13 @@ import pytest
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition_row, flavor, job, local_queue
 
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
 
 RACKS = tuple(
-    NodePool(f"rack-{name}", 2, {"nvidia.com/gpu": 8}, {"example.com/rack": name, "example.com/tas": "yes"})
+    EqualNodes(f"rack-{name}", 2, {"nvidia.com/gpu": 8}, {"example.com/rack": name, "example.com/tas": "yes"})
     for name in "ab"
 )
 

@@ -20,13 +20,13 @@ from tests.cluster.harness import (
 )
 
 from gangline.api import names
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
 
 LABELS = {"example.com/whole": "yes"}
-POOL = NodePool("whole", 8, {"nvidia.com/gpu": 8}, LABELS)
+POOL = EqualNodes("whole", 8, {"nvidia.com/gpu": 8}, LABELS)
 GPUS = 64
 UNBOUND = "gangline.engine.recovery.unbound_pods"
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from tests.conformance.recordings import Json, first_difference, tolerations
 
 from gangline.engine import (
-    Placement,
     PlacementRequest,
-    Profile,
+    PlacementResult,
+    PlacementRules,
     ReplacementRequest,
     TopologyLedger,
     levels_of,
@@ -44,7 +44,7 @@ def compare(scenario: Json, result: Json) -> str | None:
 def run(scenario: Json) -> Json:
     """The engine's result for a scenario, in the form of a recorded result."""
     ledger = _ledger(scenario)
-    profile = replace(Profile.of_gates(scenario.get("featureGates") or {}), whole=False)
+    profile = replace(PlacementRules.of_gates(scenario.get("featureGates") or {}), whole=False)
     host = scenario.get("unhealthyNode") or ""
     pod_sets: list[Json] = scenario["podSets"]
     if host:
@@ -75,7 +75,7 @@ def _ledger(scenario: Json) -> TopologyLedger:
         Topology(TOPOLOGY, tuple(scenario["levels"])),
     )
     for used in scenario.get("nonTASUsed") or ():
-        ledger.rooms.shift_foreign(used["node"], usage_of(used["requests"], used["count"]), 1)
+        ledger.node_ledger.shift_foreign(used["node"], usage_of(used["requests"], used["count"]), 1)
     nodes = [_node(node) for node in scenario["nodes"]]
     for node in nodes:
         ledger.put_node(node)
@@ -154,7 +154,7 @@ def _existing(ledger: TopologyLedger, pod_set: Json) -> TopologyAssignment | Non
 # --- writing a result -------------------------------------------------------------------------------------------------
 
 
-def _result(answer: Placement, order: Sequence[str]) -> Json:
+def _result(answer: PlacementResult, order: Sequence[str]) -> Json:
     pod_sets: list[Json] = []
     for name in order:
         if name in answer.failed:

@@ -213,17 +213,17 @@ def moving() -> list[Json]:
     ]
 
 
-def planes() -> list[cluster.Component]:
+def planes() -> list[cluster.ClusterProcess]:
     """A control plane without its scheduler, whose operator has ended, and one that is up."""
     root = Path("/home/mira/.local/state/gangline/clusters")
     found = [
-        cluster.Component(plane, name, pid, root / plane / f"{name}.log")
+        cluster.ClusterProcess(plane, name, pid, root / plane / f"{name}.log")
         for plane in ("default", "experiments-with-many-nodes")
         for pid, name in enumerate(("etcd", "kube-apiserver", "kube-scheduler"), 41_000)
     ]
     found[2] = replace(found[2], pid=None)
     log = root / "default" / "services" / "operator.log"
-    return [*found[:3], cluster.Component("default", "gangline operator", None, log), *found[3:]]
+    return [*found[:3], cluster.ClusterProcess("default", "gangline operator", None, log), *found[3:]]
 
 
 async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
@@ -257,7 +257,7 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
 
 
 def draw(listing: Listing[Any], entries: Sequence[Any], kind: str, now: float, width: int) -> str:
-    shape = presenting.Shape(presenting.Format(kind))
+    shape = presenting.Presentation(presenting.OutputFormat(kind))
     return click.unstyle("\n".join(presenting.drawn(listing, shape, entries, now, width))) + "\n"
 
 

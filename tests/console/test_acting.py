@@ -19,10 +19,10 @@ from gangline.console import cli
 from gangline.console.commands.admin import cordon, swap_now
 from gangline.console.commands.change import cancel, hold, move
 from gangline.console.commands.see import limits_set
-from gangline.console.output.selection import Selection
+from gangline.console.output.selection import ListSelection
 from gangline.console.views import access, asking, choosing, targets
 from gangline.control.answers.workloads.snapshot import State
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import (
     CLUSTER_QUEUES,
@@ -60,13 +60,13 @@ class Api:
             raise NotFound(404, "NotFound", f"{name} not found")
         return copy.deepcopy(self.objects[resource.plural, name])
 
-    async def list(self, resource: Resource, namespace: str | None = None, *, label_selector: str = "") -> Listing:
+    async def list(self, resource: Resource, namespace: str | None = None, *, label_selector: str = "") -> ObjectList:
         if resource.plural in self.forbidden:
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
         key, _, value = label_selector.partition("=")
         found = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]
         labelled = [obj for obj in found if not key or (obj["metadata"].get("labels") or {}).get(key) == value]
-        return Listing(labelled, "1")
+        return ObjectList(labelled, "1")
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, body: Json, *, query: Any) -> Json:
         if self.between is not None:
@@ -523,9 +523,9 @@ async def test_jobs_are_chosen_by_user_state_and_queue() -> None:
     _, owned = of(pending("tuned"))
     owned["metadata"]["labels"] = {"gangline.io/user": "mira"}
     api = cluster(job("tuned"), (WORKLOADS, owned), of(workload("done", condition("Finished", True, "Succeeded"))))
-    assert await choosing.matching(api, HERE, Selection(users=("mira",))) == ["job/tuned"]
-    assert await choosing.matching(api, HERE, Selection(states=("running",))) == ["job/runs"]
-    everything = await choosing.matching(api, HERE, Selection(queues=("gpus",)))
+    assert await choosing.matching(api, HERE, ListSelection(users=("mira",))) == ["job/tuned"]
+    assert await choosing.matching(api, HERE, ListSelection(states=("running",))) == ["job/runs"]
+    everything = await choosing.matching(api, HERE, ListSelection(queues=("gpus",)))
     assert sorted(everything) == ["job/runs", "job/tuned", "job/waits"], "what has ended is kept"
 
 

@@ -21,7 +21,7 @@ from gangline.console import cli
 from gangline.console.commands import completion
 from gangline.console.output.formats import Output
 from gangline.console.views import completing
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.errors import Forbidden
 
 ROOT = Path(__file__).parents[2]
@@ -122,7 +122,7 @@ def test_commands_that_ask_load_no_operator(name: str) -> None:
     module = cli.main.entries[name].where.partition(":")[0]
     script = f"import json, sys\nimport gangline.console.commands.{module}\nprint(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
-    heavy = ("gangline.control.mirror", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
+    heavy = ("gangline.control.feed", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
     assert [each for each in loaded if each in heavy] == []
 
 
@@ -152,13 +152,13 @@ def test_commands_and_formats_are_completed() -> None:
 
 
 class Api:
-    async def list(self, resource: Any, namespace: str | None = None) -> Listing:
+    async def list(self, resource: Any, namespace: str | None = None) -> ObjectList:
         done = workload("resolved", condition("Finished", True, "Succeeded"))
         found = {"workloads": [pending("resnet"), pending("bert", kind="GPUJob"), done], "localqueues": [local_queue()]}
         found["nodes"] = [{"metadata": {"name": "gpu-1"}, "spec": {"unschedulable": True}}]
         if resource.plural not in found:
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
-        return Listing(found[resource.plural], "1")
+        return ObjectList(found[resource.plural], "1")
 
 
 def named(monkeypatch: pytest.MonkeyPatch, names: Any, incomplete: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from tests.api.test_autoscalers import NOW, YAML, a_pool, status
 
 from gangline.console.doctor import node_growth
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Check, Examination, Findings
 from gangline.console.doctor.finding import failure, ok, short, some
 from gangline.console.doctor.installation import kinds, leadership, metrics, processes, webhooks
@@ -18,29 +18,29 @@ from gangline.kube.errors import Forbidden, TooManyRequests, Unavailable
 from gangline.kube.resources import Resource
 
 WORDS: Any = {"ok": "fine", "warning": "look", "failure": "broken", "unknown": "unclear"}
-NOBODY = cast(Cluster, None)
+NOBODY = cast(ClusterReads, None)
 
 
-async def good(_: Cluster) -> Findings:
+async def good(_: ClusterReads) -> Findings:
     yield ok("all is well")
 
 
-async def slow(_: Cluster) -> Findings:
+async def slow(_: ClusterReads) -> Findings:
     yield ok("begun")
     await asyncio.sleep(60)
 
 
-async def forbidden(_: Cluster) -> Findings:
+async def forbidden(_: ClusterReads) -> Findings:
     raise Forbidden(403, "Forbidden", "User x cannot list y")
     yield ok("")
 
 
-async def silent(_: Cluster) -> Findings:
+async def silent(_: ClusterReads) -> Findings:
     raise Unavailable(0, "Timeout", "no answer")
     yield ok("")
 
 
-async def odd(_: Cluster) -> Findings:
+async def odd(_: ClusterReads) -> Findings:
     yield failure("found before", "repair it")
     yield ok({"metadata": {}}["metadata"]["name"])  # type: ignore[typeddict-item]
 
@@ -73,7 +73,7 @@ async def test_a_check_that_fails_costs_only_itself() -> None:
 async def test_a_check_is_made_again_where_the_api_server_sheds_load() -> None:
     asked: list[int] = []
 
-    async def busy(_: Cluster) -> Findings:
+    async def busy(_: ClusterReads) -> Findings:
         asked.append(1)
         yield ok("begun")
         if len(asked) < 3:
@@ -180,7 +180,7 @@ class Nodes:
 
 async def grows(**published: Any) -> dict[str, tuple[str, str]]:
     """Finding by its first word: verdict and text."""
-    found = [each async for each in node_growth.flavors(cast(Cluster, Nodes(**published)))]
+    found = [each async for each in node_growth.flavors(cast(ClusterReads, Nodes(**published)))]
     return {each.detail.partition(" ")[0].rstrip(":"): (each.verdict, each.detail) for each in found}
 
 

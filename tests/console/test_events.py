@@ -13,11 +13,11 @@ from gangline.console.commands.admin import audit
 from gangline.console.commands.see import events
 from gangline.console.output import presenting
 from gangline.console.output.formats import Output
-from gangline.console.output.presenting import Shape
-from gangline.console.output.selection import Selection
+from gangline.console.output.presenting import Presentation
+from gangline.console.output.selection import ListSelection
 from gangline.console.views import asking, following
 from gangline.kube.client import WatchEvent
-from gangline.kube.errors import Gone, Unavailable
+from gangline.kube.errors import Expired, Unavailable
 
 Json = dict[str, Any]
 
@@ -55,23 +55,23 @@ SEEN = [
 
 
 def test_events_are_a_table_and_documents(capsys: pytest.CaptureFixture[str]) -> None:
-    presenting.show(events.LISTING, Shape(), SEEN)
+    presenting.show(events.LISTING, Presentation(), SEEN)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["AT", "NAMESPACE", "JOB", "QUEUE", "GPUS", "EVENT", "WHY"]
     assert "job/alpha" in lines[2] and lines[2].endswith("Running    All pods are ready")
     assert "hidden-1" in lines[3] and "job/" not in lines[3]
-    presenting.show(events.LISTING, Shape(selection=Selection(states=("running",))), SEEN)
+    presenting.show(events.LISTING, Presentation(selection=ListSelection(states=("running",))), SEEN)
     assert "Submitted" not in (out := capsys.readouterr().out) and "Running" in out
 
 
 def test_lines_follow_with_one_header(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events._Lines(Shape())
+    lines = events._Lines(Presentation())
     lines.echo(SEEN[:1])
     lines.echo([])
     lines.echo(SEEN[1:])
     out = capsys.readouterr().out
     assert out.count("NAMESPACE") == 1 and len(out.splitlines()) == 4
-    documents = events._Lines(Shape(format=Output().convert("json", None, None)))
+    documents = events._Lines(Presentation(format=Output().convert("json", None, None)))
     documents.echo(SEEN[:2])
     assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["Submitted", "Running"]
 
@@ -97,9 +97,11 @@ class Api:
 
 async def test_a_stream_that_ends_is_followed_from_where_it_ended() -> None:
     mark = WatchEvent("BOOKMARK", {"metadata": {"resourceVersion": "9"}})
-    api = Api([WatchEvent("ADDED", SEEN[0]), mark], [WatchEvent("ADDED", SEEN[1])], [Gone(410, "Expired", "too old")])
+    api = Api(
+        [WatchEvent("ADDED", SEEN[0]), mark], [WatchEvent("ADDED", SEEN[1])], [Expired(410, "Expired", "too old")]
+    )
     found: list[str] = []
-    with pytest.raises(Gone):
+    with pytest.raises(Expired):
         async for each in following.events(api, "ml", "5", {}):  # type: ignore[arg-type]
             found.append(each["event"])
     assert (found, api.asked) == (["Submitted", "Running"], ["5", "9", "7"])
@@ -139,10 +141,10 @@ def test_an_audit_without_a_record_tells_of_the_leaders_promises(capsys: pytest.
         "lateSeconds": 2.5,
         "delaySeconds": {"backfill": 2.5},
     }
-    presenting.show(audit.LISTING, Shape(), audit.told([quiet, busy]))
+    presenting.show(audit.LISTING, Presentation(), audit.told([quiet, busy]))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[-1] == ["a", "3", "1", "2.5", "s", "backfill", "2.5", "s"] and len(lines) == 2
-    presenting.show(audit.LISTING, Shape(), audit.told([quiet]))
+    presenting.show(audit.LISTING, Presentation(), audit.told([quiet]))
     assert "No reserved job has started" in capsys.readouterr().err
 
 

@@ -64,7 +64,7 @@ def test_every_field_is_known_to_its_model(manifest):
 def test_the_webhooks_have_nothing_to_object(manifest):
     obj = convert(manifest.obj, names.V1BETA2) if manifest.obj["apiVersion"] == names.V1BETA1 else manifest.obj
     classes = {m.name for m in of_kind("WorkloadPriorityClass")}
-    context = admission.Context(
+    context = admission.AdmissionFacts(
         local_queue_exists=lambda ns, name: True, priority_class_exists=lambda name: name in classes
     )
     completed = admission.default(obj, None, context).obj

@@ -26,7 +26,7 @@ from gangline.console.output import presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.layout import Rows
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import history, jobs
 from gangline.control.answers.explanation import Line
 from gangline.control.answers.workloads.snapshot import snapshot
@@ -118,7 +118,7 @@ def test_no_list_lets_it_through(monkeypatch: pytest.MonkeyPatch, columns: int |
     drawn = presenting.drawn
     seen: list[str] = []
 
-    def attacked(listing: Listing[Any], shape: Shape, found: Any, now: float, width: int | None) -> list[str]:
+    def attacked(listing: Listing[Any], shape: Presentation, found: Any, now: float, width: int | None) -> list[str]:
         lines = drawn(hostile(listing), shape, found, now, columns)
         seen.append(listing.empty)
         assert harmful(said(lambda: terminal.say(*lines))) == []
@@ -158,7 +158,7 @@ def test_the_history_of_a_workload_is_plain_with_and_without_an_operator() -> No
 
 def test_events_are_plain_in_every_field() -> None:
     for where, found in strings(happened()):
-        lines = presenting.drawn(events.LISTING, Shape(), found, screens.NOW, 200)
+        lines = presenting.drawn(events.LISTING, Presentation(), found, screens.NOW, 200)
         assert harmful(said(lambda lines=lines: terminal.say(*lines))) == [], where
         assert all("\n" not in line for line in lines), where
 
@@ -174,7 +174,7 @@ def test_jobs_and_why_are_plain_in_every_field() -> None:
         except (ValueError, KeyError):
             continue  # not a Workload any more
         for view in views:
-            lines = presenting.drawn(jobs.LISTING, Shape(), [jobs.Job(view)], screens.NOW, 200)
+            lines = presenting.drawn(jobs.LISTING, Presentation(), [jobs.ListedJob(view)], screens.NOW, 200)
             told = why.rendered(view, [Line("because", view.message)], 100)
             for line in (*lines, *told):
                 assert harmful(said(lambda line=line: terminal.say(line))) == [], where

@@ -14,13 +14,13 @@ from tests.jobs.foreign import CASES, Case
 from tests.objects import JobObject, PodObject, Stored, altered, as_stored
 
 from gangline.api import names
-from gangline.api.read.counting.device_claims import Devices, Source
+from gangline.api.read.counting.device_claims import Devices, DeviceSource
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.console.importing import cluster_facts
-from gangline.console.importing.adoptions import Adoption, Job, Skipped
+from gangline.console.importing.adoptions import AdoptableJob, Adoption, Skipped
 from gangline.console.importing.assigning import GATE
-from gangline.console.importing.cluster_facts import ClusterFacts, pods_of
-from gangline.console.importing.mapping import MappingError, Rule, from_file, from_pairs, pairs, rule_for
+from gangline.console.importing.cluster_facts import ImportFacts, pods_of
+from gangline.console.importing.mapping import MappingError, MappingRule, from_file, from_pairs, pairs, rule_for
 from gangline.console.importing.planning import plan
 from gangline.console.importing.quota_use import uses
 from gangline.engine import model
@@ -50,7 +50,7 @@ def test_the_first_rule_that_matches_decides() -> None:
     )
     assert rule_for(rules, {"team": "vision"}, "high") == rules[0]
     assert rule_for(rules, {"team": "vision", "more": "x"}, "") == rules[1]
-    assert rule_for(rules, {"team": "infra"}, "high") == Rule({"team": "infra"}, skip=True)
+    assert rule_for(rules, {"team": "infra"}, "high") == MappingRule({"team": "infra"}, skip=True)
     assert rule_for(rules, {}, "") is None
 
 
@@ -82,12 +82,12 @@ def test_pairs_are_given_once_or_several_times() -> None:
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
-def running(**spec: Any) -> Job:
+def running(**spec: Any) -> AdoptableJob:
     body = job("train", "", pods=2, gpus=4, namespace="ns")
     body["metadata"] |= {"uid": "job-uid", "labels": {"team": "vision"}}
     body["spec"] |= spec
     assert KIND is not None
-    return Job(KIND, JobObject(body))
+    return AdoptableJob(KIND, JobObject(body))
 
 
 def pod(name: str, node: str = "") -> PodObject:
@@ -102,24 +102,24 @@ def pod(name: str, node: str = "") -> PodObject:
 
 def facts(
     *objects: Json, nodes: dict[str, dict[str, str]] | None = None, pods: tuple[PodObject, ...] = ()
-) -> ClusterFacts:
+) -> ImportFacts:
     found: dict[Resource, dict[str, Stored]] = {}
     for obj in map(as_stored, objects):
         found.setdefault(kube.BY_KIND[obj["kind"]], {})[obj.key] = obj
-    return ClusterFacts(found, nodes or {}, pods_of(pods, [running().obj]))
+    return ImportFacts(found, nodes or {}, pods_of(pods, [running().obj]))
 
 
 QUEUES = (cluster_queue("vision", 6, flavors=("old", "new")), local_queue("lq", "vision", "ns"))
 FLAVORS = (flavor("old", {"card": "v100"}), flavor("new", {"card": "h100"}))
 
 
-def adopted(job: Job, known: ClusterFacts) -> Adoption:
+def adopted(job: AdoptableJob, known: ImportFacts) -> Adoption:
     found = plan(job, RULES, known, {"by": "import"})
     assert isinstance(found, Adoption), found
     return found
 
 
-def reason(job: Job, known: ClusterFacts) -> str:
+def reason(job: AdoptableJob, known: ImportFacts) -> str:
     found = plan(job, RULES, known, {})
     assert isinstance(found, Skipped)
     assert found.fault
@@ -192,7 +192,7 @@ def test_checks_of_its_queue_count_as_passed() -> None:
         (facts(*QUEUES), 'ResourceFlavor "old" does not exist'),
     ],
 )
-def test_what_is_missing_is_named(known: ClusterFacts, said: str) -> None:
+def test_what_is_missing_is_named(known: ImportFacts, said: str) -> None:
     assert reason(running(), known) == said
 
 
@@ -273,12 +273,12 @@ GROUP: Json = {
 WIDE: Json = {**(made := cluster_queue("vision", 0)), "spec": {**made["spec"], "resourceGroups": [GROUP]}}
 
 
-def running_of(case: Case) -> Job:
+def running_of(case: Case) -> AdoptableJob:
     kind = kind_of(case.job["apiVersion"], case.name)
     assert kind is not None
     body = copy.deepcopy(case.job)
     body["metadata"] |= {"uid": "job-uid", "namespace": "ns", "labels": {"team": "vision"}}
-    return Job(kind, altered(body, status=case.busy))
+    return AdoptableJob(kind, altered(body, status=case.busy))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -331,7 +331,7 @@ class Listing:
 
 
 async def test_devices_of_claims_count_as_what_they_consume() -> None:
-    source = Source("counter", "gpu-memory", "gpu.example.com", "memory", "true")
+    source = DeviceSource("counter", "gpu-memory", "gpu.example.com", "memory", "true")
     rules = ResourceRules(devices=Devices({"mig": "gpu-memory"}, {"mig": (source,)}))
     asked = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "mig"}}]}}
     consumed = [{"counterSet": "s", "counters": {"memory": {"value": "5Gi"}}}]

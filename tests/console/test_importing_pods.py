@@ -12,14 +12,14 @@ from tests.cluster.serving import deployment, leader_worker_set, stateful_set
 from tests.objects import JobObject, PodObject, Stored, altered, as_stored
 
 from gangline.api import names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.of_jobs.serving import DEPLOYMENT_RULES, STATEFUL_SET_RULES
 from gangline.api.jobkinds import serving
 from gangline.api.read import configuration
 from gangline.console.importing import pod_planning, serving_planning
-from gangline.console.importing.adoptions import Adoption, Parent, Pods, RollOut, Skipped
+from gangline.console.importing.adoptions import AdoptablePods, Adoption, Parent, RollOut, Skipped
 from gangline.console.importing.assigning import GATE
-from gangline.console.importing.cluster_facts import ClusterFacts
+from gangline.console.importing.cluster_facts import ImportFacts
 from gangline.console.importing.mapping import from_file, from_pairs
 from gangline.jobs.pods.held import REVISION
 from gangline.kube import resources as kube
@@ -44,7 +44,7 @@ QUEUES: dict[Any, dict[str, Stored]] = {
         "new": Stored(flavor("new", labels={"card": "h100"})),
     },
 }
-FACTS = ClusterFacts(QUEUES, {"n1": {"card": "h100"}, "n2": {"card": "v100"}})
+FACTS = ImportFacts(QUEUES, {"n1": {"card": "h100"}, "n2": {"card": "v100"}})
 
 
 def running(name: str, *, node: str = "n1", owner: Json | None = None, **given: Any) -> PodObject:
@@ -61,7 +61,7 @@ def running(name: str, *, node: str = "n1", owner: Json | None = None, **given: 
     return PodObject({**found, "spec": {**found["spec"], "nodeName": node}, "status": {"phase": "Running"}})
 
 
-def planned(*pods: PodObject, facts: ClusterFacts = FACTS, managed: configuration.ManagedJobs = MANAGED) -> list[Any]:
+def planned(*pods: PodObject, facts: ImportFacts = FACTS, managed: configuration.ManagedJobs = MANAGED) -> list[Any]:
     return pod_planning.plan(pods, RULES, facts, {"by": "import"}, managed)
 
 
@@ -116,7 +116,7 @@ def test_pods_that_need_nothing_are_left_alone():
     ]
     skipping = from_file("- match: {labels: {team: vision}}\n  skip: true")
     [left] = pod_planning.plan([running("x")], skipping, FACTS, {}, MANAGED)
-    assert left == Skipped(Pods((running("x"),)), "a rule leaves it alone", fault=False)
+    assert left == Skipped(AdoptablePods((running("x"),)), "a rule leaves it alone", fault=False)
 
 
 def test_what_is_wrong_with_a_pod_is_named():
@@ -275,10 +275,10 @@ def test_what_serves_gets_a_queue_while_it_runs_only_from_an_import(rules: Any, 
     old = altered(obj, status={"readyReplicas": 2})
     labels = {**obj["metadata"]["labels"], names.QUEUE_NAME: "lq"}
     new = altered(old, metadata={**obj["metadata"], "labels": labels})
-    assert [error.path for error in rules.validate(new, old, Context())] == [
+    assert [error.path for error in rules.validate(new, old, AdmissionFacts())] == [
         "metadata.labels[kueue.x-k8s.io/queue-name]"
     ]
     importing = altered(new, metadata={**new["metadata"], "annotations": {names.IMPORTING: "{}"}})
-    assert rules.validate(importing, old, Context()) == []
+    assert rules.validate(importing, old, AdmissionFacts()) == []
     moved = altered(importing, metadata={**importing["metadata"], "labels": {**labels, names.QUEUE_NAME: "other"}})
-    assert rules.validate(moved, importing, Context()), "its queue stays"
+    assert rules.validate(moved, importing, AdmissionFacts()), "its queue stays"

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from gangline.api.read.configuration.manager import LeaseSettings
 from gangline.console.cli import main
+from gangline.control.answers.api.aggregated_api import Options
 from gangline.control.process import operator_process
-from gangline.control.visibility.aggregated_api import Options
 from gangline.tls.listening import bound
 
 

@@ -16,10 +16,10 @@ from tests.console import screens
 
 from gangline.console.output import clock, layout, paths, presenting, remarks
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.formats import Format, Output
+from gangline.console.output.formats import Output, OutputFormat
 from gangline.console.output.layout import GAP, Rows, fit, plain, shortened
-from gangline.console.output.presenting import Reporter, Shape
-from gangline.console.output.selection import Selection, words
+from gangline.console.output.presenting import Presentation, Reporter
+from gangline.console.output.selection import ListSelection, words
 
 NOW = 1_700_000_000.0
 
@@ -129,7 +129,7 @@ LISTING: Listing[Thing] = Listing(
 
 
 def printed(output: str = "", **selection: Any) -> str:
-    shape = Shape(Output().convert(output, None, None) if output else Format(), Selection(**selection))
+    shape = Presentation(Output().convert(output, None, None) if output else OutputFormat(), ListSelection(**selection))
 
     @click.command()
     def command() -> None:
@@ -182,7 +182,7 @@ def test_an_unknown_format_names_the_known_ones() -> None:
 
 
 def names(**selection: Any) -> list[str]:
-    return [thing.name for thing in Selection(**selection).of(LISTING, THINGS, NOW)]
+    return [thing.name for thing in ListSelection(**selection).of(LISTING, THINGS, NOW)]
 
 
 def test_each_filter_has_to_match_and_of_its_names_one() -> None:
@@ -207,11 +207,11 @@ def test_numbers_are_sorted_as_numbers_and_the_unknown_is_last() -> None:
 
 
 def test_a_pipe_hears_what_is_new_or_has_changed() -> None:
-    reporter = Reporter(LISTING, Shape())
+    reporter = Reporter(LISTING, Presentation())
     assert reporter.news(THINGS[:2], NOW) == ["NAME  SIZE  STATE", "b       10  Ready", "a        9  Not ready"]
     assert reporter.news(THINGS[:2], NOW) == []
     assert reporter.news([Thing("b", 11), *THINGS[1:]], NOW) == ["b       11  Ready", "c           Ready"]
-    documents = Reporter(LISTING, Shape(Format("json")))
+    documents = Reporter(LISTING, Presentation(OutputFormat("json")))
     assert [json.loads(text)["name"] for text in documents.news(THINGS, NOW)] == ["b", "a", "c"]
 
 
@@ -228,7 +228,7 @@ async def test_watching_goes_on_while_the_operator_is_away(
         return seen
 
     with pytest.raises(KeyboardInterrupt):
-        await presenting.present(LISTING, Shape(watch=True), look)
+        await presenting.present(LISTING, Presentation(watch=True), look)
     told = capsys.readouterr()
     assert told.out.count("NAME") == 1 and told.out.count("b       10") == 1 and "c" in told.out
     assert told.err == "(away)\n"
@@ -249,7 +249,7 @@ async def test_a_remark_is_said_once_while_it_holds(
         return THINGS
 
     with pytest.raises(KeyboardInterrupt):
-        await presenting.present(LISTING, Shape(watch=True), look)
+        await presenting.present(LISTING, Presentation(watch=True), look)
     assert capsys.readouterr().err == "(only yours)\n(only yours)\n"
     remarks.remark("at once")
     assert capsys.readouterr().err == "(at once)\n"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.console.objects import cluster_queue, condition, flavor, local_queue, pending, running, workload
 
-from gangline.console.run.progress import Tally
+from gangline.console.run.progress import RunProgress
 from gangline.console.views.watch import changes, in_use
 from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 
@@ -26,7 +26,7 @@ def never(name: str):
 
 
 def test_a_run_is_settled_when_all_have_ended_or_never_will():
-    tally = Tally(frozenset({job("a"), job("b")}))
+    tally = RunProgress(frozenset({job("a"), job("b")}))
     assert not tally.settled(see(done("a")))  # b has no Workload yet
     assert not tally.settled(see(done("a"), pending("b", "WaitingForQuota")))
     assert not tally.settled(see(done("a"), running("b")))
@@ -35,12 +35,12 @@ def test_a_run_is_settled_when_all_have_ended_or_never_will():
 
 
 def test_a_job_of_the_same_name_and_another_kind_does_not_count():
-    tally = Tally(frozenset({job("a", "GPUJob")}))
+    tally = RunProgress(frozenset({job("a", "GPUJob")}))
     assert not tally.settled(see(done("a")))
 
 
 def test_what_never_fits_is_no_problem_but_failures_and_missing_ones_are():
-    tally = Tally(frozenset({job("a"), job("b"), job("c"), job("d")}))
+    tally = RunProgress(frozenset({job("a"), job("b"), job("c"), job("d")}))
     problems = tally.problems(see(done("a"), never("b"), done("c", ok=False)))
     assert problems == [
         "Job team-vision/d: it has no Workload",
@@ -49,7 +49,7 @@ def test_what_never_fits_is_no_problem_but_failures_and_missing_ones_are():
 
 
 def test_the_summary_counts_jobs_preemptions_and_use():
-    tally = Tally(frozenset({job("a"), job("b"), job("huge")}))
+    tally = RunProgress(frozenset({job("a"), job("b"), job("huge")}))
     evicted = running("b", gpus=16)
     evicted["status"]["conditions"].append(condition("Evicted", True, "Preempted"))
     tally.update(see(running("a", gpus=16), evicted, never("huge")), 0.0)

@@ -10,7 +10,7 @@ from tests.jobs.foreign import DECLARED, OWN
 
 from gangline.api import jobkinds
 from gangline.console.cli import main
-from gangline.control.mirror import watched_kinds
+from gangline.control.feed import watched_kinds
 from gangline.control.process import kopf_shell
 from gangline.install import rights
 from gangline.kube import resources as kube

@@ -18,7 +18,7 @@ from tests.console.objects import cluster_queue, condition, flavor, local_queue,
 from gangline.console.run import screen
 from gangline.console.run.frame import Frame
 from gangline.console.run.screen import LiveScreen
-from gangline.console.run.story import Page, Story, key_line
+from gangline.console.run.story import RunStory, StoryPage, key_line
 from gangline.console.views.watch import changes
 from gangline.control.answers.workloads.snapshot import Snapshot, snapshot
 
@@ -42,8 +42,8 @@ COURSE = [
 ]
 
 
-def told() -> Story:
-    story, before = Story(), None
+def told() -> RunStory:
+    story, before = RunStory(), None
     for at, objects in COURSE:
         seen = see(*objects)
         story.note(seen.workloads, changes(before, seen), at)
@@ -66,7 +66,7 @@ def test_a_timeline_shows_who_waited_and_ran(width: int) -> None:
 
 def test_only_as_many_lines_as_there_is_room_for() -> None:
     story = told()
-    assert story.timeline(1, 80, 40.0) == [] and Story().timeline(10, 80, 0.0) == []
+    assert story.timeline(1, 80, 40.0) == [] and RunStory().timeline(10, 80, 0.0) == []
     lines = story.timeline(2, 80, 40.0)
     assert len(lines) == 2 and "job/b" in lines[1] and lines[0].startswith("(1 earl")
     assert len(story.last_events(2, 80)) == 2 and story.last_events(0, 80) == []
@@ -100,17 +100,17 @@ def test_keys_choose_what_is_shown(width: int) -> None:
 
 
 def test_the_keys_fit_into_any_terminal() -> None:
-    assert len(key_line(Page.JOBS, 20)) <= 20
+    assert len(key_line(StoryPage.JOBS, 20)) <= 20
 
 
-@pytest.mark.parametrize("page", Page)
+@pytest.mark.parametrize("page", StoryPage)
 @pytest.mark.parametrize("keys", [True, False])
-def test_a_picture_fits_into_any_terminal(page: Page, keys: bool) -> None:
+def test_a_picture_fits_into_any_terminal(page: StoryPage, keys: bool) -> None:
     long = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100, 8 more needed"
     waiting = [pending(f"mixtral-8x22b-finetune-{number}", "WaitingForQuota", long) for number in range(20)]
     many = [cluster_queue(f"team-{number}", flavor("a100", 8), flavor("h100", 8)) for number in range(20)]
     seen = snapshot([running("a"), *waiting], many, [local_queue()])
-    story = Story()
+    story = RunStory()
     story.note(seen.workloads, changes(None, seen), 0.0)
     frame = Frame(seen, story, page, 10.0, 0.0, keys)
     for width in (1, 20, 80, 120, 200):
@@ -127,7 +127,7 @@ def test_a_picture_fits_into_any_terminal(page: Page, keys: bool) -> None:
 
 
 def test_a_bar_has_no_gap() -> None:
-    story = Story()
+    story = RunStory()
     seen = see(running("a"))
     story.note(seen.workloads, [], 6.0)
     for columns in range(40, 120):

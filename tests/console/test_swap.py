@@ -6,7 +6,7 @@ from tests.console.objects import NOW, workload
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.api.read.workloads.swap_record import Record, RecordedSwap
+from gangline.api.read.workloads.swap_record import RecordedSwap, SwapRecord
 from gangline.console.commands.admin import swap
 from gangline.console.output.layout import plain
 
@@ -15,7 +15,7 @@ AT = int(NOW * 1000)
 
 def struck(name: str, *swaps: RecordedSwap, **more: object) -> dict[str, object]:
     found = workload(name, admitted_to="gpus", **more)  # type: ignore[arg-type]
-    record = Record(attempt=1, swaps=2, at=AT, log=swaps)
+    record = SwapRecord(attempt=1, swaps=2, at=AT, log=swaps)
     found["metadata"]["annotations"] = {names.RECOVERY: swap_record.write(record)}
     return found
 

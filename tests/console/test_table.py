@@ -69,7 +69,7 @@ def test_a_workload_row_says_who_what_where_and_why():
 
 
 def test_wide_adds_columns_and_kueues_own_message():
-    rows = jobs.LISTING.rows([jobs.Job(seen().workloads[1])], NOW, wide=True)
+    rows = jobs.LISTING.rows([jobs.ListedJob(seen().workloads[1])], NOW, wide=True)
     (row,) = rows.cells
     assert SHORT in row
     assert row[rows.header.index("WORKLOAD")].startswith("job-later-")

@@ -20,7 +20,7 @@ from gangline.control.answers.sight import Everybody
 from gangline.control.answers.workloads import items
 from gangline.control.answers.workloads.snapshot import State
 from gangline.control.forecasting.forecasting import alias
-from gangline.jobs.gpujob import GPUJob
+from gangline.jobs.gpujob import GPUJobKind
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
 
@@ -132,7 +132,7 @@ async def test_the_api_server_says_what_it_would_refuse() -> None:
 
     async def ask(answer: Any) -> Any:
         server: Any = Server(answer)
-        return await whatif.accepted(server, job, GPUJob())
+        return await whatif.accepted(server, job, GPUJobKind())
 
     assert await ask({"spec": "defaulted"}) == {"spec": "defaulted"}
     for kept in (Forbidden(403, "Forbidden", "may not create"), AlreadyExists(409, "AlreadyExists", "is there")):

@@ -16,7 +16,7 @@ from gangline.console.cli import main
 from gangline.console.commands.admin import to_kueue
 from gangline.console.views import access
 from gangline.engine import model
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import LEASES, PODS, WORKLOADS, Json, Resource
 
@@ -45,13 +45,13 @@ class Api:
         self.pods = {each["metadata"]["name"]: each for each in pods}
         self.bodies: dict[str, Json] = {}
 
-    async def list(self, resource: Resource, namespace: str | None = None, *, field_selector: str = "") -> Listing:
+    async def list(self, resource: Resource, namespace: str | None = None, *, field_selector: str = "") -> ObjectList:
         assert namespace is None
         if resource == PODS:
             assert field_selector == "status.phase=Pending"
-            return Listing(copy.deepcopy(list(self.pods.values())), "1")
+            return ObjectList(copy.deepcopy(list(self.pods.values())), "1")
         assert resource == WORKLOADS
-        return Listing(copy.deepcopy(list(self.workloads.values())), "1")
+        return ObjectList(copy.deepcopy(list(self.workloads.values())), "1")
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         if resource == LEASES and self.lease is not None:
@@ -86,18 +86,18 @@ async def test_cards_go_and_hosts_stay() -> None:
     del waits["status"]["admission"]
     api = Api(carded(), plain, waits)
     before = copy.deepcopy(plain)
-    assert await to_kueue.prepared(api) == to_kueue.Outcome(("ns/w",))  # type: ignore[arg-type]
+    assert await to_kueue.prepared(api) == to_kueue.ToKueueResult(("ns/w",))  # type: ignore[arg-type]
     (row,) = api.workloads["w"]["status"]["admission"]["podSetAssignments"]
     (wanted,) = placed("w", model.Domain(("n1",), 2), model.Domain(("n2",), 1))["status"]["admission"][
         "podSetAssignments"
     ]
     assert row == wanted and api.workloads["plain"] == before
-    assert await to_kueue.prepared(api) == to_kueue.Outcome()  # type: ignore[arg-type]
+    assert await to_kueue.prepared(api) == to_kueue.ToKueueResult()  # type: ignore[arg-type]
 
 
 async def test_a_dry_run_writes_nothing() -> None:
     api = Api(carded())
-    assert await to_kueue.prepared(api, dry_run=True) == to_kueue.Outcome(("ns/w",))  # type: ignore[arg-type]
+    assert await to_kueue.prepared(api, dry_run=True) == to_kueue.ToKueueResult(("ns/w",))  # type: ignore[arg-type]
     assert api.patched == []
 
 
@@ -158,8 +158,8 @@ async def test_pods_that_wait_for_a_node_wait_no_longer() -> None:
 
 def test_the_command_says_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [
-        to_kueue.Outcome(("ns/w",), (("ns/x", "trouble"),), ("ns/p",), (("ns/q", "no"),)),
-        to_kueue.Outcome(),
+        to_kueue.ToKueueResult(("ns/w",), (("ns/x", "trouble"),), ("ns/p",), (("ns/q", "no"),)),
+        to_kueue.ToKueueResult(),
     ]
 
     def run(work: Any) -> Any:

@@ -25,7 +25,7 @@ from gangline.console.output import presenting
 from gangline.console.views import access, asking, following
 from gangline.control.answers.answers import Wish
 from gangline.control.answers.sight import Everybody
-from gangline.kube.errors import Gone, Unavailable
+from gangline.kube.errors import Expired, Unavailable
 
 Json = dict[str, Any]
 
@@ -303,7 +303,7 @@ async def test_events_go_on_when_the_operator_comes_back(
 ) -> None:
     away = Unavailable(503, "ServiceUnavailable", "nobody is there")
     one, two = ({"metadata": {"resourceVersion": version}} for version in ("8", "9"))
-    streams = iter([[one], away, away, Gone(410, "Expired", "too old"), [two], KeyboardInterrupt()])
+    streams = iter([[one], away, away, Expired(410, "Expired", "too old"), [two], KeyboardInterrupt()])
     since: list[str] = []
 
     async def stream(api: Any, namespace: Any, after: str, query: Any) -> AsyncIterator[Json]:

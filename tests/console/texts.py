@@ -17,7 +17,7 @@ from gangline.console.output.layout import wrapped
 from gangline.control.answers.explanation import Line
 from gangline.control.answers.workloads.snapshot import WorkloadView, workload_view
 from gangline.forecast.evaluate import Report, Scores, Window
-from gangline.forecast.learning.guard import Verdict
+from gangline.forecast.learning.guard import ModelVerdict
 from gangline.forecast.metrics import PointScore, QuantileScore
 from gangline.objects import WorkloadObject
 
@@ -38,7 +38,9 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
             *presenting.styled(eta.promise_rows(_promised()["promises"], NOW), width),
             *(part for line in eta.outcome_lines(_promised(), NOW) for part in wrapped(line, width)),
         ],
-        "audit": lambda width: presenting.drawn(audit.LISTING, presenting.Shape(), audit.told(_audited()), NOW, width),
+        "audit": lambda width: presenting.drawn(
+            audit.LISTING, presenting.Presentation(), audit.told(_audited()), NOW, width
+        ),
         "forecast-eval": lambda width: forecast_report.lines(_evaluated(), width),
         "replay": lambda width: presenting.styled(replay_report.table(_replayed()), width),
         "swap-show": lambda width: [
@@ -156,7 +158,7 @@ def _evaluated() -> Report:
         12_000,
         3,
         {"Model": 3500, "History": 120},
-        Verdict(True, 0.61, 0.75, 3620, "the model is used: 19 % better than last-two"),
+        ModelVerdict(True, 0.61, 0.75, 3620, "the model is used: 19 % better than last-two"),
         scores,
         {"≤8 GPUs": scores, ">8 GPUs": scores},
         {"language-models-research-shared": scores},

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.tracking import Tracking
 from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.writes import writer as writer_module
 from gangline.control.writes import writes as writes_module
@@ -25,6 +26,7 @@ from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.kube.errors import ApiError, Conflict, Forbidden, Unavailable
 from gangline.kube.resources import JOBS, LEADER_WORKER_SETS, PODS, WORKLOADS, ObjectKey
+from gangline.objects import view
 
 Json = dict[str, Any]
 KEY = ObjectKey(WORKLOADS, "ns", "w")
@@ -108,8 +110,8 @@ async def _written(steps: list[Step], server: Server) -> tuple[Counter[JobRef], 
     messages.subscribe(WriteResolved, lambda each: answered.update([each.owner]))
     async with Writer(server) as writer:  # type: ignore[arg-type]
         mirror = Mirror(observe=lambda change: None)
-        writes = Writes(server, writer, mirror, now=lambda: 1_700_000_000_000, messages=messages)  # type: ignore[arg-type]
-        writes.seen(WORKLOADS, await server.get())
+        writes = Writes(server, writer, mirror, Tracking(), now=lambda: 1_700_000_000_000, messages=messages)  # type: ignore[arg-type]
+        mirror.upsert(WORKLOADS, view(WORKLOADS, await server.get()))
         for number, step in enumerate(steps):
             _write(writes, step, number)
             for _ in range(step.turns):

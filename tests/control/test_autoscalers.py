@@ -8,8 +8,8 @@ from typing import Any
 from tests.api.test_autoscalers import NOW, YAML, a_pool, status
 from tests.context import a_context
 
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.provisioning.autoscalers import Autoscalers
+from gangline.control.checks.provisioning.autoscalers import Autoscalers
+from gangline.control.feed.mirror import Mirror
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound

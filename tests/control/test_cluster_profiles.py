@@ -22,11 +22,11 @@ from tests.kube.fake_server import Answer, FakeServer
 from gangline.api.read import configuration
 from gangline.api.read.configuration import ConfigurationError
 from gangline.api.read.configuration.access_providers import AccessProvider
-from gangline.api.read.configuration.multikueue import MultiKueue
-from gangline.control.multikueue.clusters import kubeconfigs, profiles, remote_cluster
-from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.clusters.profiles import Access, Profiles, access_of
-from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
+from gangline.control.checks.multikueue.clusters import kubeconfigs, profiles, remote_cluster
+from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.checks.multikueue.clusters.profiles import Access, Profiles, access_of
+from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.kube import tokens
 from gangline.kube.client import ApiClient
 
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 V1 = "client.authentication.k8s.io/v1"
 CLOUD = AccessProvider("cloud", "/plugins/login", V1, ("get-token",), (("REGION", "eu"),))
 OTHER = AccessProvider("other", "other-login", V1)
-ON = MultiKueue(profiles=True, access_providers=(CLOUD, OTHER))
+ON = MultiKueueSettings(profiles=True, access_providers=(CLOUD, OTHER))
 
 
 def profile(access: Any = (), old: Any = ()) -> Json:
@@ -152,7 +152,7 @@ async def inventory() -> AsyncIterator[tuple[FakeServer, Callable[..., Profiles]
     made: list[Profiles] = []
     async with FakeServer() as server, ApiClient(server.login()) as client:
 
-        def make(settings: MultiKueue = ON) -> Profiles:
+        def make(settings: MultiKueueSettings = ON) -> Profiles:
             made.append(Profiles(client, settings, changed.append))
             return made[-1]
 

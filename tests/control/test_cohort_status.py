@@ -8,7 +8,7 @@ import pytest
 from tests.context import a_context
 from tests.control.test_minimal_objects import whole
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.writes.outgoing import Write
 from gangline.engine import Engine, model

@@ -9,11 +9,11 @@ from tests.builders.objects import T, a_node, a_pod
 from tests.context import a_context
 from tests.objects import WorkloadObject
 
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.pod_owners import PodOwners
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.recovery.departed_workloads import AGAIN, DepartedWorkloads
+from gangline.control.nodes.recovery.departed_workloads import AGAIN, DepartedWorkloads
 from gangline.engine import model
 from gangline.kube import resources as kube
 

@@ -13,13 +13,13 @@ from tests.objects import JobObject, PodObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.read import parse
-from gangline.control.gates.elastic_gates import to_start, without_gate
-from gangline.control.mirror import slices
-from gangline.control.mirror.pod import Pod, read_pod
-from gangline.control.plan import elastic_plan
-from gangline.control.plan.injection import behind_gate, pod_set_infos
-from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, JobView, PatchWorkload, Step
-from gangline.control.status import run_changes, status_changes
+from gangline.control.feed import slices
+from gangline.control.feed.pod import Pod, read_pod
+from gangline.control.kinds import elastic_plan
+from gangline.control.kinds.injection import behind_gate, pod_set_infos
+from gangline.control.kinds.steps import ChangeStatus, CreateWorkload, DeleteWorkload, JobView, PatchWorkload, Step
+from gangline.control.nodes.gates.elastic_gates import to_start, without_gate
+from gangline.control.writes.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children

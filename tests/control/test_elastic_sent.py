@@ -11,11 +11,11 @@ from tests.control.test_elastic_plan import running as started
 from tests.control.test_plan import JOB_KIND, Lookups, evicted, kinds
 
 from gangline.api import names
-from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import elastic_plan
-from gangline.control.plan.plan_steps import ChangeStatus, JobView, PatchWorkload, Step
-from gangline.control.status import run_changes
+from gangline.control.feed import slices
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import elastic_plan
+from gangline.control.kinds.steps import ChangeStatus, JobView, PatchWorkload, Step
+from gangline.control.writes.status import run_changes
 from gangline.jobs.base import Children
 from gangline.kube import resources as kube
 

@@ -20,7 +20,7 @@ from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.control.answers.answers import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.control.forecasting import run_facts
-from gangline.control.status import status_changes
+from gangline.control.writes.status import status_changes
 from gangline.engine import model
 from gangline.jobs.base import RuntimeHints
 from gangline.kube import resources as kube

@@ -13,11 +13,11 @@ from tests.engine.test_outlook import world as played
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.ahead import whatif
+from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting import expected_starts as module
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.rehearsals import rehearse
 from gangline.control.forecasting.simulation_process import in_process, rehearsal_request, request
-from gangline.control.mirror.mirror import Mirror
 from gangline.engine import Engine, ExpectedStart, Outlook, model, outlook
 from gangline.forecast import Forecast
 from gangline.kube import resources as kube

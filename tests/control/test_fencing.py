@@ -10,11 +10,11 @@ from tests.builders.parts import PartWorld
 from tests.objects import PodObject
 
 from gangline.api import names
-from gangline.control.mirror import pod as pods
-from gangline.control.mirror.pod import read_pod
-from gangline.control.recovery import fencing
-from gangline.control.recovery.fencing import Fencing, started_pods
-from gangline.control.recovery.swap_rules import are_in_the_way
+from gangline.control.feed import pod as pods
+from gangline.control.feed.pod import read_pod
+from gangline.control.nodes.recovery import fencing
+from gangline.control.nodes.recovery.fencing import Fencing, started_pods
+from gangline.control.nodes.recovery.swap_rules import are_in_the_way
 from gangline.engine import model
 from gangline.kube import resources as kube
 

@@ -11,16 +11,16 @@ import pytest
 from tests.builders.engine import START, cluster_queue, gang
 from tests.objects import Stored
 
-from gangline.api.admission.findings import Context
+from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.admission.of_queues import queuepolicy
 from gangline.api.read import policy_reader
+from gangline.control.feed.mirror import Mirror
 from gangline.control.floor import floor_watch
 from gangline.control.floor.floor_process import Beginning, FloorProcess, Turn, Verdict, serve
 from gangline.control.floor.floor_watch import PAUSE, FloorWatch
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import FactObserved, Messages
-from gangline.control.status import policy_status
-from gangline.engine import FLOOR_LEAST, POLICY, Engine, FallenBack, model
+from gangline.control.writes.status import policy_status
+from gangline.engine import FLOOR_LEAST, POLICY, Engine, PolicyFallback, model
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -147,7 +147,7 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     world.crowd()
     world.pass_()
     assert world.queue.ordering is not None
-    world.players[0].answer = Verdict({"q": FallenBack("BestEffort", START, "it is too slow")}, {}, 1.5)
+    world.players[0].answer = Verdict({"q": PolicyFallback("BestEffort", START, "it is too slow")}, {}, 1.5)
     world.pass_()
     found = world.queue
     assert (found.ordering, found.backfill, found.fallen_back) == (None, None, "BestEffort")
@@ -166,7 +166,7 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     assert again.queue.fallen_back == "BestEffort", "before the first decision"
     again.crowd()
     again.pass_()
-    assert again.players[0].beginning.fallen_back == {"q": FallenBack("BestEffort", START, "it is too slow")}
+    assert again.players[0].beginning.fallen_back == {"q": PolicyFallback("BestEffort", START, "it is too slow")}
     again.players[0].answer = Verdict({}, {})
     again.pass_()
     assert again.queue.fallen_back == "" and again.queue.ordering is not None
@@ -190,7 +190,7 @@ def test_a_failed_process_begins_again_later_and_the_queue_stays_as_it_is() -> N
     world = WatchedFloor(policy())
     world.crowd()
     world.pass_()
-    world.players[0].answer = Verdict({"q": FallenBack("Easy", START)}, {})
+    world.players[0].answer = Verdict({"q": PolicyFallback("Easy", START)}, {})
     world.pass_()
     world.players[0].answer = EOFError("it died")
     world.pass_()
@@ -198,7 +198,7 @@ def test_a_failed_process_begins_again_later_and_the_queue_stays_as_it_is() -> N
     world.pass_()
     assert len(world.players) == 1, "not at once"
     world.pass_(PAUSE)
-    assert len(world.players) == 2 and world.players[1].beginning.fallen_back == {"q": FallenBack("Easy", START)}
+    assert len(world.players) == 2 and world.players[1].beginning.fallen_back == {"q": PolicyFallback("Easy", START)}
 
 
 def test_what_is_too_much_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,17 +218,17 @@ def test_what_is_too_much_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_messages_of_the_process() -> None:
     item = model.Put(cluster_queue("q", backfill=model.Backfill()))
-    beginning = Beginning(model.Settings(), {"q": FallenBack("Easy", START)})
+    beginning = Beginning(model.Settings(), {"q": PolicyFallback("Easy", START)})
     requests, answers = io.BytesIO(), io.BytesIO()
     for message in (beginning, Turn([(START, item)], START), Turn([], START + 1)):
         pickle.dump(message, requests)
     requests.seek(0)
     serve(requests, answers)
     answers.seek(0)
-    assert [pickle.load(answers).fallen_back for _ in range(2)] == [{"q": FallenBack("Easy", START)}] * 2
+    assert [pickle.load(answers).fallen_back for _ in range(2)] == [{"q": PolicyFallback("Easy", START)}] * 2
     process = FloorProcess(beginning)
     try:
-        assert process.turn(Turn([(START, item)], START)).fallen_back == {"q": FallenBack("Easy", START)}
+        assert process.turn(Turn([(START, item)], START)).fallen_back == {"q": PolicyFallback("Easy", START)}
     finally:
         process.end()
     with pytest.raises((OSError, EOFError, ValueError)):
@@ -243,4 +243,4 @@ def test_the_field() -> None:
     assert queuepolicy.warn(policy(floor="Off")) == []
     idle = policy(floor="Off", backfill={"depth": 0}, order={"key": "FairShare"})
     assert [told.split(":")[0] for told in queuepolicy.warn(idle)] == ["spec.floor"]
-    assert queuepolicy.validate(idle, None, Context()) == []
+    assert queuepolicy.validate(idle, None, AdmissionFacts()) == []

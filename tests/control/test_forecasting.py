@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from httpx2 import ASGITransport, AsyncClient
 from tests.control.test_forecasts import START, ForecastWorld
 
 from gangline.console.commands.future import eta
+from gangline.control.answers.api.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.control.forecasting import forecasting as module
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json, alias
 from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, Groups
 from gangline.control.forecasting.runtime_facts import Record
-from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.engine import Engine
-from gangline.forecast import Forecast, HistoryStore, Run, Source
+from gangline.forecast import Forecast, ForecastSource, HistoryStore, Run
 from gangline.kube import resources as kube
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.errors import Forbidden
+from gangline.tls.apps import new_app
 
 
 class Recorder:
@@ -204,7 +204,7 @@ def test_accuracy_is_shares_and_a_factor() -> None:
 
 def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
     groups = Groups()
-    forecast = Forecast(10.0, 20.0, 30.0, 40.0, 50.0, Source.DEFAULT, 0)
+    forecast = Forecast(10.0, 20.0, 30.0, 40.0, 50.0, ForecastSource.DEFAULT, 0)
     for number in range(LEAST):
         seconds = 40.0 if number % 4 else 41.0
         groups.ended(Run("u", 0.0, 16 if number else 1, namespace="ml", queue="q", start=0.0, finish=seconds), forecast)
@@ -216,7 +216,7 @@ def test_coverage_is_shown_of_tenants_and_sizes_with_enough_runs() -> None:
 
 def test_many_queues_of_one_namespace_keep_no_other_from_being_counted() -> None:
     groups = Groups()
-    forecast = Forecast(1.0, 2.0, 3.0, 4.0, 5.0, Source.DEFAULT, 0)
+    forecast = Forecast(1.0, 2.0, 3.0, 4.0, 5.0, ForecastSource.DEFAULT, 0)
     for number in range(5000):
         groups.ended(Run("u", 0.0, namespace="loud", queue=f"q{number}", start=0.0, finish=3.0), forecast)
     groups.ended(Run("u", 0.0, namespace="quiet", queue="q", start=0.0, finish=3.0), forecast)
@@ -331,23 +331,27 @@ async def test_queues_that_there_are_not(visible: Visibility, queue: str, namesp
         await visible.pending(queue, namespace, Page())
 
 
-async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> None:
-    app = web.Application()
+def asking(visible: Visibility) -> AsyncClient:
+    app = new_app()
     visible.add_to(app)
-    async with TestClient(TestServer(app)) as asked:
+    return AsyncClient(transport=ASGITransport(app), base_url="http://operator")
+
+
+async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> None:
+    async with asking(visible) as asked:
         obj = visible._controller.mirror.get(kube.WORKLOADS, "ml/w0")
         assert obj is not None
         await _name_the_cluster(asked, obj["metadata"]["uid"])
 
 
-async def _name_the_cluster(asked: TestClient[Any, Any], uid: str) -> None:
-    told = await (await asked.get("/forecasts")).json()
+async def _name_the_cluster(asked: AsyncClient, uid: str) -> None:
+    told = (await asked.get("/forecasts")).json()
     assert told["cluster"] == "the-cluster"
     shown = told["forecasts"][alias(uid)]
     assert shown["source"] == "Default" and len(shown["quantiles"]) == 5
     assert "w0" not in str(told) and uid not in told["forecasts"], "anybody may ask"
     assert told["flavorOffsets"] == {}, "nothing has run on two flavors"
-    accuracy = await (await asked.get("/accuracy")).json()
+    accuracy = (await asked.get("/accuracy")).json()
     assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])
 
 
@@ -358,18 +362,16 @@ async def test_accuracy_names_no_queue_to_those_who_cannot_list_them(
     monkeypatch.setattr(visible._forecasting, "accuracy", lambda: {"since": None, "queues": records})
     queue = visible._controller.mirror.get(kube.CLUSTER_QUEUES, "cq")
     assert queue is not None
-    app = web.Application()
-    visible.add_to(app)
-    async with TestClient(TestServer(app)) as asked:
-        told = await (await asked.get("/accuracy")).json()
+    async with asking(visible) as asked:
+        told = (await asked.get("/accuracy")).json()
     assert told["queues"] == {alias(queue["metadata"]["uid"]): {"promised": 7}}
 
     class Lists:
-        async def list(self, resource: kube.Resource) -> Listing:
-            return Listing([queue, {"metadata": {"name": "new", "uid": "n"}}], "1")
+        async def list(self, resource: kube.Resource) -> ObjectList:
+            return ObjectList([queue, {"metadata": {"name": "new", "uid": "n"}}], "1")
 
     class Refuses:
-        async def list(self, resource: kube.Resource) -> Listing:
+        async def list(self, resource: kube.Resource) -> ObjectList:
             raise Forbidden(403)
 
     client: Any = Lists()

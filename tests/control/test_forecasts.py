@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.builders.objects import Workload, condition, container
 
+from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting import run_facts
 from gangline.control.forecasting.forecasting import rows_as_json
 from gangline.control.forecasting.runtime_facts import Forecasts
-from gangline.control.mirror.mirror import Mirror
 from gangline.engine import model
 from gangline.forecast import Run
 from gangline.forecast.tracking.flavors import FlavorScale

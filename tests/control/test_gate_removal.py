@@ -10,9 +10,9 @@ from tests.builders.parts import PartWorld
 from tests.objects import PodObject, altered
 
 from gangline.api import names
-from gangline.control.gates.elastic_gates import ElasticGates
-from gangline.control.gates.gate_removal import GateRemoval
-from gangline.control.gates.pod_gates import PodGates
+from gangline.control.nodes.gates.elastic_gates import ElasticGates
+from gangline.control.nodes.gates.gate_removal import GateRemoval
+from gangline.control.nodes.gates.pod_gates import PodGates
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden
 

@@ -7,7 +7,7 @@ from typing import Any
 from tests.objects import Stored
 
 from gangline.control.queues.queue_statuses import HeadDelays
-from gangline.control.status import policy_status
+from gangline.control.writes.status import policy_status
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangline.control.stall.progress_reports import BadReportError, Beat, Progress, read, read_annotation
+from gangline.control.nodes.stall.progress_reports import BadReportError, Beat, Progress, read, read_annotation
 
 SECOND = 1000
 

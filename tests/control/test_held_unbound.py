@@ -9,8 +9,8 @@ from tests.builders.objects import a_pod, a_workload
 from tests.builders.parts import PartWorld
 from tests.objects import PodObject, altered
 
-from gangline.control.gates.held_unbound import HeldUnbound
-from gangline.control.mirror.pod import GATE
+from gangline.control.feed.pod import GATE
+from gangline.control.nodes.gates.held_unbound import HeldUnbound
 from gangline.kube import resources as kube
 
 

@@ -13,9 +13,9 @@ from tests.jobs.foreign import CASES
 from tests.objects import JobObject
 
 from gangline.api import admission, names
-from gangline.control.plan import elastic_plan, job_plan
-from gangline.control.plan.plan_steps import ChangeStatus
-from gangline.control.status import status_changes
+from gangline.control.kinds import elastic_plan, job_plan
+from gangline.control.kinds.steps import ChangeStatus
+from gangline.control.writes.status import status_changes
 from gangline.jobs import kind_of
 from gangline.jobs.base import Children
 from gangline.kube.resources import condition_of
@@ -30,7 +30,7 @@ KIND = FOUND
 def ray_job(status: str, notes: Json | None = None) -> JobObject:
     made = copy.deepcopy(RAY_JOB.job)
     made["metadata"] |= {"resourceVersion": "1", "annotations": notes or {}}
-    held = admission.default(made, None, admission.Context()).obj
+    held = admission.default(made, None, admission.AdmissionFacts()).obj
     return JobObject({**held, "status": {"jobDeploymentStatus": status}})
 
 
@@ -78,7 +78,7 @@ def test_a_hold_of_somebody_else_on_a_job_of_another_kind_stays() -> None:
     case = next(each for each in CASES if each.name == "RayCluster")
     kind = kind_of("ray.io/v1", "RayCluster")
     assert kind is not None
-    held = JobObject(admission.default(case.job, None, admission.Context()).obj)
+    held = JobObject(admission.default(case.job, None, admission.AdmissionFacts()).obj)
     held["metadata"]["resourceVersion"] = "1"
     workload = admitted(kind, case, held)
     workload["status"] = {}

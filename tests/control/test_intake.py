@@ -22,10 +22,11 @@ from tests.objects import JobObject, NodeObject, Stored, WorkloadObject
 from gangline import jobs
 from gangline.api import names
 from gangline.control.controller import Controller
+from gangline.control.feed.cluster_feed import ClusterFeed
 from gangline.control.isolation import intake
 from gangline.control.isolation.intake import Intake
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import ChangeStatus, DeleteWorkload, JobView, Note, Own, PatchJob, PatchWorkload
 from gangline.control.process import memory
 from gangline.control.process.watches import Watches
 from gangline.engine import model
@@ -279,7 +280,8 @@ async def test_a_namespace_stores_so_much_and_what_is_beyond_waits_for_room() ->
         async def get(self, resource: Resource, namespace: str, name: str) -> Json:
             return copy.deepcopy(written[name])
 
-    controller.writes._client = Server()  # type: ignore[assignment]
+    [feed] = [part for part in controller.parts if isinstance(part, ClusterFeed)]
+    feed._client = Server()  # type: ignore[assignment]
     for name in ("j0", "j1", "j2"):
         controller.sink(kube.JOBS)(Removed(f"ns/{name}", f"uid-{name}", written[name]))
     for _ in range(5):
@@ -364,7 +366,7 @@ async def test_the_claims_of_a_template_that_is_too_large_are_unknown() -> None:
 
 
 async def test_shapes_of_workloads_that_are_gone_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangline.control.mirror.mirror.MOST_SHAPES", 4000)
+    monkeypatch.setattr("gangline.control.feed.mirror.MOST_SHAPES", 4000)
     seen = operator().mirror
     for n in range(100):
         job = a_job()

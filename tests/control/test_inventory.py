@@ -17,8 +17,8 @@ from gangline.api.read.reading import ParseError
 from gangline.console.commands.see import node_cards
 from gangline.control.answers.answers import Page
 from gangline.control.answers.sight import Everybody, Sight
-from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.inventory.inventory_feed import put
+from gangline.control.nodes.cards.card_inventory import CardInventory
+from gangline.control.nodes.cards.inventory_feed import put
 from gangline.engine import Engine
 from gangline.engine.model import CardUse, NodeCards, Part
 from gangline.kube import resources as kube

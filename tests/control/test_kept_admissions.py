@@ -17,11 +17,11 @@ from gangline import jobs
 from gangline.api import admission, names
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read import conditions
-from gangline.control.plan import job_plan
-from gangline.control.plan.injection import pod_set_infos
-from gangline.control.plan.plan_steps import ChangeStatus, JobView, Note, PatchJob, Step
-from gangline.control.plan.starts import Starts
-from gangline.control.status import run_changes, status_changes
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.injection import pod_set_infos
+from gangline.control.kinds.starts import Starts
+from gangline.control.kinds.steps import ChangeStatus, JobView, Note, PatchJob, Step
+from gangline.control.writes.status import run_changes, status_changes
 from gangline.jobs import kind_of, podspec
 from gangline.jobs.base import Children, JobKind, PodSetInfo
 from gangline.kube.errors import Conflict, Invalid
@@ -42,7 +42,7 @@ def own_kind() -> Iterator[None]:
 
 
 def held(name: str) -> JobObject:
-    job = admission.default(copy.deepcopy(EXAMPLES[name]), None, admission.Context()).obj
+    job = admission.default(copy.deepcopy(EXAMPLES[name]), None, admission.AdmissionFacts()).obj
     return JobObject({**job, DESCRIPTION: DESCRIPTIONS[name]} if name in DESCRIPTIONS else job)
 
 

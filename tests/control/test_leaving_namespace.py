@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.engine import model
 from gangline.kube import resources as kube
 

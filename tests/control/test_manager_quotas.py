@@ -9,12 +9,12 @@ from tests.context import a_context
 
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
+from gangline.control.checks.multikueue.clusters.remote_queues import RemoteQueues
+from gangline.control.checks.multikueue.manager_quotas import PERIOD, ManagerQuotas
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
-from gangline.control.multikueue.manager_quotas import PERIOD, ManagerQuotas
-from gangline.control.parts.messages import Messages
-from gangline.control.status.queue_status import Automation
+from gangline.control.parts.messages import Messages, QuotaAutomationChanged, RemoteQuotasMoved
+from gangline.control.writes.status.queue_status import Automation
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -76,7 +76,7 @@ class Manager:
             lambda: cast(Any, self.workers),
             patience=PATIENCE,
         )
-        self.part.show = self.shown.append
+        self.mirror.messages.subscribe(QuotaAutomationChanged, lambda message: self.shown.append(message.cluster_queue))
         self.config(["a", "b"], quotaManagement="Automated")
         parameters = {"apiGroup": names.GROUP, "kind": "MultiKueueConfig", "name": "all"}
         self.put(
@@ -105,7 +105,7 @@ class Manager:
     def act(self) -> dict[str, str]:
         """A second later: the nominal quotas, as they are then."""
         self.now += PERIOD
-        self.part.note()
+        self.mirror.messages.publish(RemoteQuotasMoved())
         self.part.act(self.now)
         queue = self.mirror.get(kube.CLUSTER_QUEUES, "cq") or {}
         flavors = [flavor for group in queue["spec"]["resourceGroups"] for flavor in group["flavors"]]

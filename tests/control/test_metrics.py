@@ -17,10 +17,10 @@ from gangline.api.read.configuration import file
 from gangline.control.controller import Controller
 from gangline.control.metrics import kueue_table
 from gangline.control.metrics.kueue_table import HISTOGRAM, TABLE
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.metrics.recording import FOLLOWER, KueueMetrics
 from gangline.control.metrics.series import MOST_OF_OWNER
 from gangline.control.metrics.workload_tally import WorkloadTally
-from gangline.control.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube
@@ -286,7 +286,7 @@ async def test_a_restart_shows_what_there_is_and_counts_from_zero() -> None:
 
 
 async def test_a_scrape_goes_on_while_queues_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gangline.control import operator_metrics
+    from gangline.control.metrics import operator_metrics
 
     world = MeteredLeader()
     monkeypatch.setattr(operator_metrics, "SLICE", -1.0)

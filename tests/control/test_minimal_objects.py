@@ -11,9 +11,9 @@ from tests.api.generated import with_defaults
 
 from gangline.api.convert import conversion
 from gangline.control.controller import Controller
+from gangline.control.feed.watched_kinds import resources
 from gangline.control.isolation import intake
-from gangline.control.mirror.watched_kinds import resources
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube

@@ -10,13 +10,13 @@ from tests.builders.objects import Workload
 
 from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
-from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueue
+from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueueSettings
 from gangline.control.checks.activity import Activity
-from gangline.control.multikueue import activity
-from gangline.control.multikueue.clusters import copies
-from gangline.control.multikueue.clusters.copies import Copy
-from gangline.control.multikueue.plan import dispatchers, planning, stopping
-from gangline.control.multikueue.plan.steps import (
+from gangline.control.checks.multikueue import activity
+from gangline.control.checks.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters.copies import Copy
+from gangline.control.checks.multikueue.plan import dispatchers, planning, stopping
+from gangline.control.checks.multikueue.plan.steps import (
     Choose,
     ClusterView,
     Family,
@@ -34,7 +34,7 @@ from gangline.control.multikueue.plan.steps import (
     Wait,
     Withdraw,
 )
-from gangline.control.multikueue.workloads import local_changes
+from gangline.control.checks.multikueue.workloads import local_changes
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, PodObject, Stored, WorkloadObject
@@ -122,7 +122,7 @@ def view(workload: WorkloadObject, here: Json | None = None, **clusters: Cluster
         jobs=by_name(job() if here is None else here),
         owner=OWNER,
         kind=elsewhere(kube.JOBS),
-        settings=MultiKueue(worker_lost_timeout=900),
+        settings=MultiKueueSettings(worker_lost_timeout=900),
         now=NOW,
     )
 
@@ -193,7 +193,7 @@ def test_a_cluster_that_cannot_run_the_kind_is_not_asked() -> None:
 
 def test_copies_in_clusters_that_are_not_nominated_are_withdrawn() -> None:
     chosen = replace(
-        view(workload(nominatedClusterNames=["a"]), a=there(), b=there()), settings=MultiKueue(dispatcher="own")
+        view(workload(nominatedClusterNames=["a"]), a=there(), b=there()), settings=MultiKueueSettings(dispatcher="own")
     )
     assert planning.plan(chosen) == [Withdraw("b", copy(), [])]
 
@@ -207,10 +207,10 @@ def test_other_checks_come_first() -> None:
 
 
 def test_rounds_of_an_incremental_dispatcher() -> None:
-    settings = MultiKueue(dispatcher=INCREMENTAL, step=2)
+    settings = MultiKueueSettings(dispatcher=INCREMENTAL, step=2)
     listed = ["d", "c", "b", "a"]
 
-    def more(*nominated: str, round_at: int | None = None, settings: MultiKueue = settings) -> list[Step]:
+    def more(*nominated: str, round_at: int | None = None, settings: MultiKueueSettings = settings) -> list[Step]:
         return dispatchers.nominate(settings, listed, [], list(nominated), round_at=round_at, now=NOW)[0]
 
     assert more() == [Nominate(["d", "c"], begins=True)]
@@ -295,7 +295,7 @@ def test_what_may_change_while_it_runs_is_passed_on() -> None:
     [step] = steps(ray_service(None), ray_service("one"))
     assert isinstance(step, Follow) and step.spec == {"serveConfigV2": None}
     assert steps(ray_service("two"), ray_service("one"), busy=True) == []
-    assert steps(ray_service("two"), ray_service("one"), settings=MultiKueue(jobs_follow=False)) == []
+    assert steps(ray_service("two"), ray_service("one"), settings=MultiKueueSettings(jobs_follow=False)) == []
 
 
 def test_topologies_are_ready_when_the_cluster_has_placed_the_pods() -> None:

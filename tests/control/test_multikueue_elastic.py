@@ -16,11 +16,10 @@ from tests.merging import merge_patch
 
 from gangline.api import names
 from gangline.api.jobkinds import ray
-from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.multikueue.clusters import copies
-from gangline.control.multikueue.clusters.copies import Copy
-from gangline.control.multikueue.plan import planning
-from gangline.control.multikueue.plan.steps import (
+from gangline.control.checks.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters.copies import Copy
+from gangline.control.checks.multikueue.plan import planning
+from gangline.control.checks.multikueue.plan.steps import (
     Chain,
     Choose,
     ClusterView,
@@ -32,7 +31,8 @@ from gangline.control.multikueue.plan.steps import (
     Wait,
     Withdraw,
 )
-from gangline.control.plan.replaced_slices import ReplacedSlices
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.kinds.replaced_slices import ReplacedSlices
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, WorkloadObject

@@ -15,27 +15,27 @@ from gangline import jobs
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read import configuration
-from gangline.api.read.configuration.multikueue import MultiKueue as Settings
+from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
+from gangline.control.checks.multikueue.clusters import clusters as clusters_module
+from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.checks.multikueue.clusters.remote_cluster import CONNECTED, State
+from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.checks.multikueue.multikueue import MultiKueue
+from gangline.control.feed import watched_kinds
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror import watched_kinds
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.multikueue.clusters import clusters as clusters_module
-from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.clusters.remote_cluster import CONNECTED, State
-from gangline.control.multikueue.clusters.remote_store import RemoteStore
-from gangline.control.multikueue.multikueue import MultiKueue
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kinds.group_index import GroupIndex
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages
 from gangline.control.writes.outgoing import Write
 from gangline.jobs import elsewhere
-from gangline.jobs.pods import member
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound
 from gangline.kube.reflector import Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import JobObject, Stored, WorkloadObject, view
+from gangline.objects import JobObject, PodObject, Stored, WorkloadObject, view
 
 KEY = "team/wl"
 METRICS = ("multikueue_workloads_dispatched_total", "multikueue_workloads_admitted_total")
@@ -113,6 +113,7 @@ class Room:
         self.messages = Messages()
         managed = configuration.load({"integrations": {"frameworks": ["batch/job", *frameworks]}}).jobs
         self.mirror = Mirror(lambda change: None, messages=self.messages, managed=managed)
+        self.groups = GroupIndex(self.mirror)
         self.part = MultiKueue(
             a_context(
                 client=cast(Any, None),
@@ -126,6 +127,7 @@ class Room:
                 quarantine=Quarantine(lambda subject, obj, what: pytest.fail(what)),
             ),
             settings or Settings(gc_interval=60),
+            self.groups,
         )
         parameters = {"apiGroup": names.GROUP, "kind": "MultiKueueConfig", "name": "all"}
         self.put(kube.MULTI_KUEUE_CONFIGS, {"metadata": {"name": "all"}, "spec": {"clusters": ["a", "b"]}})
@@ -378,7 +380,8 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
     stranger = a_pod("stranger", group="g", total=2)
     for each in (*pods.values(), stranger):
         each["metadata"]["namespace"] = "team"
-    room.part.jobs.pods_of = lambda _: [member.read(each) for each in (*pods.values(), stranger)]
+        each["metadata"]["labels"][names.POD_GROUP] = "wl"
+        room.groups.upsert(PodObject(each))
     assert kube.PODS in room.part.kinds
     room.part.lead()
     room.act()

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.context import a_context
 from tests.control import test_multikueue as usual
 from tests.control import test_multikueue_elastic as elastic
 from tests.control.test_multikueue import ADMITTED, EMPTY, NOW, condition, copy, lost, there, view, workload
@@ -15,13 +14,13 @@ from tests.control.test_multikueue_part import START, Room, Worker
 
 from gangline.api import names
 from gangline.api.read import conditions, configuration
-from gangline.api.read.configuration.multikueue import MultiKueue
-from gangline.control.multikueue.clusters import clusters as clusters_module
-from gangline.control.multikueue.clusters import copies
-from gangline.control.multikueue.clusters.copies import Copy
-from gangline.control.multikueue.plan import planning
-from gangline.control.multikueue.plan.preemption import ALONE
-from gangline.control.multikueue.plan.steps import (
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
+from gangline.control.checks.multikueue.clusters import clusters as clusters_module
+from gangline.control.checks.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters.copies import Copy
+from gangline.control.checks.multikueue.plan import planning
+from gangline.control.checks.multikueue.plan.preemption import ALONE
+from gangline.control.checks.multikueue.plan.steps import (
     Chain,
     ClusterView,
     Family,
@@ -35,7 +34,7 @@ from gangline.control.multikueue.plan.steps import (
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
-ON = MultiKueue(orchestrates=True)
+ON = MultiKueueSettings(orchestrates=True)
 GATED = (names.MULTIKUEUE_GATE,)
 
 
@@ -139,9 +138,9 @@ def test_a_time_to_come_holds_nobody_up() -> None:
 
 
 def test_without_the_gate_nothing_is_opened() -> None:
-    off = replace(asked(a=gated(blocked(2)), b=gated(blocked(1))), settings=MultiKueue(a_context()))
+    off = replace(asked(a=gated(blocked(2)), b=gated(blocked(1))), settings=MultiKueueSettings())
     assert planning.plan(off) == []
-    assert planning.plan(replace(asked(), settings=MultiKueue(a_context()))) == [Send("a"), Send("b")]
+    assert planning.plan(replace(asked(), settings=MultiKueueSettings())) == [Send("a"), Send("b")]
 
 
 def test_once_admitted_nobody_preempts_any_more() -> None:

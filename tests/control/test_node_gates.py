@@ -13,9 +13,9 @@ from tests.objects import PodObject, altered
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.control.gates.node_gates import NodeGates, Places, destinations, ungated
-from gangline.control.mirror.pod import GATE, Pod, only_node, read_pod
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.feed.pod import GATE, Pod, only_node, read_pod
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.nodes.gates.node_gates import NodeGates, Places, destinations, ungated
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict
@@ -315,7 +315,9 @@ def test_pods_with_volumes_go_where_the_scheduler_finds_them_once_a_node_has_ref
     template["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     if avoid:
         swap = swap_record.RecordedSwap("Replace", "Unschedulable", avoid, T, T, refusing=avoid)
-        workload["metadata"]["annotations"] = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
+        workload["metadata"]["annotations"] = {
+            names.RECOVERY: swap_record.write(swap_record.SwapRecord().with_loss(swap))
+        }
     world.mirror.upsert(kube.WORKLOADS, workload)
     world.comes(waiting("a"))
     assert world.look() == ["a"]

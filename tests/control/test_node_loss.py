@@ -17,10 +17,10 @@ from gangline import jobs
 from gangline.api import admission, jobkinds, names
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH
 from gangline.api.read.workloads import swap_record
-from gangline.api.read.workloads.swap_record import REPLACE, RESTART, Record, RecordedSwap
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import JobView, PatchJob
-from gangline.control.status import status_changes
+from gangline.api.read.workloads.swap_record import REPLACE, RESTART, RecordedSwap, SwapRecord
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import JobView, PatchJob
+from gangline.control.writes.status import status_changes
 from gangline.engine import model
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
@@ -91,7 +91,7 @@ def test_the_author_chooses_where_the_kind_can_do_both_and_is_told_where_it_cann
     told = [
         line
         for line in (
-            *admission.default(job, None, admission.Context()).warnings,
+            *admission.default(job, None, admission.AdmissionFacts()).warnings,
             *(admission.warnings(job) if kind_of(job["apiVersion"], name) is None else ()),
         )
         if names.NODE_LOSS in line
@@ -107,22 +107,22 @@ def test_the_author_chooses_where_the_kind_can_do_both_and_is_told_where_it_cann
 
 def test_a_fault_that_was_there_before_is_not_told_again() -> None:
     job = altered(JOB, metadata={**HEAD, "annotations": {names.NODE_LOSS: "Maybe"}})
-    assert admission.default(job, None, admission.Context()).warnings
-    assert not admission.default(job, job, admission.Context()).warnings
+    assert admission.default(job, None, admission.AdmissionFacts()).warnings
+    assert not admission.default(job, job, admission.AdmissionFacts()).warnings
 
 
 @pytest.mark.parametrize("case", [*CASES, OWN_CASE], ids=lambda case: case.name)
 def test_a_job_that_restarts_stops_whole_and_starts_whole_once_its_old_pods_have_ended(case: Case) -> None:
     kind = kind_of(case.job["apiVersion"], case.name)
     assert kind is not None
-    held = JobObject(admission.default(case.job, None, admission.Context()).obj)
+    held = JobObject(admission.default(case.job, None, admission.AdmissionFacts()).obj)
     held["metadata"]["resourceVersion"] = "1"
     workload = admitted(kind, case, described(case, held))
     running = started(kind, case, held, workload)
     running["status"] = case.ready
     assert "PatchJob" not in names_of(view(kind, case, running, workload))
 
-    lost = Record().with_loss(RecordedSwap(RESTART, "NotReady", ("n1",), NOW - 3000, NOW))
+    lost = SwapRecord().with_loss(RecordedSwap(RESTART, "NotReady", ("n1",), NOW - 3000, NOW))
     workload["metadata"]["annotations"][names.RECOVERY] = swap_record.write(lost)
     stopped = next_one(view(kind, case, running, workload), running)
     assert kind.declaration.suspension.read(stopped), "the whole job is suspended"

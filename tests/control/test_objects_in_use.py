@@ -9,7 +9,7 @@ import pytest
 from tests.context import a_context
 from tests.control.test_minimal_objects import whole
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.engine import Engine
 from gangline.kube import resources as kube

@@ -12,9 +12,9 @@ from tests.control.test_multikueue_part import KEY, START, Room, Worker, owned
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.ray import RAY_CLUSTER
-from gangline.control.mirror.owned_objects import Children
-from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.multikueue.clusters import clusters as clusters_module
+from gangline.control.checks.multikueue.clusters import clusters as clusters_module
+from gangline.control.feed.owned_objects import Children
+from gangline.control.feed.watched_kinds import JOB_KINDS
 from gangline.control.parts import attempts
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert

@@ -10,8 +10,8 @@ from tests.objects import Stored, as_stored
 
 from gangline.control.controller import Controller
 from gangline.control.decisions.carrying_out import Decisions
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.operator_metrics import Metrics
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts import changed_keys
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.control.parts.messages import Messages, OwnPaceEnded, Recovered

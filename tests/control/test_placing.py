@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import sys
@@ -13,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from fastapi.testclient import TestClient
 from tests.objects import Stored, altered
 
 from gangline import bounded
 from gangline.api import names
 from gangline.api.read import policy_reader
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.placing.extender import LONGEST, MOST_NODES, Extender
-from gangline.control.placing.plugins import GROUP, PAUSE, Guarded, Plugins
-from gangline.control.status import policy_status
+from gangline.control.feed.mirror import Mirror
+from gangline.control.nodes.placing.extender import LONGEST, MOST_NODES, Extender
+from gangline.control.nodes.placing.plugins import GROUP, PAUSE, Guarded, Plugins
+from gangline.control.writes.status import policy_status
 from gangline.engine import Engine, OwnScorers, model
 from gangline.kube import resources as kube
+from gangline.tls.apps import new_app
 
 POD, NODE = {"requests": {"cpu": 1}}, {"name": "n0", "labels": {}}
 
@@ -181,15 +180,10 @@ def post(path: str, body: Any, *policies: dict[str, Any], raw: bytes | None = No
     for obj in policies:
         mirror.objects[kube.QUEUE_POLICIES][obj["metadata"]["name"]] = obj
 
-    async def ask() -> tuple[int, Any]:
-        app = web.Application()
-        Extender(mirror, engine).add_to(app)
-        async with TestClient(TestServer(app)) as client:
-            answer = await client.post(path, data=raw if raw is not None else json.dumps(body))
-            text = await answer.text()
-            return answer.status, json.loads(text) if answer.status == 200 else text
-
-    return asyncio.run(ask())
+    app = new_app()
+    Extender(mirror, engine).add_to(app)
+    answer = TestClient(app).post(path, content=raw if raw is not None else json.dumps(body))
+    return answer.status_code, answer.json() if answer.status_code == 200 else answer.text
 
 
 CONTAINER = {"name": "c", "image": "a", "resources": {"requests": {"nvidia.com/gpu": "2"}}}

@@ -16,11 +16,11 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
-from gangline.control.mirror.pod import read_pod
-from gangline.control.plan import job_plan
-from gangline.control.plan.injection import pod_set_infos, unconstrained
-from gangline.control.plan.job_planning import completing
-from gangline.control.plan.plan_steps import (
+from gangline.control.feed.pod import read_pod
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.injection import pod_set_infos, unconstrained
+from gangline.control.kinds.job_planning import completing
+from gangline.control.kinds.steps import (
     ChangeStatus,
     CreateWorkload,
     DeleteWorkload,
@@ -31,8 +31,8 @@ from gangline.control.plan.plan_steps import (
     PatchWorkload,
     Step,
 )
-from gangline.control.status import run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes.status import run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
@@ -733,7 +733,7 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
 def test_a_gang_that_only_replaces_pods_goes_on() -> None:
     workload = a_workload(a_job(), a=admitted)
     swap = RecordedSwap("Replace", "NotReady", ("n1",), NOW, NOW)
-    annotations = {names.RECOVERY: swap_record.write(swap_record.Record().with_loss(swap))}
+    annotations = {names.RECOVERY: swap_record.write(swap_record.SwapRecord().with_loss(swap))}
     lost = WorkloadObject({**workload, "metadata": {**workload["metadata"], "annotations": annotations}})
     assert "PatchJob" not in kinds(steps(running_job(workload), lost))
 

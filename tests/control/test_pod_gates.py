@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.objects import PodObject, altered
 
-from gangline.control.gates import pod_gates
-from gangline.control.gates.card_choice import CardChoice
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.nodes.gates import pod_gates
+from gangline.control.nodes.gates.card_choice import CardChoice
 from gangline.engine import model
 
 Json = dict[str, Any]

@@ -16,12 +16,24 @@ from tests.merging import merge_patch as merged
 from tests.objects import PodObject, Stored, WorkloadObject
 
 from gangline.api import names
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.intake import Intake
-from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
-from gangline.control.pod_groups import group_plan
-from gangline.control.pod_groups.group_index import GroupIndex
-from gangline.control.pod_groups.group_plan import DeletePod, GroupView, MarkPod, PatchPod, Step, TellPod
-from gangline.control.status import run_changes, status_changes
+from gangline.control.kinds import group_plan
+from gangline.control.kinds.group_index import GroupIndex
+from gangline.control.kinds.group_plan import GroupView
+from gangline.control.kinds.steps import (
+    ChangeStatus,
+    CreateWorkload,
+    DeletePod,
+    DeleteWorkload,
+    NotePod,
+    NoteWorkload,
+    PatchPod,
+    PatchPodStatus,
+    PatchWorkload,
+    Step,
+)
+from gangline.control.writes.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition
@@ -87,7 +99,7 @@ class PodGroupWorld:
         match step:
             case PatchPod(pod, body) if pod.name in self.pods:
                 self._patch(pod.name, body)
-            case MarkPod(pod, body) if pod.name in self.pods:
+            case PatchPodStatus(pod, body) if pod.name in self.pods:
                 self.pods[pod.name]["status"].setdefault("conditions", []).extend(body["status"]["conditions"])
             case DeletePod(pod) if pod.name in self.pods:
                 self.delete(pod.name)
@@ -132,7 +144,7 @@ class PodGroupWorld:
         if not self.pods:
             self.workload = None
         for _ in range(100):
-            steps = [step for step in self.plan() if not isinstance(step, TellPod | group_plan.TellWorkload)]
+            steps = [step for step in self.plan() if not isinstance(step, NotePod | NoteWorkload)]
             if not steps:
                 return
             for step in steps:
@@ -465,7 +477,7 @@ def test_a_workload_of_another_job_is_left_alone():
     metadata = {"name": "g", "namespace": "ns", "resourceVersion": "1"}
     world.workload = WorkloadObject({"metadata": metadata, "spec": {}, "status": {}})
     [note] = world.plan()
-    assert isinstance(note, TellPod)
+    assert isinstance(note, NotePod)
     assert note.reason == "WorkloadNameConflict"
     world.delete("g-0")
     world.settle()
@@ -536,7 +548,7 @@ def test_a_pod_waits_for_the_workload_that_it_names(controlled_by: str, problem:
         world.workload = None
     before = copy.deepcopy(world.workload)
     [note] = world.plan()
-    assert isinstance(note, TellPod)
+    assert isinstance(note, NotePod)
     assert (note.reason, note.message) == ("PrebuiltWorkloadNotFound", f"Prebuilt workload ns/mine: {problem}")
     world.settle()
     assert world.workload == before
@@ -551,7 +563,7 @@ def test_a_named_workload_of_other_pods_is_finished():
 
 
 def test_a_workload_that_pods_name_belongs_to_the_first_of_them():
-    index = GroupIndex()
+    index = GroupIndex(Mirror(lambda change: None))
     pods = [a_pod(name, prebuilt_workload_name="mine") for name in ("a", "b")]
     for pod in pods:
         index.upsert(pod)
@@ -699,8 +711,8 @@ def test_a_group_takes_no_workload_that_was_not_made_for_its_pods():
     offered(world, *pods)
     world.workload["metadata"]["ownerReferences"][0]["uid"] = "another"
     steps = world.plan()
-    assert [step.reason for step in steps if isinstance(step, TellPod)] == ["WorkloadNameConflict"]
-    assert not any(isinstance(step, DeletePod | MarkPod) for step in steps)
+    assert [step.reason for step in steps if isinstance(step, NotePod)] == ["WorkloadNameConflict"]
+    assert not any(isinstance(step, DeletePod | PatchPodStatus) for step in steps)
 
 
 def test_an_imported_pod_takes_its_workload_also_in_the_place_of_a_deployment():
@@ -761,7 +773,8 @@ def test_quota_is_held_until_no_pod_runs_in_another_cluster() -> None:
 
 def test_queued_pods_take_no_more_memory_than_their_namespace_has():
     intake, complaints = Intake(most=20_000), []
-    index = GroupIndex(intake, lambda pod, why: complaints.append(why))
+    mirror = Mirror(lambda change: None, lambda pod, error: complaints.append(str(error)), intake=intake)
+    index = GroupIndex(mirror)
     pods = [a_pod(f"p{number}") for number in range(30)]
     for pod in pods:
         index.upsert(pod)

@@ -6,8 +6,8 @@ from tests.builders.objects import T, a_pod
 from tests.objects import PodObject
 
 from gangline.api import names
-from gangline.control.mirror.pod import claimed_workload, read_pod
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.feed.pod import claimed_workload, read_pod
+from gangline.control.feed.pod_index import PodIndex
 from gangline.engine import model
 
 INDEX = "batch.kubernetes.io/job-completion-index"

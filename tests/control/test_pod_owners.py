@@ -9,11 +9,11 @@ from tests.objects import PodObject, altered, as_stored
 
 from gangline.api import names
 from gangline.api.jobkinds.spark import SPARK_APPLICATION
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import GATE
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.pod_owners import PodOwners
 from gangline.control.isolation.intake import measure
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import GATE
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

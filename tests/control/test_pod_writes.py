@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from tests.builders.parts import Listener
 
-from gangline.control.mirror.changes import JobRef
+from gangline.control.feed.changes import JobRef
 from gangline.control.writes.pod_writes import PodWrites
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound

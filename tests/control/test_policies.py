@@ -9,8 +9,8 @@ from tests.objects import as_stored
 
 from gangline.api.read import policy_reader
 from gangline.api.schema.kinds import CLUSTER_QUEUE
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.status import policy_status, queue_status
+from gangline.control.feed.mirror import Mirror
+from gangline.control.writes.status import policy_status, queue_status
 from gangline.engine import FIXES, model
 from gangline.kube import resources as kube
 

@@ -9,9 +9,9 @@ import pytest
 from tests.control.test_plan import JOB_KIND, NOW, Lookups, a_job, admitted, kinds, running_job
 from tests.objects import JobObject, WorkloadObject
 
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import ChangeStatus, DeleteWorkload, JobView, Note, PatchWorkload, Step
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import ChangeStatus, DeleteWorkload, JobView, Note, PatchWorkload, Step
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children
 from gangline.kube import resources as kube

@@ -8,8 +8,8 @@ import pytest
 
 from gangline.api.read import parse, policy_reader
 from gangline.api.read.parse import ParseError
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.status import status_changes
+from gangline.control.feed.mirror import Mirror
+from gangline.control.writes.status import status_changes
 from gangline.engine import FIXES, HOLD_QUOTA, model
 from gangline.kube import resources as kube
 

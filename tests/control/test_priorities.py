@@ -8,7 +8,7 @@ import pytest
 from tests.control.test_minimal_objects import whole
 from tests.objects import JobObject
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.jobs.base import JobError
 from gangline.kube import resources as kube
 

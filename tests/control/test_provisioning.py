@@ -10,9 +10,9 @@ from tests.builders.objects import Workload
 
 from gangline.api import names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec, RetryStrategy
-from gangline.control.provisioning import activity, check_state, naming, planning
-from gangline.control.provisioning.groups import groups
-from gangline.control.provisioning.planning import (
+from gangline.control.checks.provisioning import activity, check_state, naming, planning
+from gangline.control.checks.provisioning.groups import groups
+from gangline.control.checks.provisioning.planning import (
     AdoptTemplate,
     CreateRequest,
     CreateTemplate,

@@ -11,13 +11,13 @@ from tests.context import a_context
 from tests.control.test_provisioning import CLASS, FLAVOR, RIGHT, check, workload
 
 from gangline.control.checks.active_checks import ActiveChecks
+from gangline.control.checks.provisioning import provisioning
+from gangline.control.checks.provisioning.activity import CONTROLLER
+from gangline.control.checks.provisioning.provisioning import Provisioning
+from gangline.control.feed.mirror import Mirror
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.provisioning import provisioning
-from gangline.control.provisioning.activity import CONTROLLER
-from gangline.control.provisioning.provisioning import Provisioning
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError, Forbidden
 from gangline.kube.reflector import Synced

@@ -12,21 +12,21 @@ from tests.objects import PodObject, WorkloadObject, altered
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
-from gangline.api.read.workloads.swap_record import Record, RecordedSwap
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.operator_metrics import Metrics
+from gangline.api.read.workloads.swap_record import RecordedSwap, SwapRecord
+from gangline.control.feed.mirror import Mirror
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.nodes.recovery import swap_rules
+from gangline.control.nodes.recovery.swap_rules import describe, holds_back, wanted_pods
+from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.parts.messages import EvictionWanted, Messages
-from gangline.control.recovery import swap_rules
-from gangline.control.recovery.swap_rules import describe, holds_back, wanted_pods
-from gangline.control.recovery.swaps import Recoveries
-from gangline.control.status import run_changes
+from gangline.control.writes.status import run_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 
-NOTHING = Record()
+NOTHING = SwapRecord()
 
 
-def a_workload(record: Record = NOTHING, *, pods: int = 3, admitted: bool = True, **status: Any) -> WorkloadObject:
+def a_workload(record: SwapRecord = NOTHING, *, pods: int = 3, admitted: bool = True, **status: Any) -> WorkloadObject:
     assignment = {"name": "main", "count": pods, "flavors": {}, "resourceUsage": {}}
     said: Json = {"conditions": [{"type": "Admitted", "status": "True", "reason": "A", "message": ""}]}
     said["conditions"].append({"type": "QuotaReserved", "status": "True", "reason": "Q", "message": ""})
@@ -62,7 +62,7 @@ class RecoveryWorld(PartWorld):
         self.put(kube.WORKLOADS, workload)
         self.put(kube.PODS, *pods)
 
-    def record(self) -> Record:
+    def record(self) -> SwapRecord:
         workload = self.mirror.workloads.get("ns/w")
         assert workload is not None
         return swap_record.of(workload)
@@ -97,7 +97,7 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
     world.recoveries.act(T)
     assert world.writer.take() == []
     body = world.written()
-    assert body["metadata"]["resourceVersion"] == swap_record.write(Record())
+    assert body["metadata"]["resourceVersion"] == swap_record.write(SwapRecord())
     [swap] = world.record().log
     assert (swap.how, swap.lost, swap.kept, swap.detected, swap.decided) == (
         "Replace",
@@ -118,7 +118,7 @@ def test_the_record_comes_first_and_nothing_is_deleted_before_it() -> None:
 
 def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
     world = RecoveryWorld(
-        a_workload(Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang()
+        a_workload(SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))), *gang()
     )
     world.recoveries.act(T)
     [(verb, name, body)] = world.writer.take()
@@ -134,7 +134,7 @@ def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
 
 
 def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
-    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
+    record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     world = RecoveryWorld(a_workload(record), a_pod("new", "n1", created=T + 5000))
     world.recoveries.act(T + 6000)
     assert world.writer.take() == []
@@ -155,7 +155,7 @@ def test_a_pod_that_waits_for_a_place_on_the_lost_node_goes_as_well() -> None:
 
 
 def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
-    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
+    record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
     lost, *kept = gang()
     world = RecoveryWorld(a_workload(record), lost, *kept)
     world.pods.remove("ns/p0")
@@ -182,7 +182,7 @@ def test_a_gang_is_recovered_when_all_its_pods_are_ready_again() -> None:
 
 
 def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
-    record = Record().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T))
+    record = SwapRecord().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T))
     old = (a_pod("p1", "n2"), a_pod("p2", "n3"))
     world = RecoveryWorld(a_workload(record, pods=2), *old)
     world.recoveries.act(T + 100)
@@ -196,7 +196,7 @@ def test_after_a_restart_only_pods_of_the_new_attempt_count() -> None:
 
 
 def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
-    raw = a_workload(Record().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T)))
+    raw = a_workload(SwapRecord().with_loss(RecordedSwap("Restart", "NotReady", ("n1",), T - 3000, T)))
     world = RecoveryWorld(raw, a_pod("old", "n2", due=T))
     assert holds_back(raw, world.pods.of("ns/w"))
     world.pods.upsert(a_pod("old", "n2", workload=""))  # left behind
@@ -205,7 +205,7 @@ def test_pods_of_the_attempt_before_hold_the_next_one_back() -> None:
 
 
 def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
-    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
+    record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     raw = a_workload(record)
     raw["status"]["conditions"].append({"type": "Evicted", "status": "True", "reason": "Preempted"})
     world = RecoveryWorld(raw, *gang())
@@ -214,7 +214,7 @@ def test_a_gang_that_is_being_evicted_is_left_alone() -> None:
 
 
 def test_the_spare_fails_before_the_gang_has_recovered() -> None:
-    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
+    record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, kept=("n2", "n3")))
     world = RecoveryWorld(a_workload(record, pods=2), a_pod("q0", "n4", created=T + 1000), a_pod("p1", "n2"))
     world.recoveries.heal(model.Heal("ns/w", "uw", "Replace", ("n4",), "NotReady", "Lost node n4", T + 5000, T + 7000))
     world.written()
@@ -224,7 +224,7 @@ def test_the_spare_fails_before_the_gang_has_recovered() -> None:
 
 
 def test_a_node_that_fails_while_the_gang_starts_from_the_queue() -> None:
-    record = Record().with_loss(RecordedSwap("Requeue", "NotReady", ("n1",), T - 9000, T - 8000))
+    record = SwapRecord().with_loss(RecordedSwap("Requeue", "NotReady", ("n1",), T - 9000, T - 8000))
     pods = (a_pod("q0", "n4", created=T - 4000), a_pod("q1", "n2", created=T - 4000))
     world = RecoveryWorld(a_workload(record, pods=2), *pods)
     world.recoveries.heal(heal("Replace", "n4"))
@@ -291,7 +291,7 @@ def test_an_eviction_that_was_written_down_and_not_done_is_done() -> None:
 
 @pytest.mark.parametrize("running", [None, T + 2000])
 def test_the_condition_follows_the_record_whatever_came_in_between(running: int | None) -> None:
-    record = Record().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
+    record = SwapRecord().with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T))
     if running is not None:
         record = record.with_current(
             RecordedSwap("Replace", "NotReady", ("n1",), T - 3000, T, T + 1000, running, ("n4",))
@@ -475,7 +475,7 @@ def test_a_lost_node_takes_all_pods_that_were_on_it_or_sent_to_it() -> None:
 
 def test_a_node_that_is_lost_after_it_refused_pods_is_lost_to_all() -> None:
     refused = RecordedSwap("Replace", "Unschedulable", ("n1", "n2"), T - 9000, T - 8000, refusing=("n1", "n2"))
-    record = Record().with_loss(refused).with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 5000, T))
+    record = SwapRecord().with_loss(refused).with_loss(RecordedSwap("Replace", "NotReady", ("n1",), T - 5000, T))
     assert record.current is not None
     assert (record.current.lost, record.current.refusing) == (("n1", "n2"), ("n2",))
     assert swap_record.read({names.RECOVERY: swap_record.write(record)}) == record

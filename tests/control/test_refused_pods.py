@@ -13,14 +13,14 @@ from tests.objects import PodObject, Stored
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.stall import refusals
-from gangline.control.stall.refused_pods import PATIENCE, RefusedPods
+from gangline.control.nodes.stall import refusals
+from gangline.control.nodes.stall.refused_pods import PATIENCE, RefusedPods
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
-from gangline.kube.client import Listing
+from gangline.kube.client import ObjectList
 from gangline.kube.resources import condition_of
 
 Json = dict[str, Any]
@@ -79,9 +79,9 @@ class FakeClient:
         self.events: list[Json] = []
         self.asked: list[str] = []
 
-    async def pages(self, resource: kube.Resource, namespace: str, **_: Any) -> AsyncIterator[Listing]:
+    async def pages(self, resource: kube.Resource, namespace: str, **_: Any) -> AsyncIterator[ObjectList]:
         self.asked.append(namespace)
-        yield Listing(self.events, "1")
+        yield ObjectList(self.events, "1")
 
 
 class Room:
@@ -212,7 +212,7 @@ async def test_an_event_of_another_shape_costs_only_itself() -> None:
 
 
 def test_each_namespace_gets_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangline.control.stall.refused_pods.NAMESPACES", 2)
+    monkeypatch.setattr("gangline.control.nodes.stall.refused_pods.NAMESPACES", 2)
     room = Room()
     turns = [list(room.refused._in_turn({"a", "b", "c"})) for _ in range(3)]
     assert turns == [["a", "b"], ["c", "a"], ["b", "c"]]

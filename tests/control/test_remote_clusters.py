@@ -16,11 +16,11 @@ from aiohttp.test_utils import TestServer
 
 from gangline.api import jobkinds, names
 from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
-from gangline.control.multikueue.clusters import kubeconfigs, remote_cluster, remote_queues, remote_store
-from gangline.control.multikueue.clusters.kubeconfigs import KubeconfigError
-from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
-from gangline.control.multikueue.clusters.remote_queues import RemoteQueues
-from gangline.control.multikueue.clusters.remote_store import RemoteStore
+from gangline.control.checks.multikueue.clusters import kubeconfigs, remote_cluster, remote_queues, remote_store
+from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
+from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
+from gangline.control.checks.multikueue.clusters.remote_queues import RemoteQueues
+from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.kube.config import Login

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.builders.objects import Workload, container
 
-from gangline.api.read.counting.device_claims import Devices, Source
+from gangline.api.read.counting.device_claims import Devices, DeviceSource
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.api.read.reading import ParseError
 from gangline.api.selecting import LocalJudge
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.request_rules import RequestRules
 from gangline.engine import model
 from gangline.kube import resources as kube
 
@@ -167,7 +167,7 @@ def resource_slice(name: str, *memory: str, **pool: Any) -> Json:
 
 
 def test_devices_concern_those_whose_claims_count_differently() -> None:
-    source = Source("counter", "cpu", DRIVER, "memory", f"device.driver == '{DRIVER}'")
+    source = DeviceSource("counter", "cpu", DRIVER, "memory", f"device.driver == '{DRIVER}'")
     devices = Devices({"a": "cpu", "b": "cpu"}, {"a": (source,)})
     rules = RequestRules(ResourceRules(devices=devices), LocalJudge())
     cluster = Cluster(rules)

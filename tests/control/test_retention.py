@@ -11,9 +11,9 @@ from tests.control.test_plan import JOB_KIND, NOW, a_job
 from tests.objects import WorkloadObject, as_stored
 
 from gangline.api.read.configuration.retention import Retention
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan.retention import MOST_AT_ONCE, RETRY, Retainer
-from gangline.control.status import run_changes, status_changes
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds.retention import MOST_AT_ONCE, RETRY, Retainer
+from gangline.control.writes.status import run_changes, status_changes
 from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube

@@ -15,7 +15,7 @@ from gangline.console.output.layout import plain
 from gangline.control.answers.answers import Wish
 from gangline.control.answers.pages import Page
 from gangline.control.answers.sight import Everybody, Sight
-from gangline.control.mirror.pod import read_pod
+from gangline.control.feed.pod import read_pod
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 from tests.objects import JobObject
 
 from gangline.api.read.configuration import ManagedJobs
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.watched_kinds import JOB_KINDS
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.kube import resources as kube
 

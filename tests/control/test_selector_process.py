@@ -12,13 +12,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gangline.api.selecting import Group, LocalJudge, UnavailableError
-from gangline.control.selecting import selector_process
-from gangline.control.selecting.selector_process import PAUSE, SelectorProcess
+from gangline.api.selecting import DeviceGroup, LocalJudge, UnavailableError
+from gangline.control.feed import selector_process
+from gangline.control.feed.selector_process import PAUSE, SelectorProcess
 
 GROUPS = [
-    Group("gpu.example.com", orjson.dumps([{"name": "a", "attributes": {"index": {"int": n}}} for n in range(3)])),
-    Group("nic.example.com", orjson.dumps([{"name": "b", "attributes": {"index": {"bytes": "?"}}}])),
+    DeviceGroup(
+        "gpu.example.com", orjson.dumps([{"name": "a", "attributes": {"index": {"int": n}}} for n in range(3)])
+    ),
+    DeviceGroup("nic.example.com", orjson.dumps([{"name": "b", "attributes": {"index": {"bytes": "?"}}}])),
 ]
 
 

@@ -16,16 +16,16 @@ from tests.control.test_selector_process import children
 
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.resource_rules import ResourceRules
-from gangline.api.selecting import Group, UnavailableError, Verdict
-from gangline.control.mirror import request_rules
-from gangline.control.mirror.request_rules import RequestRules
-from gangline.control.selecting import SelectorQueue, selector_queue
-from gangline.control.selecting.selector_process import SelectorProcess
+from gangline.api.selecting import DeviceGroup, UnavailableError, Verdict
+from gangline.control.feed import request_rules, selector_queue
+from gangline.control.feed.request_rules import RequestRules
+from gangline.control.feed.selector_process import SelectorProcess
+from gangline.control.feed.selector_queue import SelectorQueue
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
 
 Json = dict[str, Any]
-ONE = Group(DRIVER, orjson.dumps([{"name": "a"}]))
+ONE = DeviceGroup(DRIVER, orjson.dumps([{"name": "a"}]))
 
 
 class Slow:
@@ -53,7 +53,7 @@ class Slow:
         self._answer(expression)
         return "" if expression != "bad" else "it is bad"
 
-    def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...]]:
+    def judge(self, expression: str, groups: Sequence[DeviceGroup]) -> Sequence[tuple[Verdict, ...]]:
         self._answer(f"{expression} {len(groups)}")
         return [(True,) * len(orjson.loads(each.devices)) for each in groups]
 
@@ -158,7 +158,7 @@ def test_a_namespace_without_cpu_time_waits_for_its_own(queue: SelectorQueue, sl
 
 
 def test_many_slices_are_many_questions(queue: SelectorQueue, slow: Slow) -> None:
-    groups = [Group(DRIVER, b'[{"name":"%d"}]' % n) for n in range(40)]
+    groups = [DeviceGroup(DRIVER, b'[{"name":"%d"}]' % n) for n in range(40)]
     with pytest.raises(UnavailableError):
         queue.of("a").judge("true", groups)
     slow.let()

@@ -12,16 +12,26 @@ from tests.control.test_pod_groups import Lookups
 from tests.objects import PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, Note, PatchWorkload
-from gangline.control.pod_groups import group_plan
-from gangline.control.pod_groups.demand import Demand
-from gangline.control.pod_groups.group_plan import GroupView
-from gangline.control.serving.families import Families
-from gangline.control.serving.held_index import HeldIndex
-from gangline.control.serving.serving_plan import DeletePod, MarkPod, ParentView, Step, plan
-from gangline.control.status import run_changes
+from gangline.api.admission import AdmissionFacts
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import group_plan
+from gangline.control.kinds.demand import Demand
+from gangline.control.kinds.group_plan import GroupView
+from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_plan import ParentView, plan
+from gangline.control.kinds.serving_pods import HeldIndex
+from gangline.control.kinds.steps import (
+    ChangeStatus,
+    CreateWorkload,
+    DeletePod,
+    DeleteWorkload,
+    Note,
+    PatchPod,
+    PatchPodStatus,
+    PatchWorkload,
+    Step,
+)
+from gangline.control.writes.status import run_changes
 from gangline.jobs.base import JobError, UnknownClassError
 from gangline.jobs.pods import held, member
 from gangline.jobs.pods.group import PodGroup
@@ -38,7 +48,7 @@ NOW = 1_700_000_000_000
 def stored(obj: Json, uid: str = "u1") -> Stored:
     """As the API server has it once the webhook has seen it."""
     obj["metadata"] |= {"uid": uid, "resourceVersion": "5"}
-    return as_stored(admission.default(obj, None, Context()).obj)
+    return as_stored(admission.default(obj, None, AdmissionFacts()).obj)
 
 
 def pod(
@@ -56,7 +66,7 @@ def pod(
     body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
     body["metadata"]["labels"] |= given.pop("labels", {})
     body["metadata"]["annotations"] |= given.pop("annotations", {})
-    made = admission.default({"apiVersion": "v1", "kind": "Pod", **body}, None, Context()).obj
+    made = admission.default({"apiVersion": "v1", "kind": "Pod", **body}, None, AdmissionFacts()).obj
     made["status"] = {"phase": "Pending"}
     return PodObject(made)
 
@@ -148,7 +158,7 @@ def test_a_pod_becomes_a_member_of_its_group():
     parent = stored(stateful_set("db", "lq", 2, priority="high"))
     workload = workload_of(parent)
     [step] = planned(parent, workload, pods=[pod("db-0", parent)])
-    assert isinstance(step, MarkPod)
+    assert isinstance(step, PatchPod)
     name = workload["metadata"]["name"]
     assert step.body["metadata"] == {
         "resourceVersion": "7",
@@ -176,12 +186,12 @@ def test_pods_that_wait_follow_to_another_queue_and_to_another_revision():
     workload = workload_of(parent)
     old = marked(pod("db-0", parent), workload["metadata"]["name"])
     [step] = planned(parent, workload, pods=[old])
-    assert isinstance(step, MarkPod)
+    assert isinstance(step, PatchPod)
     assert step.body["metadata"]["labels"] == {names.QUEUE_NAME: "other"}
     [step] = planned(parent, workload, pods=[old], outdated=frozenset({"uid-db-0"}))
     assert isinstance(step, DeletePod)
     [step] = planned(parent, reserved(workload), pods=[old], outdated=frozenset({"uid-db-0"}))
-    assert isinstance(step, MarkPod), "one that may start needs no successor"
+    assert isinstance(step, PatchPod), "one that may start needs no successor"
 
 
 def test_at_zero_it_leaves_its_queue_and_gives_its_quota_back_with_its_last_pod():
@@ -409,7 +419,7 @@ def test_pods_of_a_group_have_the_role_of_their_pod_set(number: str, role: str):
     assert planned(parent, *workloads, pods=[made]) == [], "it does not say its group yet"
     made["metadata"]["labels"][held.GROUP_INDEX] = "1"
     [step] = planned(parent, *workloads, pods=[made])
-    assert isinstance(step, MarkPod)
+    assert isinstance(step, PatchPod)
     told = step.body["metadata"]["annotations"]
     assert (told[names.ROLE_HASH], told[names.POD_GROUP_TOTAL]) == (role, "2")
     assert told[names.POD_GROUP] == workloads[1]["metadata"]["name"]
@@ -432,7 +442,7 @@ def test_a_pod_belongs_to_its_stateful_set_by_uid():
     index.upsert(pod("db-0", parent))
     index.upsert(pod("thief", parent, uid="another"))
     assert [each.name for each in families.pods_of(ref, parent)] == ["db-0"]
-    assert index.changed == {ref}
+    assert set(index.changed) == {ref}
     index.remove("default/db-0")
     assert families.pods_of(ref, parent) == []
 
@@ -503,7 +513,7 @@ def group_steps(
 def joined(parent: Stored, workload: WorkloadObject, *made: PodObject) -> list[PodObject]:
     """The pods as members of their group, which own its Workload."""
     view_of = view(parent, workload, pods=made)
-    steps = [step for step in plan(view_of, Lookups()) if isinstance(step, MarkPod)]
+    steps = [step for step in plan(view_of, Lookups()) if isinstance(step, PatchPod)]
     for each, step in zip(made, steps, strict=True):
         for part in ("labels", "annotations"):
             each["metadata"][part] |= step.body["metadata"][part]
@@ -559,7 +569,7 @@ def test_a_group_of_an_owner_makes_no_workload_of_its_own():
     pods[0]["spec"]["nodeName"] = "n"
     group = PodGroup.of(workload["metadata"]["name"], [member.read(each) for each in pods])
     first = group_plan.plan(GroupView(group, None, True, True, NOW), Lookups())[0]
-    assert isinstance(first, group_plan.MarkPod), "it runs without quota"
+    assert isinstance(first, PatchPodStatus), "it runs without quota"
 
 
 def test_pods_of_a_group_whose_workload_is_about_to_count_others_wait():

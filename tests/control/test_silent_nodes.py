@@ -13,10 +13,10 @@ from tests.builders.parts import PartWorld
 from tests.objects import Stored
 
 from gangline.api import names
-from gangline.control.recovery import silent_nodes
-from gangline.control.recovery.fencing import out_of_reach_since
-from gangline.control.recovery.node_leases import NodeLeases
-from gangline.control.recovery.silent_nodes import FIRST_PROBES, SilentNodes, answers, is_silent
+from gangline.control.nodes.recovery import silent_nodes
+from gangline.control.nodes.recovery.fencing import out_of_reach_since
+from gangline.control.nodes.recovery.node_leases import NodeLeases
+from gangline.control.nodes.recovery.silent_nodes import FIRST_PROBES, SilentNodes, answers, is_silent
 from gangline.engine import model
 from gangline.engine.nodes.health import HEALTH_SIGNALS
 from gangline.kube import resources as kube

@@ -13,18 +13,18 @@ from tests.jobs.gangs import KIND, gpu_job
 from tests.objects import PodObject
 
 from gangline.api.read import conditions
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import read_pod
+from gangline.control.feed.pod_index import PodIndex
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import read_pod
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.nodes.stall import progress_reports
+from gangline.control.nodes.stall.progress_reports import BadReportError
+from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.parts.messages import Messages, OwnPaceEnded
-from gangline.control.stall import progress_reports
-from gangline.control.stall.progress_reports import BadReportError
-from gangline.control.stall.stall_watch import StallWatch
-from gangline.control.status import run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes.notify.notices import Notices
+from gangline.control.writes.status import run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube

@@ -9,7 +9,7 @@ from tests.builders.objects import a_pod
 from tests.objects import Stored, as_stored
 
 from gangline.control.controller import Controller
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts import changed_keys
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.writes.writer import Writer

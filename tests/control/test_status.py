@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gangline.api.read import conditions
-from gangline.control.status import queue_status, run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes.status import queue_status, run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import model
 
 Json = dict[str, Any]

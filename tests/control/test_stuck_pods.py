@@ -9,7 +9,7 @@ from tests.builders.objects import Json, T, a_node, a_pod
 from tests.builders.parts import PartWorld
 from tests.objects import NodeObject, PodObject
 
-from gangline.control.recovery.stuck_pods import PATIENCE, StuckPods
+from gangline.control.nodes.recovery.stuck_pods import PATIENCE, StuckPods
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict
 from gangline.kube.reflector import Removed, Upsert

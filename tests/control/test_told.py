@@ -13,11 +13,11 @@ from tests.objects import Stored, WorkloadObject
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.policy_reader import StallPolicy
 from gangline.control.decisions.carrying_out import Decisions, grace_of
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import Notices
-from gangline.control.operator_metrics import Metrics
-from gangline.control.status import run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.feed.mirror import Mirror
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.writes.notify.notices import Notices
+from gangline.control.writes.status import run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.objects import view

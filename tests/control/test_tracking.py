@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.objects import Stored
 
-from gangline.control.mirror.tracking import Tracking
+from gangline.control.feed.tracking import Tracking
 from gangline.kube.resources import WORKLOADS, ObjectKey
 
 KEY = ObjectKey(WORKLOADS, "ns", "w")

@@ -19,10 +19,10 @@ from gangline.control.controller import Controller
 from gangline.control.isolation import time_limit
 from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.turns import HALF_LIFE, LEAST, ROUND, CpuUse, Turns
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kinds import elastic_plan
+from gangline.control.kinds.job_planning import JobPlanning
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts.attempts import Attempts
-from gangline.control.plan import elastic_plan
-from gangline.control.plan.job_planning import JobPlanning
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine
 from gangline.engine.model import Decision

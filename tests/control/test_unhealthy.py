@@ -11,11 +11,11 @@ from tests.builders.parts import PartWorld, Recorder
 from tests.context import a_context
 from tests.objects import PodObject
 
-from gangline.control.gates.pod_gates import PodGates
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
-from gangline.control.recovery.stray_pods import StrayPods, awaited_host
-from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.nodes.gates.pod_gates import PodGates
+from gangline.control.nodes.recovery.failed_hosts import NOT_READY, Found, Rules, done_on, failed_hosts, keeps_away
+from gangline.control.nodes.recovery.stray_pods import StrayPods, awaited_host
+from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes, in_order, listed
 from gangline.engine import model
 from gangline.kube import resources as kube
 

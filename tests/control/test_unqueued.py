@@ -18,7 +18,7 @@ from gangline.control.answers.explanation import needs
 from gangline.control.answers.sight import Everybody, Sight
 from gangline.control.answers.workloads import words
 from gangline.control.answers.workloads.snapshot import Snapshot, State, workload_view
-from gangline.control.mirror import watched_kinds
+from gangline.control.feed import watched_kinds
 from gangline.control.writes.events import Warned
 from gangline.kube import resources as kube
 

@@ -9,10 +9,10 @@ from typing import Any
 from tests.builders.objects import a_pod
 from tests.objects import JobObject
 
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.pod import read_pod
-from gangline.control.mirror.watched_kinds import JOB_KINDS
-from gangline.control.plan.unseen_stops import UnseenStops
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.pod import read_pod
+from gangline.control.feed.watched_kinds import JOB_KINDS
+from gangline.control.kinds.unseen_stops import UnseenStops
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -11,9 +11,10 @@ from tests.examples import examples
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.plan.plan_steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
-from gangline.control.status import run_changes, status_changes
-from gangline.control.variants import bodies, family
+from gangline.control.kinds import variant_bodies as bodies
+from gangline.control.kinds import variant_plan as family
+from gangline.control.kinds.steps import ChangeStatus, CreateWorkload, DeleteWorkload, PatchWorkload
+from gangline.control.writes.status import run_changes, status_changes
 from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject
 

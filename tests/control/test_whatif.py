@@ -10,7 +10,7 @@ import pytest
 from tests.builders import clusters
 from tests.builders.clusters import gpujob
 
-from gangline.console.views.world import ClusterFacts
+from gangline.console.views.world import ClusterInstant
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.whatif import Answer, Variant, WrongJobError
 from gangline.control.answers.sight import Everybody
@@ -20,11 +20,11 @@ from gangline.kube import resources as kube
 Json = dict[str, Any]
 
 
-def variants(here: ClusterFacts, workers: int = 4, expected: str = "1h") -> list[Variant]:
+def variants(here: ClusterInstant, workers: int = 4, expected: str = "1h") -> list[Variant]:
     return list(whatif._variants(here.answers().source, "ml", gpujob("mine", workers, expected)))
 
 
-async def answer(here: ClusterFacts, workers: int) -> Json:
+async def answer(here: ClusterInstant, workers: int) -> Json:
     return await here.answers().what_if(Everybody(), "ml", gpujob("mine", workers, "1h"))
 
 

@@ -14,16 +14,17 @@ from tests.objects import Stored, WorkloadObject, as_stored
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.fresh_workloads import WAITS, FreshWorkloads
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod import Pod, read_pod
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod import Pod, read_pod
-from gangline.control.operator_metrics import Metrics
+from gangline.control.kinds.class_priorities import ClassPriorities
+from gangline.control.kinds.cleared_gates import ClearedGates
+from gangline.control.kinds.unowned_workloads import PATIENCE, UnownedWorkloads
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.plan.class_priorities import ClassPriorities
-from gangline.control.plan.cleared_gates import ClearedGates
-from gangline.control.plan.unowned_workloads import PATIENCE, UnownedWorkloads
-from gangline.control.status import gate_changes, run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes.outgoing import Write
+from gangline.control.writes.status import gate_changes, run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import Engine, model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden
@@ -56,12 +57,16 @@ class WorkloadPartsWorld:
 
     def send(self, key: ObjectKey, verb: str, body: Json, *, done: Any = None, **_: Any) -> None:
         self.patched.append(body)
+        found = self.mirror.get(key.resource, key.text)
+        if found is not None and "spec" in body:
+            found["spec"].update(body["spec"])
         if done is not None:
-            done(None)
+            done(found)
 
-    def end_pod(self, pod: str, uid: str, *, done: Any = None, **_: Any) -> None:
-        self.patched.append({"uid": uid})
-        done(None)
+    def submit(self, write: Write) -> None:
+        self.patched.append(write.body)
+        if write.on_done is not None:
+            write.on_done(None)
 
     def record(self, obj: Stored, kind: str, reason: str, note: str, *, one_series: bool = False) -> None:
         self.events.append((obj.name, kind, reason, note))
@@ -160,7 +165,7 @@ def test_a_priority_written_by_hand_lasts_until_the_class_changes_or_another_ope
     world = WorkloadPartsWorld(high, of_class("a", 5))
     part = followers(world)
     part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
-    part._changed.clear()
+    part._changed_classes.clear()
     part.observe(kube.WORKLOAD_PRIORITY_CLASSES, Upsert(high))
     part.act(NOW)
     assert world.patched == []
@@ -169,7 +174,7 @@ def test_a_priority_written_by_hand_lasts_until_the_class_changes_or_another_ope
     assert [patch["spec"] for patch in world.patched] == [{"priority": 100}]
 
 
-def test_a_workload_that_changed_meanwhile_is_asked_for_again() -> None:
+async def test_a_workload_that_changed_meanwhile_is_asked_for_again() -> None:
     world = WorkloadPartsWorld(a_class(100), of_class("a", 5))
     part = followers(world)
     refuse: list[Any] = []
@@ -220,7 +225,12 @@ def unowned(world: WorkloadPartsWorld, *pods: Pod) -> UnownedWorkloads:
     departed: Any = Running(*pods)
     return UnownedWorkloads(
         a_context(
-            mirror=world.mirror, pods=nothing, owners=nothing, writes=world, quarantine=Quarantine(lambda *_: None)
+            mirror=world.mirror,
+            pods=nothing,
+            owners=nothing,
+            writes=world,
+            writer=world,
+            quarantine=Quarantine(lambda *_: None),
         ),
         departed,
     )  # type: ignore[arg-type]
@@ -241,11 +251,11 @@ def test_a_workload_whose_job_was_orphaned_keeps_its_quota_while_its_pods_run() 
     workload = orphaned(admitted)
     world = WorkloadPartsWorld(workload)
     part = unowned(world, read_pod(a_pod("p"), "ns/j"))
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert conditions.find(workload["status"]["conditions"], "Finished") is None
     assert world.patched == [], "its pods run, and it keeps its finalizer"
     part._departed.pods.clear()  # type: ignore[attr-defined]
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert row(workload, "Finished")[:2] == ("True", "OwnerNotFound")
 
 
@@ -258,7 +268,7 @@ def test_pods_that_an_orphaned_job_left_are_stopped_with_their_workload(why: str
     world = WorkloadPartsWorld(workload)
     pods = [read_pod(a_pod("runs"), "ns/j"), read_pod(a_pod("stops", due=NOW), "ns/j")]
     part = unowned(world, *pods)
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert world.patched == [{"uid": "uid-runs"}]
     assert workload["status"]["admission"]["clusterQueue"] == "cq"
 
@@ -271,7 +281,7 @@ def test_a_job_that_lost_its_owner_is_suspended_when_their_gang_is_preempted() -
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "Job", "name": "set-0", "uid": "c", "controller": True}
     ]
-    unowned(world, read_pod(pod, "ns/j"))._tidy(workload, NOW)
+    unowned(world, read_pod(pod, "ns/j"))._reconcile(workload.key, NOW)
     assert world.patched == [{"metadata": {"resourceVersion": "1"}, "spec": {"suspend": True}}]
 
 
@@ -282,10 +292,10 @@ def test_an_inactive_workload_without_any_owner_gives_back_its_quota(runs: bool)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]
     world = WorkloadPartsWorld(workload)
     part = unowned(world, *([read_pod(a_pod("p"), "ns/j")] if runs else []))
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert ("admission" in workload["status"]) is True, "it is still active"
     workload["spec"]["active"] = False
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert ("admission" in workload["status"]) is runs
     assert row(workload, "QuotaReserved")[0] == str(runs)
 
@@ -299,10 +309,10 @@ def test_a_workload_that_was_parted_from_its_job_finishes_and_may_go() -> None:
     del workload["metadata"]["ownerReferences"]
     world = WorkloadPartsWorld(workload)
     part = unowned(world)
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert row(workload, "Finished") == ("True", "OwnerNotFound", "The workload's owner no longer exists")
     assert world.patched == []
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert world.patched == [{"metadata": {"finalizers": None, "resourceVersion": "2"}}]
 
 
@@ -310,7 +320,7 @@ def test_a_workload_that_never_had_a_job_waits_for_its_author() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     world = WorkloadPartsWorld(workload)
-    unowned(world)._tidy(workload, NOW)
+    unowned(world)._reconcile(workload.key, NOW)
     assert conditions.find(workload["status"]["conditions"], "Finished") is None
     assert world.patched == []
 
@@ -325,16 +335,16 @@ def test_an_evicted_workload_that_never_had_a_job_keeps_its_quota_for_a_minute_a
     )
     part = unowned(world, read_pod(a_pod("p"), "ns/j"))
     since = conditions.millis_of(conditions.find(workload["status"]["conditions"], "Evicted")["lastTransitionTime"])  # type: ignore[index]
-    part._tidy(workload, since + PATIENCE - 1)
+    part._reconcile(workload.key, since + PATIENCE - 1)
     assert part._deadlines == {key_of(workload): since + PATIENCE}
     assert workload["status"]["admission"]["clusterQueue"] == "cq"
     assert row(workload, "QuotaReserved")[0] == row(workload, "Evicted")[0] == "True"
     assert world.patched == [], "its author stops its pods"
-    part._tidy(workload, since + PATIENCE)
+    part._reconcile(workload.key, since + PATIENCE)
     assert world.patched == [{"uid": "uid-p"}]
     assert row(workload, "QuotaReserved")[0] == "True", "its pod still runs"
     part._departed.pods.clear()  # type: ignore[attr-defined]
-    part._tidy(workload, since + PATIENCE)
+    part._reconcile(workload.key, since + PATIENCE)
     assert "admission" not in workload["status"]
     assert row(workload, "QuotaReserved")[0] == "False"
 
@@ -343,7 +353,7 @@ def test_an_admission_that_its_author_left_behind_is_cleared() -> None:
     workload = a_workload(a_job(), admitted=admitted)
     del workload["metadata"]["ownerReferences"], workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"]
     conditions.put(workload["status"]["conditions"], "QuotaReserved", False, "Pending", "by its author", now=NOW)
-    unowned(WorkloadPartsWorld(workload))._tidy(workload, NOW)
+    unowned(WorkloadPartsWorld(workload))._reconcile(workload.key, NOW)
     assert "admission" not in workload["status"]
     assert row(workload, "QuotaReserved") == ("False", "Pending", "by its author")
 
@@ -354,10 +364,10 @@ def test_a_deleted_workload_is_let_go_when_its_last_write_is_resolved() -> None:
     workload["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
     world = WorkloadPartsWorld(workload)
     part = unowned(world)
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     world.patched.clear()
     part._writes = InFlight()  # type: ignore[assignment]
-    part._tidy(workload, NOW)
+    part._reconcile(workload.key, NOW)
     assert part._changed.take() == set()
     world.mirror.messages.publish(WriteResolved(None, None, ObjectKey.of(kube.WORKLOADS, workload)))
     assert part._changed.take() == {key_of(workload)}

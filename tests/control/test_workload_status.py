@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gangline.api.read import conditions
-from gangline.control.status import older_words, run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes.status import older_words, run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine.model import AskChecks, Evict, Explanation, Preempt, Withdraw
 
 NOW = 1_770_000_000_000

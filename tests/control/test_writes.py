@@ -11,12 +11,15 @@ from typing import Any
 
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.cluster_feed import ClusterFeed
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.tracking import Tracking
+from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.parts.messages import Messages, WriteResolved
-from gangline.control.status import run_changes, status_changes
-from gangline.control.status.change import Change
 from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.status import run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import model
@@ -34,11 +37,12 @@ class DoubtedWrites:
     server: FakeServer
     writes: Writes
     mirror: Mirror
+    feed: ClusterFeed
     told: list[model.Change] = field(default_factory=list)
 
     def watch(self) -> None:
         """The watch shows the Workload as the server has it now."""
-        self.writes.seen(WORKLOADS, copy.deepcopy(self.server.objects[f"{PATH}/w"].obj))
+        self.feed.seen(WORKLOADS, copy.deepcopy(self.server.objects[f"{PATH}/w"].obj))
 
     def decide(self, slot: str, change: Change) -> None:
         self.writes.change(KEY, slot, change, priority=Priority.ADMISSION, doubt=True, failed=self._failed)
@@ -63,7 +67,9 @@ async def world(*, older_words: bool = False) -> AsyncIterator[DoubtedWrites]:
     async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
         told: list[model.Change] = []
         mirror = Mirror(observe=told.append)
-        writes = Writes(client, writer, mirror, now=lambda: NOW, messages=Messages(), older_words=older_words)
+        tracking, messages = Tracking(), Messages()
+        writes = Writes(client, writer, mirror, tracking, now=lambda: NOW, messages=messages, older_words=older_words)
+        feed = ClusterFeed(client, mirror, tracking, messages, Quarantine(lambda subject, obj, what: None))
         server.put(
             PATH,
             "w",
@@ -72,7 +78,7 @@ async def world(*, older_words: bool = False) -> AsyncIterator[DoubtedWrites]:
             spec={"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": {"spec": {}}}]},
             status={},
         )
-        subject = DoubtedWrites(server, writes, mirror, told)
+        subject = DoubtedWrites(server, writes, mirror, feed, told)
         subject.watch()
         yield subject
 
@@ -198,7 +204,7 @@ async def test_a_slow_watch_does_not_take_back_what_later_answers_said() -> None
         here.decide("admission", admit())
         await here.quiet()
         before = len(here.told)
-        here.writes.seen(WORKLOADS, released)
+        here.feed.seen(WORKLOADS, released)
         assert len(here.told) == before, "an old version was told as news"
         here.watch()
         assert here.last().admission is not None
@@ -209,9 +215,9 @@ async def test_a_slow_watch_does_not_take_back_what_later_answers_said() -> None
 
 async def test_a_late_removal_of_its_predecessor_leaves_an_object_alone() -> None:
     async with world() as here:
-        here.writes.gone(WORKLOADS, KEY, "uid of the one before")
+        here.feed.gone(WORKLOADS, KEY, "uid of the one before")
         assert here.mirror.get(WORKLOADS, KEY) is not None
-        here.writes.gone(WORKLOADS, KEY, here.mirror.objects[WORKLOADS][KEY]["metadata"]["uid"])
+        here.feed.gone(WORKLOADS, KEY, here.mirror.objects[WORKLOADS][KEY]["metadata"]["uid"])
         assert here.mirror.get(WORKLOADS, KEY) is None
 
 

@@ -15,13 +15,13 @@ import aiohttp
 import pytest
 from tests.builders import clusters
 
+from gangline.control.answers.api import front_proxy
+from gangline.control.answers.api.access_review import HOLDS, REMEMBERED, REVIEWS, Access, Reviews
+from gangline.control.answers.api.aggregated_api import AT_ONCE, PER_USER, AggregatedApi, Options
+from gangline.control.answers.api.api_service import API_SERVICES, Address, Registration
+from gangline.control.answers.api.front_proxy import FrontProxyError, UnauthenticatedError, User
+from gangline.control.answers.api.pending_view import NoQueueError, Page
 from gangline.control.answers.usage.happenings import Log
-from gangline.control.visibility import front_proxy
-from gangline.control.visibility.access_review import HOLDS, REMEMBERED, REVIEWS, Access, Reviews
-from gangline.control.visibility.aggregated_api import AT_ONCE, PER_USER, AggregatedApi, Options
-from gangline.control.visibility.api_service import API_SERVICES, Address, Registration
-from gangline.control.visibility.front_proxy import FrontProxyError, UnauthenticatedError, User
-from gangline.control.visibility.pending_view import NoQueueError, Page
 from gangline.devcluster.certs import Authority
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound, Unavailable

@@ -15,13 +15,13 @@ from tests.builders import clusters
 from tests.builders.clusters import gpujob
 from tests.control_io.test_aggregated import ALICE, PROXY, Cluster, ask, serving, trusting
 
+from gangline.control.answers.api import answers_api, event_stream
+from gangline.control.answers.api.access_review import REMEMBERED, Reviews
+from gangline.control.answers.api.aggregated_api import AggregatedApi
+from gangline.control.answers.api.answers_api import Reviewed
+from gangline.control.answers.api.front_proxy import User
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import Log, Subject
-from gangline.control.visibility import answers_api, event_stream
-from gangline.control.visibility.access_review import REMEMBERED, Reviews
-from gangline.control.visibility.aggregated_api import AggregatedApi
-from gangline.control.visibility.answers_api import Reviewed
-from gangline.control.visibility.front_proxy import User
 from gangline.tenants import SharedRoom
 
 Json = dict[str, Any]

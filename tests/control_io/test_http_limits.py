@@ -11,17 +11,19 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from fastapi import FastAPI, Response
 from tests.http_connections import stays_open_while_used
 
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.nodes.stall.progress_reports import BadReportError
 from gangline.control.process import metrics_endpoint, progress_endpoint
 from gangline.control.process.health import Health
 from gangline.control.process.metrics_endpoint import MetricsPage
 from gangline.control.process.progress_endpoint import ProgressEndpoint
-from gangline.control.stall.progress_reports import BadReportError
-from gangline.tls.connections import ConnectionWatch, of_aiohttp, runner_of
+from gangline.tls.apps import add_get, new_app
+from gangline.tls.asgi import AsgiServer
+from gangline.tls.connections import ConnectionWatch
+from gangline.tls.listening import bound
 from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 
 
@@ -39,32 +41,33 @@ class Desk:
         self.reports.append(body)
 
 
-async def large(_: web.Request) -> web.Response:
-    return web.Response(body=b"x" * 2**24)
+async def large() -> Response:
+    return Response(b"x" * 2**24)
 
 
-async def broken(_: web.Request) -> web.Response:
+async def broken() -> Response:
     raise RuntimeError("a bug of ours")
 
 
 @asynccontextmanager
 async def serving(desk: Desk, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
-    app = web.Application(client_max_size=4096)
+    app = new_app("An operator")
     Health(list, lambda: 0.0, lambda: "leading").add_to(app)
     ProgressEndpoint(desk, desk.leading.is_set).add_to(app)  # type: ignore[arg-type]
-    app.router.add_get("/broken", broken)
-    app.router.add_get("/large", large)
-    runner = runner_of(app)
-    await runner.setup()
-    assert runner.server is not None
-    watch = of_aiohttp(runner.server, **limits)
-    task = asyncio.ensure_future(watch.run())
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    add_get(app, "/broken", broken)
+    add_get(app, "/large", large)
+    async with listening(app, **limits) as (port, server):
+        yield port, server.watch
+
+
+@asynccontextmanager
+async def listening(app: FastAPI, **limits: Any) -> AsyncIterator[tuple[int, AsgiServer]]:
+    server, at = AsgiServer(app, **limits), bound("127.0.0.1", 0)
+    await server.listen(at)
     try:
-        yield runner.addresses[0][1], watch
+        yield at.getsockname()[1], server
     finally:
-        task.cancel()
-        await runner.cleanup()
+        server.close()
 
 
 async def chunks(body: bytes, size: int = 512) -> AsyncIterator[bytes]:
@@ -168,12 +171,14 @@ async def test_a_page_of_metrics_is_made_once_for_all_who_ask_meanwhile() -> Non
             yield f"page {made[0]}\n".encode()
 
     page = MetricsPage(Slow(), clock=lambda: now)
-    app = web.Application()
-    app.router.add_get(metrics_endpoint.PATH, page.get)
-    async with TestClient(TestServer(app)) as client:
+    app = new_app()
+    page.add_to(app)
+    async with listening(app) as (port, _), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
 
         async def scraped() -> str:
-            return await (await client.get(metrics_endpoint.PATH)).text()
+            async with client.get(metrics_endpoint.PATH) as answer:
+                assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+                return await answer.text()
 
         assert set(await asyncio.gather(*(scraped() for _ in range(20)))) == {"a 1\npage 1\n"}
         now += metrics_endpoint.SHARE * 0.1

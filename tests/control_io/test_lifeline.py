@@ -15,7 +15,8 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
+from fastapi import Response
+from fastapi.responses import PlainTextResponse
 from tests.kube.fake_server import FakeServer
 
 from gangline.control.process import kopf_shell
@@ -26,7 +27,8 @@ from gangline.control.process.lifeline import Lifeline
 from gangline.kube.client import ApiClient
 from gangline.kube.config import Login
 from gangline.kube.tokens import EARLY, LentToken
-from gangline.tls.connections import runner_of
+from gangline.tls.apps import add_get, new_app
+from gangline.tls.asgi import AsgiServer
 
 
 class Clock:
@@ -158,26 +160,24 @@ async def test_after_a_stall_a_process_does_not_say_that_it_lost_the_lease_to_it
 
 @asynccontextmanager
 async def open_door(still: Callable[[], float] = lambda: 0.0) -> AsyncIterator[int]:
-    async def get(request: web.Request) -> web.Response:
-        return web.Response(text=f"main {request.path}")
+    async def get() -> Response:
+        return PlainTextResponse("main /metrics")
 
     health = Health(list, still, lambda: "leading")
-    app = web.Application()
+    app = new_app()
     health.add_to(app)
-    app.router.add_get("/metrics", get)
-    runner = runner_of(app)
-    await runner.setup()
-    assert runner.server is not None
+    add_get(app, "/metrics", get)
+    server = AsgiServer(app)
     [listening] = bind("127.0.0.1", 0)
     port = listening.getsockname()[1]
     lifeline = Lifeline()
-    opened = lifeline.run(FrontDoor(health, asyncio.get_running_loop(), runner.server).run(listening))
+    opened = lifeline.run(FrontDoor(health, asyncio.get_running_loop(), server.protocol).run(listening))
     try:
         yield port
     finally:
         opened.cancel()
         await lifeline.close()
-        await runner.cleanup()
+        server.close()
 
 
 def probe(port: int, path: str) -> tuple[int, str]:
@@ -231,6 +231,16 @@ def test_a_port_that_is_taken_is_an_error() -> None:
     [taken] = bind("127.0.0.1", 0)
     with taken, pytest.raises(OSError, match="ddress already in use"):
         bind("127.0.0.1", taken.getsockname()[1])
+
+
+async def test_answers_do_not_wait_for_acknowledgements() -> None:
+    loop, [listening] = asyncio.get_running_loop(), bind("127.0.0.1", 0)
+    with listening, socket.create_connection(listening.getsockname()):
+        connection, _ = await loop.sock_accept(listening)
+        transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, connection)
+        accepted = transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "an answer is sent in two parts"
+        transport.abort()
 
 
 # --- tokens ---

@@ -15,8 +15,11 @@ from tests.objects import Stored, WorkloadObject
 
 from gangline.console.commands.change.notify import command
 from gangline.control.controller import Controller
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.notify.notices import (
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds.job_planning import JobPlanning
+from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.parts.messages import DeliveryFailed, Messages, NoticeLimited, StartMoved
+from gangline.control.writes.notify.notices import (
     KINDS,
     MOST_LINES,
     MOST_SHOWN,
@@ -27,10 +30,7 @@ from gangline.control.notify.notices import (
     Terms,
     compose,
 )
-from gangline.control.notify.outbox import HOUR, MOST_ADDRESSES, MOST_WAITING, DeliveryError, Outbox, addressed
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import DeliveryFailed, Messages, NoticeLimited, StartMoved
-from gangline.control.plan.job_planning import JobPlanning
+from gangline.control.writes.notify.outbox import HOUR, MOST_ADDRESSES, MOST_WAITING, DeliveryError, Outbox, addressed
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine
 from gangline.kube import resources as kube
@@ -518,8 +518,8 @@ async def test_an_end_is_told_by_how_it_ended() -> None:
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
         ended = WorkloadObject({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
-        planning._workload_writes._finished(ended)
-    planning._workload_writes._finished(None)
+        planning._finished(ended)
+    planning._finished(None)
     assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
 
 

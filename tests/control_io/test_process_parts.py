@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from fastapi.testclient import TestClient
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.process import leader_endpoint, own_namespace
 from gangline.control.process.health import LONGEST_ROUND, Health
 from gangline.control.process.token_review import AT_ONCE, PER_ADDRESS, REMEMBERED, WAITING, TokenReviews
 from gangline.kube.client import ApiClient
+from gangline.tls.apps import new_app
 from gangline.tls.requests import BusyError
 
 
@@ -33,15 +33,16 @@ from gangline.tls.requests import BusyError
         ),
     ],
 )
-async def test_probes(
+def test_probes(
     unlisted: list[str], still: float, standing: str, healthz: tuple[int, str], readyz: tuple[int, str]
 ) -> None:
-    app = web.Application()
+    app = new_app()
     Health(lambda: unlisted, lambda: still, lambda: standing).add_to(app)
-    async with TestClient(TestServer(app)) as client:
-        for path, expected in (("/healthz", healthz), ("/readyz", readyz)):
-            answer = await client.get(path)
-            assert (answer.status, await answer.text()) == expected
+    client = TestClient(app)
+    for path, expected in (("/healthz", healthz), ("/readyz", readyz)):
+        answer = client.get(path)
+        assert (answer.status_code, answer.text) == expected
+        assert (client.head(path).status_code, client.head(path).text) == (expected[0], "")
 
 
 @pytest.mark.parametrize(

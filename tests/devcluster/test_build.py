@@ -18,7 +18,7 @@ import pytest
 
 from gangline.devcluster.building import build, toolchain
 from gangline.devcluster.building.build import GoCompiler
-from gangline.devcluster.building.go_module import Program
+from gangline.devcluster.building.go_module import GoProgram
 from gangline.devcluster.building.programs import (
     CONTROL_PLANE,
     KUBERNETES,
@@ -45,7 +45,7 @@ class FakeCompiler:
         self.compiled: list[str] = []
         self._fails_at = fails_at
 
-    def __call__(self, program: Program, output: Path) -> None:
+    def __call__(self, program: GoProgram, output: Path) -> None:
         output.write_text("half")
         if program.name == self._fails_at:
             raise KeyboardInterrupt
@@ -89,7 +89,7 @@ def test_removes_what_a_killed_build_left(tmp_path: Path) -> None:
 
 
 def _build_slowly(directory: Path, log: Path, gate: Path) -> None:
-    def slowly(program: Program, output: Path) -> None:
+    def slowly(program: GoProgram, output: Path) -> None:
         with log.open("a") as file:
             file.write(f"{program.name}\n")
         while not gate.exists():

@@ -11,9 +11,9 @@ import yaml
 
 from gangline.devcluster import connect as connecting
 from gangline.devcluster import kind
-from gangline.devcluster.connect import Choice, connect
+from gangline.devcluster.connect import ClusterChoice, connect
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.kind import Kind, docker_works
+from gangline.devcluster.kind import KindCluster, docker_works
 
 
 class FakeRunner:
@@ -56,37 +56,37 @@ def installed(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 def test_a_kubeconfig_wins_over_everything(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
     installed(monkeypatch, "docker", "kind")
     runner = FakeRunner()
-    with connect(Choice(kubeconfig=kubeconfig), runner=runner) as connection:
+    with connect(ClusterChoice(kubeconfig=kubeconfig), runner=runner) as connection:
         assert (connection.kubeconfig, connection.context, connection.source) == (kubeconfig, "prod", "kubeconfig")
         assert connection.kubectl_hint == f"export KUBECONFIG={kubeconfig}; kubectl config use-context prod"
-    with connect(Choice(kubeconfig=kubeconfig, context="lab"), runner=runner) as connection:
+    with connect(ClusterChoice(kubeconfig=kubeconfig, context="lab"), runner=runner) as connection:
         assert connection.context == "lab"
     assert runner.ran == []
 
 
 def test_the_current_context_is_used_when_asked_for(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-    with connect(Choice(source="kubeconfig")) as connection:
+    with connect(ClusterChoice(source="kubeconfig")) as connection:
         assert (connection.kubeconfig, connection.context) == (kubeconfig, "prod")
 
 
 def test_an_unknown_context_is_named_with_the_known_ones(kubeconfig: Path) -> None:
     with (
         pytest.raises(DevClusterError, match="no context 'prd'; it has: prod, lab"),
-        connect(Choice(kubeconfig=kubeconfig, context="prd")),
+        connect(ClusterChoice(kubeconfig=kubeconfig, context="prd")),
     ):
         pass
 
 
 def test_a_missing_kubeconfig_is_an_error_not_another_cluster(tmp_path: Path) -> None:
-    with pytest.raises(DevClusterError, match="no kubeconfig at"), connect(Choice(kubeconfig=tmp_path / "none")):
+    with pytest.raises(DevClusterError, match="no kubeconfig at"), connect(ClusterChoice(kubeconfig=tmp_path / "none")):
         pass
 
 
 def test_contradictory_wishes_are_refused(kubeconfig: Path) -> None:
     with (
         pytest.raises(DevClusterError, match="exclude each other"),
-        connect(Choice(source="local", kubeconfig=kubeconfig)),
+        connect(ClusterChoice(source="local", kubeconfig=kubeconfig)),
     ):
         pass
 
@@ -104,7 +104,7 @@ def test_docker_works_only_with_kind_and_a_daemon(monkeypatch: pytest.MonkeyPatc
 
 def test_kind_is_created_once_and_leaves_the_users_kubeconfig_alone() -> None:
     runner = FakeRunner(kind_get_clusters="other\n")
-    cluster = Kind("mine", runner)
+    cluster = KindCluster("mine", runner)
     assert cluster.ensure() == cluster.kubeconfig
     create = runner.ran[-1]
     assert create[:4] == ["kind", "create", "cluster", "--name"]
@@ -112,13 +112,13 @@ def test_kind_is_created_once_and_leaves_the_users_kubeconfig_alone() -> None:
     assert create[create.index("--config") + 1] == str(kind.CONFIG)
 
     runner = FakeRunner(kind_get_clusters="other\nmine\n")
-    Kind("mine", runner).ensure()
+    KindCluster("mine", runner).ensure()
     assert [command[:3] for command in runner.ran] == [["kind", "get", "clusters"], ["kind", "export", "kubeconfig"]]
 
 
 def test_kind_is_deleted_with_its_kubeconfig() -> None:
     runner = FakeRunner()
-    cluster = Kind("mine", runner)
+    cluster = KindCluster("mine", runner)
     cluster.kubeconfig.parent.mkdir(parents=True)
     cluster.kubeconfig.touch()
     cluster.delete()
@@ -130,12 +130,12 @@ def test_kind_is_deleted_with_its_kubeconfig() -> None:
     ("gateways", "expected"), [("172.18.0.1 ", "172.18.0.1"), ("fc00::1 172.19.0.1 ", "172.19.0.1")]
 )
 def test_the_host_is_found_through_kinds_network(gateways: str, expected: str) -> None:
-    assert Kind("mine", FakeRunner(docker_network_inspect=gateways)).host_address() == expected
+    assert KindCluster("mine", FakeRunner(docker_network_inspect=gateways)).host_address() == expected
 
 
 def test_a_network_without_a_gateway_is_an_error() -> None:
     with pytest.raises(DevClusterError, match="no IPv4 gateway"):
-        Kind("mine", FakeRunner(docker_network_inspect="fc00::1 ")).host_address()
+        KindCluster("mine", FakeRunner(docker_network_inspect="fc00::1 ")).host_address()
 
 
 def test_the_kind_config_is_kinds() -> None:
@@ -161,7 +161,7 @@ def test_kind_is_chosen_where_docker_works(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(connecting, "start_kwok", start_kwok)
     runner = FakeRunner(docker_network_inspect="172.18.0.1 ")
-    with connect(Choice(), runner=runner) as connection:
+    with connect(ClusterChoice(), runner=runner) as connection:
         assert (connection.source, connection.context) == ("kind", "kind-gangline")
         assert connection.host_address == "172.18.0.1"
         assert events == ["start for kind-gangline.kubeconfig"]
@@ -204,7 +204,7 @@ def test_local_is_the_default_and_can_be_asked_for(
             life.append("down")
 
     monkeypatch.setattr(connecting, "LocalControlPlane", FakePlane)
-    with connect(Choice(source=source), runner=FakeRunner()) as connection:
+    with connect(ClusterChoice(source=source), runner=FakeRunner()) as connection:
         assert (connection.source, connection.host_address) == ("local", "127.0.0.1")
         assert connection.kubectl_hint == f"export KUBECONFIG={tmp_path / 'kubeconfig'}"
         assert life == ["made", "up"]

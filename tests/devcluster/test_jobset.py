@@ -11,7 +11,7 @@ import pytest
 
 from gangline.devcluster.jobset import children, domains
 from gangline.devcluster.jobset.children import EXCLUSIVE, JOB_KEY, Child
-from gangline.devcluster.jobset.reconcile import Change, Create, Delete, Outcome, reconcile
+from gangline.devcluster.jobset.reconcile import CreateChildJob, DeleteChildJob, PatchChildJob, Reconciled, reconcile
 
 Json = dict[str, Any]
 POOL = "cloud.google.com/gke-nodepool"
@@ -43,13 +43,13 @@ def nowhere(child: Child, other_than: Any) -> str:
     return ""
 
 
-def turn(job: Json, jobs: list[Json], choose: Any = anywhere) -> Outcome:
+def turn(job: Json, jobs: list[Json], choose: Any = anywhere) -> Reconciled:
     return reconcile(job, jobs, {"jax"}, choose)
 
 
-def made(outcome: Outcome) -> list[Json]:
+def made(outcome: Reconciled) -> list[Json]:
     """The Jobs that the outcome creates, as they come back."""
-    created = [copy.deepcopy(step.body) for step in outcome.steps if isinstance(step, Create)]
+    created = [copy.deepcopy(step.body) for step in outcome.steps if isinstance(step, CreateChildJob)]
     for position, job in enumerate(created):
         job["metadata"] |= {"uid": f"u{position}", "resourceVersion": "1"}
     return created
@@ -59,7 +59,7 @@ def ended(job: Json, kind: str = "Complete", when: str = "2026-01-01T00:00:01Z")
     return {**job, "status": {"conditions": [{"type": kind, "status": "True", "lastTransitionTime": when}]}}
 
 
-def condition(outcome: Outcome, kind: str) -> Json:
+def condition(outcome: Reconciled, kind: str) -> Json:
     return next((row for row in outcome.status.get("conditions", []) if row["type"] == kind), {})
 
 
@@ -120,13 +120,13 @@ def test_suspending_suspends_what_runs_and_resuming_brings_the_new_template():
     for job in held:
         job["status"] = {"startTime": "2026-01-01T00:00:00Z"}
     steps = turn(later, held).steps
-    assert [(step.body, step.subresource) for step in steps if isinstance(step, Change)] == [
+    assert [(step.body, step.subresource) for step in steps if isinstance(step, PatchChildJob)] == [
         ({"status": {"startTime": None}}, "status")
     ] * 2
     for job in held:
         job["status"] = {}
     held[0]["spec"]["template"]["metadata"]["labels"]["job-name"] = "jax-slice-0"
-    [first, _] = [step for step in turn(later, held).steps if isinstance(step, Change)]
+    [first, _] = [step for step in turn(later, held).steps if isinstance(step, PatchChildJob)]
     assert first.body["spec"]["suspend"] is False
     assert first.body["spec"]["template"]["spec"] == {
         "nodeSelector": {"kind": "v6e", "pool": "b"},  # JobSet adds, and takes nothing away
@@ -160,7 +160,7 @@ def test_one_job_is_enough_where_the_policy_says_so():
     jobs = made(turn(relaxed, []))
     done = turn(relaxed, [ended(jobs[0]), jobs[1]])
     assert condition(done, "Completed")["status"] == "True"
-    assert turn({**relaxed, "status": done.status}, [ended(jobs[0]), jobs[1]]).steps == [Delete(jobs[1])]
+    assert turn({**relaxed, "status": done.status}, [ended(jobs[0]), jobs[1]]).steps == [DeleteChildJob(jobs[1])]
 
 
 def test_without_a_policy_a_failed_job_is_the_end():
@@ -182,11 +182,11 @@ def test_a_failed_job_restarts_all_until_the_restarts_are_used_up(strategy: str)
 
     again = {**job_set(**policy), "status": outcome.status}
     steps = turn(again, first).steps
-    assert [step.job["metadata"]["name"] for step in steps if isinstance(step, Delete)] == [
+    assert [step.job["metadata"]["name"] for step in steps if isinstance(step, DeleteChildJob)] == [
         "jax-slice-0",
         "jax-slice-1",
     ]
-    assert not [step for step in steps if isinstance(step, Create)], "their names are still in use"
+    assert not [step for step in steps if isinstance(step, CreateChildJob)], "their names are still in use"
     leaving = {**first[1], "metadata": {**first[1]["metadata"], "deletionTimestamp": "2026-01-01T00:00:02Z"}}
     created = made(turn(again, [leaving]))
     assert [job["metadata"]["name"] for job in created] == ([] if strategy == "BlockingRecreate" else ["jax-slice-0"])

@@ -15,7 +15,7 @@ from gangline.devcluster import nodes
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.jobset.__main__ import work as play
 from gangline.devcluster.jobset.controller import CRD, StandIn, install
-from gangline.devcluster.nodes import NodePool
+from gangline.devcluster.nodes import EqualNodes
 from gangline.kube import config
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
@@ -58,7 +58,7 @@ async def at_work(client: ApiClient) -> AsyncIterator[None]:
     """The stand-in runs, on four nodes in two pools."""
     await install(client)
     await install(client)  # again, as after a restart
-    pools = [NodePool(f"{name}pool", 2, {"google.com/tpu": 4}, {POOL: name, "zone": name}) for name in ("a", "b")]
+    pools = [EqualNodes(f"{name}pool", 2, {"google.com/tpu": 4}, {POOL: name, "zone": name}) for name in ("a", "b")]
     await nodes.create_pools(client, pools)
     ready = asyncio.Event()
     work = asyncio.create_task(StandIn(client).run(ready.set))

@@ -16,7 +16,7 @@ from tests.controlplane import Kubectl, eventually, require_control_plane
 
 from gangline.devcluster.building import build
 from gangline.devcluster.building.programs import CONTROL_PLANE, KUBERNETES
-from gangline.devcluster.components import COMPONENTS, Component, Options
+from gangline.devcluster.components import COMPONENTS, Component, ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary
 from gangline.devcluster.locks import PortReservation
@@ -115,7 +115,7 @@ def test_two_start_at_once_and_are_apart() -> None:
 
 def test_a_named_one_keeps_data_and_address(tmp_path: Path) -> None:
     require_control_plane()
-    options = Options(directory=tmp_path / "kept")
+    options = ControlPlaneOptions(directory=tmp_path / "kept")
     with LocalControlPlane(options) as plane:
         server, kubeconfig = plane.server, plane.kubeconfig
         Kubectl(build.kubectl(), kubeconfig)("create", "configmap", "kept")
@@ -144,12 +144,12 @@ def test_a_port_that_somebody_took_is_replaced(monkeypatch: pytest.MonkeyPatch) 
 def test_no_component_fails_unnoticed(component: Component) -> None:
     require_control_plane()
     with pytest.raises(StartError, match=rf"(?s){component} ended with status 1.*no-such-flag"):
-        LocalControlPlane(Options(flags={component: ["--no-such-flag"]})).start()
+        LocalControlPlane(ControlPlaneOptions(flags={component: ["--no-such-flag"]})).start()
 
 
 def test_a_bad_flag_is_shown_with_the_log() -> None:
     require_control_plane()
-    plane = LocalControlPlane(Options(flags={"kube-apiserver": ["--no-such-flag"]}))
+    plane = LocalControlPlane(ControlPlaneOptions(flags={"kube-apiserver": ["--no-such-flag"]}))
     with pytest.raises(StartError, match=r"(?s)kube-apiserver ended with status 1.*unknown flag: --no-such-flag"):
         plane.start()
     with pytest.raises(DevClusterError, match="has not been started"):
@@ -186,14 +186,14 @@ def test_leftovers_without_a_watchdog_are_cleaned_by_the_next_start(tmp_path: Pa
     owner.wait()
     time.sleep(0.5)
     assert all(process.alive() for process in crashed), "the test would prove nothing otherwise"
-    with LocalControlPlane(Options(directory=directory)) as plane:
+    with LocalControlPlane(ControlPlaneOptions(directory=directory)) as plane:
         assert not any(process.alive() for process in crashed)
         assert plane.ready()
 
 
 def test_a_detached_one_needs_a_directory() -> None:
-    with pytest.raises(ValueError, match=r"Options\.directory"):
-        LocalControlPlane(Options(detached=True))
+    with pytest.raises(ValueError, match=r"ControlPlaneOptions\.directory"):
+        LocalControlPlane(ControlPlaneOptions(detached=True))
 
 
 def _children(pid: int) -> list[int]:

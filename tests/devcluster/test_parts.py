@@ -25,8 +25,8 @@ from gangline.devcluster.certs import Authority, signing_keys
 from gangline.devcluster.components import (
     COMPONENTS,
     Component,
+    ControlPlaneOptions,
     Layout,
-    Options,
     Ports,
     arguments,
     create_certificates,
@@ -321,7 +321,7 @@ def test_everything_listens_on_loopback_with_tls(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     create_certificates(layout)
     for component in COMPONENTS:
-        for flag in arguments(component, layout, PORTS, Options()):
+        for flag in arguments(component, layout, PORTS, ControlPlaneOptions()):
             name, _, value = flag.partition("=")
             assert "http://" not in value
             assert "0.0.0.0" not in value
@@ -331,7 +331,7 @@ def test_everything_listens_on_loopback_with_tls(tmp_path: Path) -> None:
 
 
 def test_the_users_flags_come_last(tmp_path: Path) -> None:
-    options = Options(flags={"kube-apiserver": ["--profiling=true"]})
+    options = ControlPlaneOptions(flags={"kube-apiserver": ["--profiling=true"]})
     assert arguments("kube-apiserver", Layout(tmp_path), PORTS, options)[-1] == "--profiling=true"
     assert "--profiling=true" not in arguments("kube-scheduler", Layout(tmp_path), PORTS, options)
 
@@ -341,7 +341,7 @@ def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch, component: Co
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
     monkeypatch.setenv("ETCD_DATA_DIR", "/elsewhere")
     monkeypatch.delenv("GOGC", raising=False)
-    variables = environment(component, Options(gogc=400))
+    variables = environment(component, ControlPlaneOptions(gogc=400))
     assert "HTTPS_PROXY" not in variables
     assert "ETCD_DATA_DIR" not in variables
     assert variables.get("GOGC") == gogc

@@ -14,10 +14,10 @@ from tests.controlplane import Kubectl, eventually, require_control_plane
 
 from gangline.api.names import SIMULATED_EXIT_CODE, SIMULATED_RUNTIME, SIMULATED_SHUTDOWN
 from gangline.devcluster import nodes
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.nodes import NodePool, Taint
+from gangline.devcluster.nodes import EqualNodes, NodeTaint
 from gangline.kube import config
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import NODES
@@ -35,10 +35,10 @@ async def client(kubeconfig: Path) -> AsyncIterator[ApiClient]:
 
 
 @pytest.fixture
-async def pool(client: ApiClient) -> AsyncIterator[NodePool]:
+async def pool(client: ApiClient) -> AsyncIterator[EqualNodes]:
     """Two nodes of 8 GPUs that only this test's pods go to."""
     name = f"sim-{uuid.uuid4().hex[:6]}"
-    made = NodePool(name, 2, {GPU: 8}, labels={"zone": "a"}, taints=[Taint("reserved", name)])
+    made = EqualNodes(name, 2, {GPU: 8}, labels={"zone": "a"}, taints=[NodeTaint("reserved", name)])
     await nodes.create_pools(client, [made])
     yield made
     await nodes.delete_pool(client, name)
@@ -48,7 +48,7 @@ Submit = Callable[..., str]
 
 
 @pytest.fixture
-def submit(kubectl: Kubectl, namespace: str, pool: NodePool) -> Submit:
+def submit(kubectl: Kubectl, namespace: str, pool: EqualNodes) -> Submit:
     """Creates a Job whose pods carry the given annotations; returns its name."""
 
     def create(annotations: dict[str, str], parallelism: int = 1, node: str = "", **spec: Any) -> str:
@@ -88,7 +88,7 @@ def condition(kubectl: Kubectl, namespace: str) -> Callable[[str, str], bool]:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_pool_is_what_was_asked_for(client: ApiClient, pool: NodePool) -> None:
+async def test_a_pool_is_what_was_asked_for(client: ApiClient, pool: EqualNodes) -> None:
     listing = await client.list(NODES, label_selector=f"{nodes.POOL_LABEL}={pool.name}")
     assert sorted(node["metadata"]["name"] for node in listing.items) == pool.node_names
     for node in listing.items:
@@ -103,14 +103,14 @@ async def test_a_pool_is_what_was_asked_for(client: ApiClient, pool: NodePool) -
 
 @pytest.mark.parametrize(
     ("arguments", "field"),
-    [(("Bad_Name", 1), "NodePool.name"), (("", 1), "NodePool.name"), (("a", -1), "NodePool.count")],
+    [(("Bad_Name", 1), "EqualNodes.name"), (("", 1), "EqualNodes.name"), (("a", -1), "EqualNodes.count")],
 )
 def test_a_bad_pool_is_refused(arguments: tuple[str, int], field: str) -> None:
     with pytest.raises(ValueError, match=field):
-        NodePool(*arguments)
+        EqualNodes(*arguments)
 
 
-async def test_a_failed_node_is_not_ready_until_it_recovers(client: ApiClient, pool: NodePool) -> None:
+async def test_a_failed_node_is_not_ready_until_it_recovers(client: ApiClient, pool: EqualNodes) -> None:
     victim, other = pool.node_names
     await nodes.fail_node(client, victim)
     assert not nodes.is_ready(await client.get(NODES, None, victim))
@@ -122,7 +122,7 @@ async def test_a_failed_node_is_not_ready_until_it_recovers(client: ApiClient, p
 
 
 async def test_pods_of_a_failed_node_play_no_further(
-    client: ApiClient, pool: NodePool, submit: Submit, pods, condition
+    client: ApiClient, pool: EqualNodes, submit: Submit, pods, condition
 ) -> None:
     job = submit({SIMULATED_RUNTIME: "2s"}, parallelism=2, node=pool.node_names[0])
     assert eventually(lambda: [pod["status"]["phase"] for pod in pods(job)] == ["Running"] * 2)
@@ -135,9 +135,9 @@ async def test_pods_of_a_failed_node_play_no_further(
 
 async def test_a_silent_node_is_noticed_by_the_controller_manager() -> None:
     require_control_plane()
-    with LocalControlPlane(Options(node_lease=4, node_monitor_grace=5, node_monitor_period=1)) as plane:
+    with LocalControlPlane(ControlPlaneOptions(node_lease=4, node_monitor_grace=5, node_monitor_period=1)) as plane:
         async with ApiClient(config.load(plane.kubeconfig)) as client:
-            names = await nodes.create_pools(client, [NodePool("short", 2, {GPU: 8})])
+            names = await nodes.create_pools(client, [EqualNodes("short", 2, {GPU: 8})])
             await nodes.fail_node(client, names[0], silent=True)
             assert nodes.is_ready(await client.get(NODES, None, names[0]))
             await asyncio.sleep(8)
@@ -150,7 +150,7 @@ async def test_a_silent_node_is_noticed_by_the_controller_manager() -> None:
 
 
 async def test_a_new_kwok_takes_over_at_once(
-    control_plane: LocalControlPlane, client: ApiClient, pool: NodePool, submit: Submit, condition
+    control_plane: LocalControlPlane, client: ApiClient, pool: EqualNodes, submit: Submit, condition
 ) -> None:
     control_plane.kill("kwok")
     control_plane.start_component("kwok")

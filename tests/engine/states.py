@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gangline.engine.engine import Engine
 from gangline.engine.queues.cluster_queue import queue_of
-from gangline.engine.queues.states import HOLDER, HOLDING, State
+from gangline.engine.queues.states import HOLDER, HOLDING, LifecycleState
 from gangline.engine.queues.workload_state import WorkloadState
 
 #: where a workload may be found at rest
-AT_REST = frozenset({State.UNQUEUED, State.PENDING, State.INADMISSIBLE, State.HELD_BACK, *HOLDING})
+AT_REST = frozenset(
+    {LifecycleState.UNQUEUED, LifecycleState.PENDING, LifecycleState.INADMISSIBLE, LifecycleState.HELD_BACK, *HOLDING}
+)
 
 
 def check_states(engine: Engine) -> None:
@@ -38,7 +40,7 @@ def _check(gang: WorkloadState) -> None:
             assert queue.holders.get(gang.uid) is gang
     else:
         assert not gang.admitted and not gang.evicting and not gang.usage and not gang.cells, gang
-    if state is State.UNQUEUED:
+    if state is LifecycleState.UNQUEUED:
         assert queue is None and gang.bucket is None, gang
     elif state not in HOLDING:
         assert queue is not None

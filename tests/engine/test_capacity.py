@@ -30,9 +30,9 @@ from gangline.engine.model import (
     WorkloadPods,
 )
 from gangline.engine.nodes.node_rooms import FitTable, NodeRooms, PodShape
-from gangline.engine.nodes.packer import Member, NodeAssignment, Packer
-from gangline.engine.rooms.room_ledger import RoomLedger
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.nodes.packer import NodeAssignment, PackedPodSet, Packer
+from gangline.engine.occupancy.node_ledger import NodeLedger
+from gangline.engine.topology.node_filter import NodeSelection
 
 LABELS = FLAVOR.node_labels
 
@@ -383,7 +383,7 @@ def test_room_for_the_pods_of_a_parent_is_that_of_its_variant() -> None:
     world.put(ForeignPod("team/pod", "p0-n0", {TPU: 4}), WorkloadPods("team/w1", (BoundPod("pod", "main", "p0-n0"),)))
     world.decide()
     assert world.engine.places_of("team/w1") == {"main": {"p0-n0": 1}}
-    assert not world.engine._store.rooms.rooms["p0-n0"].others
+    assert not world.engine._store.node_ledger.nodes["p0-n0"].others
 
 
 def apart(name: str, pods: int, chips: int = 1) -> Workload:
@@ -413,7 +413,7 @@ def test_pods_that_keep_apart_need_as_many_nodes_as_pods() -> None:
 
 def test_where_a_gang_was_is_looked_up_and_not_searched() -> None:
     """A gang of many nodes is assigned anew: each node is compared a few times, not with each of the others."""
-    ledger = RoomLedger()
+    ledger = NodeLedger()
     rooms = NodeRooms(ledger)
     names = [Counted(f"n{number}") for number in range(400)]
     for name in names:
@@ -421,8 +421,8 @@ def test_where_a_gang_was_is_looked_up_and_not_searched() -> None:
     packer = Packer(rooms, "w", NodeAssignment(kept={("main", Counted(name)): 1 for name in names}), ())
     ground = rooms.ground(LABELS)
     assert ground is not None
-    shape = PodShape(((TPU, 8),), Selection())
-    one = Member("main", 400, {TPU: 8}, shape, ground, (FLAVOR.name,))
+    shape = PodShape(((TPU, 8),), NodeSelection())
+    one = PackedPodSet("main", 400, {TPU: 8}, shape, ground, (FLAVOR.name,))
     table = FitTable(dict.fromkeys(names, 1), 400, 0)
     Counted.compared = 0
     assert len(list(packer._in_order(one, table, names))) == 400

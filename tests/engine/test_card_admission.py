@@ -44,7 +44,7 @@ from gangline.engine.model import (
     WorkloadPods,
 )
 from gangline.engine.model.devices import PIX
-from gangline.engine.rooms.fitting import HOSTNAME
+from gangline.engine.occupancy.fitting import HOSTNAME
 
 GIB = 1024
 MEMORY = "gangline.io/gpu-mem"

@@ -32,8 +32,8 @@ from gangline.engine.cards.card_seating import how_many, why_not
 from gangline.engine.cards.links import cheapest, cost
 from gangline.engine.model import CardSeat, CardUse, Device, NodeCards, Part, Share
 from gangline.engine.model.devices import NVLINK, PIX, Profile
-from gangline.engine.rooms.fitting import add
-from gangline.engine.rooms.room_ledger import HOSTS, RoomLedger
+from gangline.engine.occupancy.fitting import add
+from gangline.engine.occupancy.node_ledger import HOSTS, NodeLedger
 
 GIB = 1024
 
@@ -150,8 +150,8 @@ class Cards(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rooms = RoomLedger()
-        self.mirror = RoomLedger()
+        self.rooms = NodeLedger()
+        self.mirror = NodeLedger()
         self.rooms.mirror_to(self.mirror)
         self.devices: dict[str, tuple[Device, ...]] = {}
         self.uses: dict[str, tuple[CardUse, ...]] = {}
@@ -231,7 +231,7 @@ class Cards(RuleBasedStateMachine):
             }, "another ledger has its own holders"
 
     @staticmethod
-    def milli_left(rooms: RoomLedger, node: str) -> dict[str, int]:
+    def milli_left(rooms: NodeLedger, node: str) -> dict[str, int]:
         devices = rooms.cards.devices(node)
         free = capacity(devices)
         add(free, rooms.foreign_on(node), -1)

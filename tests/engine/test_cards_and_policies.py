@@ -26,8 +26,8 @@ from gangline.engine.model import (
     Traits,
     Workload,
 )
+from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.placing.own_scorers import OWN_SCORERS
-from gangline.engine.rooms.fitting import HOSTNAME
 from gangline.engine.text.accelerators import accelerators
 
 RDMA = PlacementFilter("RDMA")

@@ -184,8 +184,8 @@ def test_a_placed_pod_takes_what_it_requests_whatever_it_counts_for() -> None:
         world.put(gang(f"w{number}", pod_sets=pods))
     world.decide()
     assert world.running() == ["w1", "w2", "w3", "w4"], "each has a host of four GPUs for itself"
-    rooms = world.engine._store.rooms
-    assert {name: room.placed for name, room in rooms.rooms.items()} == {
+    rooms = world.engine._store.node_ledger
+    assert {name: room.placed for name, room in rooms.nodes.items()} == {
         f"h{number}": {GPU: 4, "pods": 2} for number in (1, 2, 3, 4)
     }
     world.restart()
@@ -209,7 +209,7 @@ def test_charges_count_only_where_there_is_quota_of_them_and_take_nothing_of_nod
     )
     assert of(world.decide(), Admit) == ["w2", "w3"]
     assert world.engine.usage("r") == {"tas": {GPU: 4, "milli": 2000}}
-    placed = [room.placed for room in world.engine._store.rooms.rooms.values() if room.placed]
+    placed = [room.placed for room in world.engine._store.node_ledger.nodes.values() if room.placed]
     assert sum(each[GPU] for each in placed) == 6 and all(each.keys() == {GPU, "pods"} for each in placed)
     world.finish("w2")
     assert of(world.decide(), Admit) == ["w4"]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from tests.builders.engine import GPU, START, cluster_queue, gang
 
-from gangline.engine import MODES, PLAIN, POLICY, Comparison, FallenBack, Floor, Mode, has_floor, under
+from gangline.engine import MODES, PLAIN, POLICY, Comparison, Floor, Mode, PolicyFallback, has_floor, under
 from gangline.engine.floor.floor import EVERY
 from gangline.engine.floor.lengths import ALIKE, Lengths, draw
 from gangline.engine.floor.verdicts import AWAY, DAY, DWELL, FLOOR_LEAST, FLOOR_MOST, LONG, PATIENCE, SPELL
-from gangline.engine.floor.waits import LANE, REAL, Figures, Job, without_each_spell
-from gangline.engine.floor.world import World
+from gangline.engine.floor.waits import LANE, REAL, Figures, WorkloadWaits, without_each_spell
+from gangline.engine.floor.world import Counterfactual
 from gangline.engine.model import (
     Admission,
     Backfill,
@@ -62,8 +62,8 @@ def test_a_queue_in_a_mode() -> None:
 # --- a counterfactual -------------------------------------------------------------------------------------------------
 
 
-def world(mode: Mode, lengths: dict[str, Millis], ran: Millis | None = None) -> World:
-    made = World(SETTINGS, mode, START, lambda key, least: lengths.get(key), lambda key: ran)
+def world(mode: Mode, lengths: dict[str, Millis], ran: Millis | None = None) -> Counterfactual:
+    made = Counterfactual(SETTINGS, mode, START, lambda key, least: lengths.get(key), lambda key: ran)
     for item in (Flavor("a100"), policied(), LocalQueue("team", "q", "q")):
         made.take_in(Put(item))
     return made
@@ -78,7 +78,7 @@ def running(workload: Workload, since: Millis) -> Workload:
     return replace(workload, admission=admission, reserved_at=since, admitted=True, admitted_at=since)
 
 
-def starts(made: World) -> list[tuple[int, str]]:
+def starts(made: Counterfactual) -> list[tuple[int, str]]:
     return [((at - START) // MINUTE, key.removeprefix("team/")) for at, key, started, _ in made.news if started]
 
 
@@ -206,9 +206,11 @@ def test_a_draw_is_a_length_of_runs_that_lasted_longer_and_what_still_runs_says_
     assert draw([(15, False), (10, True), (20, True)], 0, 0.6) == 20, "one of three, then the only one left"
 
 
-def known(jobs: dict[str, Job], lengths: Lengths, name: str, gpus: int, told: float | None, ran: Millis | None) -> str:
+def known(
+    jobs: dict[str, WorkloadWaits], lengths: Lengths, name: str, gpus: int, told: float | None, ran: Millis | None
+) -> str:
     """A workload that has started, and has ended after `ran`."""
-    job = jobs[f"team/{name}"] = Job(gang(name, gpus), TREE, START)
+    job = jobs[f"team/{name}"] = WorkloadWaits(gang(name, gpus), TREE, START)
     if told is not None:
         put = forecast(name, told).item
         assert isinstance(put, RuntimeForecast)
@@ -220,7 +222,7 @@ def known(jobs: dict[str, Job], lengths: Lengths, name: str, gpus: int, told: fl
 
 
 def test_lengths_are_drawn_from_workloads_of_the_same_size_and_forecast() -> None:
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, WorkloadWaits] = {}
     lengths = Lengths(jobs)
 
     def drawn(name: str, gpus: int, told: float | None) -> float:
@@ -243,7 +245,7 @@ def test_lengths_are_drawn_from_workloads_of_the_same_size_and_forecast() -> Non
 
 
 def test_a_draw_stays_until_the_run_has_lasted_longer() -> None:
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, WorkloadWaits] = {}
     lengths = Lengths(jobs)
     key = known(jobs, lengths, "x", 1, 10, None)
     assert lengths.length(key, 0, START) == 10 * MINUTE, "nothing is alike: the forecast has to do"
@@ -260,13 +262,13 @@ def test_a_draw_stays_until_the_run_has_lasted_longer() -> None:
 
 
 def test_no_draw_exceeds_the_maximum_execution_time() -> None:
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, WorkloadWaits] = {}
     lengths = Lengths(jobs)
     for number in range(ALIKE):
         known(jobs, lengths, f"a{number}", 1, 10, 60 * MINUTE)
-    jobs["team/x"] = Job(gang("x", max_execution_seconds=1200), TREE, START)
+    jobs["team/x"] = WorkloadWaits(gang("x", max_execution_seconds=1200), TREE, START)
     assert lengths.length("team/x", 0, START) == 20 * MINUTE
-    jobs["team/y"] = Job(gang("y"), TREE, START)
+    jobs["team/y"] = WorkloadWaits(gang("y"), TREE, START)
     assert lengths.length("team/y", 0, START) == 60 * MINUTE
 
 
@@ -274,7 +276,7 @@ def test_no_draw_exceeds_the_maximum_execution_time() -> None:
 
 
 def test_waits_by_lane() -> None:
-    job = Job(gang("g"), TREE, START)
+    job = WorkloadWaits(gang("g"), TREE, START)
     job.since[REAL] = job.since[LANE["Easy"]] = START
     job.starts(REAL, START + 5)
     assert (job.wait(REAL, START + 100), job.wait(LANE["Easy"], START + 100)) == (5, 100)
@@ -283,10 +285,10 @@ def test_waits_by_lane() -> None:
 
 
 def test_spells_are_left_out_one_by_one_beginning_with_that_which_decides() -> None:
-    jobs: list[Job] = []
+    jobs: list[WorkloadWaits] = []
     for spell, (real, easy) in enumerate([(5, 5), (90, 10), (20, 10), (10, 80)]):
         for number in range(3):
-            job = Job(gang(f"g{spell}{number}"), TREE, spell * SPELL + number)
+            job = WorkloadWaits(gang(f"g{spell}{number}"), TREE, spell * SPELL + number)
             job.waited[REAL], job.waited[LANE["Easy"]] = real, easy
             jobs.append(job)
     found = list(without_each_spell(jobs, REAL, LANE["Easy"], START, SPELL))
@@ -373,7 +375,7 @@ class Judged:
     def __init__(self, *, saves: bool = False, told: float | None = None, mode: Mode = POLICY) -> None:
         """`told`: the forecast of each workload, of which every one takes 30 minutes."""
         queue = replace(policied(), backfill=Backfill(checkpoint_preemption=CheckpointPreemption()))
-        before = {} if mode == POLICY else {"q": FallenBack(mode, START - AWAY - DWELL)}
+        before = {} if mode == POLICY else {"q": PolicyFallback(mode, START - AWAY - DWELL)}
         self.floor = Reality(Floor(SETTINGS, before), queue).floor
         self.saves, self.told = saves, told
         self.count = 0
@@ -383,7 +385,7 @@ class Judged:
         for _ in range(count):
             name, self.count = f"g{self.count}", self.count + 1
             workload = gang(name, checkpoint_seconds=600.0 if self.saves else None)
-            job = Job(workload, TREE, START + at, started=True)
+            job = WorkloadWaits(workload, TREE, START + at, started=True)
             waits: dict[Mode, float] = {POLICY: policy, "BestEffort": best_effort, "Easy": easy}
             for mode, minutes in waits.items():
                 job.waited[LANE[mode]] = round(minutes * MINUTE)
@@ -513,8 +515,8 @@ def test_honest_forecasts_are_followed() -> None:
 
 def test_a_floor_begun_anew_stays_in_its_mode_until_there_is_evidence() -> None:
     since = START - 1
-    reality = Reality(Floor(SETTINGS, {"q": FallenBack("Easy", since, "long ago")}))
-    assert reality.floor.fallen_back() == {"q": FallenBack("Easy", since, "long ago")}
+    reality = Reality(Floor(SETTINGS, {"q": PolicyFallback("Easy", since, "long ago")}))
+    assert reality.floor.fallen_back() == {"q": PolicyFallback("Easy", since, "long ago")}
     assert reality.rush(FLOOR_LEAST - 10, lie=False) == []
     assert reality.floor.mode_of("q") == "Easy"
     reality.now += AWAY + DWELL + EVERY
@@ -523,7 +525,7 @@ def test_a_floor_begun_anew_stays_in_its_mode_until_there_is_evidence() -> None:
 
 
 def test_a_cohort_is_one_tree_and_queues_without_a_floor_are_left_alone() -> None:
-    floor = Floor(SETTINGS, {name: FallenBack("BestEffort", START) for name in "acx"})
+    floor = Floor(SETTINGS, {name: PolicyFallback("BestEffort", START) for name in "acx"})
     for item in (
         Cohort("pool", "root"),
         replace(policied(), name="a", cohort="pool"),

@@ -22,22 +22,22 @@ from gangline.engine.model import (
     WorkloadPods,
 )
 from gangline.engine.model.units import millis
-from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, Health
+from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, NodeHealth
 from gangline.engine.nodes.pod_complaints import Complaints
 
 NOW = 1_000_000_000
 DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"
 
 
-def health(*nodes: Node, policy: HealthPolicy | None = None, soak: float = 60.0) -> Health:
-    found = Health(policy or HealthPolicy(), lambda _: millis(soak))
+def health(*nodes: Node, policy: HealthPolicy | None = None, soak: float = 60.0) -> NodeHealth:
+    found = NodeHealth(policy or HealthPolicy(), lambda _: millis(soak))
     for each in nodes or (node("n"),):
         found.put_node(each, each.name)
     found.advance(NOW)
     return found
 
 
-def means(found: Health, name: str = "n") -> str:
+def means(found: NodeHealth, name: str = "n") -> str:
     """What a node counts as, in a word."""
     loss = found.loss(name)
     if loss is not None:
@@ -146,7 +146,7 @@ def test_the_policy_has_the_last_word() -> None:
     assert means(found, "late") == LOST
 
 
-def flap(found: Health, at: int, uid: str = "uid-n") -> None:
+def flap(found: NodeHealth, at: int, uid: str = "uid-n") -> None:
     found.put_node(node("n", uid=uid, ready=False, conditions={"Ready": ("Unknown", at)}), "n")
     found.advance(at + 1_000)
     found.put_node(node("n", uid=uid, conditions={"Ready": ("True", at + 1_000)}), "n")

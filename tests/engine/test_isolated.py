@@ -16,7 +16,7 @@ from tests.engine.node_world import queue as tpu_queue
 from tests.examples import examples
 
 from gangline.engine.cycle import tree_cycle
-from gangline.engine.isolated_engine import Fault, IsolatedEngine
+from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
 from gangline.engine.model import Admit, Decision, Flavor, Gone, Settings, Workload, WriteFailed
 from gangline.engine.recovery import healing
 from gangline.engine.state import lifecycle, store, workload_intake
@@ -27,7 +27,7 @@ class IsolatedWorld(EngineWorld):
 
     def __init__(self, *items: Any) -> None:
         super().__init__()
-        self.faults: list[Fault] = []
+        self.faults: list[EngineFault] = []
         self.engine = IsolatedEngine(Settings(pods_ready=None), self.faults.append)
         self.put(Flavor("a100"), *items)
 
@@ -87,7 +87,7 @@ def test_a_workload_that_holds_quota_keeps_it_when_it_cannot_be_reviewed() -> No
 
 def test_a_fact_that_cannot_be_taken_in_is_left_out_until_it_changes() -> None:
     world = IsolatedWorld(cluster_queue("q", 8))
-    with breaking(workload_intake.Intake, "put", of("bad"), ERRORS[0]):
+    with breaking(workload_intake.WorkloadIntake, "put", of("bad"), ERRORS[0]):
         world.put(gang("bad"), gang("w1"))
         assert world.admitted(world.decide()) == ["team/w1"]
         world.put(world.workloads["team/bad"])
@@ -98,7 +98,7 @@ def test_a_fact_that_cannot_be_taken_in_is_left_out_until_it_changes() -> None:
 
 def test_a_fact_that_is_left_out_can_go() -> None:
     world = IsolatedWorld(cluster_queue("q", 8))
-    with breaking(workload_intake.Intake, "put", of("bad"), ERRORS[0]):
+    with breaking(workload_intake.WorkloadIntake, "put", of("bad"), ERRORS[0]):
         world.put(gang("bad"))
         world.delete("bad")
     world.put(gang("bad"))
@@ -167,13 +167,13 @@ def test_whatever_fails_quota_is_kept_and_everybody_else_is_served(seed: int) ->
     draw = random.Random(seed)
     world = IsolatedWorld(cluster_queue("a", 6, cohort="c"), cluster_queue("b", 6, cohort="c"))
     places = [(tree_cycle.TreeCycle, "_nominate"), (tree_cycle.TreeCycle, "_process"), (lifecycle.Lifecycle, "_judge")]
-    places += [(workload_intake.Intake, "put"), (workload_intake.Intake, "_settle")]
+    places += [(workload_intake.WorkloadIntake, "put"), (workload_intake.WorkloadIntake, "_settle")]
     owner, name = draw.choice(places)
 
     def bad(subject: Any, *_: Any) -> bool:
         key = getattr(subject, "key", "") or getattr(getattr(subject, "gang", None), "key", "")
         bare = (
-            owner is workload_intake.Intake and world.engine._store.frozen
+            owner is workload_intake.WorkloadIntake and world.engine._store.frozen
         )  # with what it takes to hold quota all goes well
         return "bad" in key and not bare and draw.random() < 0.5
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gangline.engine.model import Expression, PreferredTerm, Taint, Toleration
 from gangline.engine.topology.expressions import expression_matches
-from gangline.engine.topology.node_filter import Selection, tolerates
+from gangline.engine.topology.node_filter import NodeSelection, tolerates
 from gangline.engine.topology.node_terms import NodeTerms
 
 KEYS = ("a", "b", "c")
@@ -62,7 +62,7 @@ def test_a_selection_judges_by_these_terms(
     taints: list[Taint],
 ) -> None:
     wanted = tuple(PreferredTerm(weight, each) for weight, each in preferred)
-    selection = Selection(tuple(tolerations), affinity=tuple(affinity), preferred=wanted)
+    selection = NodeSelection(tuple(tolerations), affinity=tuple(affinity), preferred=wanted)
     for name, labels in cluster:
 
         def matches(term: tuple[Expression, ...], labels: dict[str, str] = labels, name: str = name) -> bool:
@@ -112,16 +112,16 @@ def _of_fields(number: int) -> tuple[Expression, ...]:
 def test_a_further_node_costs_the_same_for_any_number_of_terms(
     part: str, term: Callable[[int], tuple[Expression, ...]]
 ) -> None:
-    def of(count: int) -> Selection:
+    def of(count: int) -> NodeSelection:
         match part:
             case "affinity":
-                return Selection(affinity=tuple(map(term, range(count))))
+                return NodeSelection(affinity=tuple(map(term, range(count))))
             case "preferred":
-                return Selection(preferred=tuple(PreferredTerm(1 + n % 100, term(n)) for n in range(count)))
+                return NodeSelection(preferred=tuple(PreferredTerm(1 + n % 100, term(n)) for n in range(count)))
             case _:
-                return Selection(tuple(Toleration(f"t{n}", "Exists") for n in range(count)))
+                return NodeSelection(tuple(Toleration(f"t{n}", "Exists") for n in range(count)))
 
-    def judged(selection: Selection) -> int:
+    def judged(selection: NodeSelection) -> int:
         def look(number: int) -> object:
             return selection.judge(f"n{number}", {"host": f"n{number}", "gpu": "0"}, (Taint("dedicated"),))
 

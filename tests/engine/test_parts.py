@@ -25,9 +25,9 @@ from gangline.engine.model import (
     Toleration,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.workload_state import Demand
-from gangline.engine.quota.dominant_share import NO_SHARE, Share, Standing, standing
-from gangline.engine.quota.quota_ledger import Node, reset, settle
+from gangline.engine.queues.workload_state import CountedPodSet
+from gangline.engine.quota.dominant_share import NO_SHARE, DominantShare, Standing, standing
+from gangline.engine.quota.quota_ledger import QuotaNode, reset, settle
 from gangline.engine.text import quantity_text
 
 SPOT = Flavor("spot", {"pool": "spot", "zone": "z1"}, (Taint("spot", "true"),))
@@ -83,7 +83,9 @@ def test_a_preference_of_a_taint_is_not_binding_and_flavors_may_tolerate() -> No
     sizes=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=3), limit=st.integers(0, 90)
 )
 def test_partial_admission_finds_the_least_reduction(sizes: list[tuple[int, int]], limit: int) -> None:
-    demands = [Demand(PodSet(f"p{n}", count, {}, min_count=least), count) for n, (count, least) in enumerate(sizes)]
+    demands = [
+        CountedPodSet(PodSet(f"p{n}", count, {}, min_count=least), count) for n, (count, least) in enumerate(sizes)
+    ]
     deltas = [max(0, count - least) for count, least in sizes]
     total = sum(deltas)
     steps = (
@@ -123,7 +125,13 @@ def test_quantities_as_examples(resource: str, amount: int, text: str) -> None:
 
 
 def test_shares_order_as_they_should() -> None:
-    assert NO_SHARE < Share(False, 1.0) < Share(False, 999.0) < Share(True, 0.1) < Share(True, 5.0)
+    assert (
+        NO_SHARE
+        < DominantShare(False, 1.0)
+        < DominantShare(False, 999.0)
+        < DominantShare(True, 0.1)
+        < DominantShare(True, 5.0)
+    )
 
 
 def test_the_dominant_resource_decides_and_weights_divide() -> None:
@@ -136,7 +144,7 @@ def test_the_dominant_resource_decides_and_weights_divide() -> None:
     world.decide()
     # cpu: 5 of 20 borrowed = 250; GPUs: 2 of 8 = 250; of equal ones either; weight 2
     queue = world.engine._store.queues["q"]
-    assert standing(queue).share == Share(False, 125.0)
+    assert standing(queue).share == DominantShare(False, 125.0)
     assert world.engine.queue_status("q").weighted_share == 125
     world.engine.observe(Put(cluster_queue("q", cohort="pool", groups=(group(quotas),), weight=0.0)))
     assert world.engine.queue_status("q").weighted_share == 2**63 - 1
@@ -144,26 +152,26 @@ def test_the_dominant_resource_decides_and_weights_divide() -> None:
 
 def test_a_share_counts_a_single_lendable_unit() -> None:
     queue = ClusterQueueState(ClusterQueue("q"))
-    parent = Node("cohort")
+    parent = QuotaNode("cohort")
     reset(parent, {("a100", "gpu"): Quota(1)})
     reset(queue, {("a100", "gpu"): Quota(0)})
     queue.parent = parent
     parent.queues.append(queue)
     settle(parent)
     queue.cells["a100", "gpu"].add(1)
-    assert standing(queue).share == Share(False, 1000.0)
+    assert standing(queue).share == DominantShare(False, 1000.0)
 
 
 def test_a_share_with_nothing_lendable_is_zero() -> None:
     """As after quota was taken away from a queue that uses it."""
-    queue, parent = ClusterQueueState(ClusterQueue("q")), Node("cohort")
+    queue, parent = ClusterQueueState(ClusterQueue("q")), QuotaNode("cohort")
     for node in (parent, queue):
         reset(node, {("a100", "gpu"): Quota(0)})
     queue.parent = parent
     parent.queues.append(queue)
     settle(parent)
     queue.cells["a100", "gpu"].add(1)
-    assert standing(queue) == Standing(True, Share(False, 0.0))
+    assert standing(queue) == Standing(True, DominantShare(False, 0.0))
 
 
 def test_without_fungibility_the_best_flavor_is_taken() -> None:

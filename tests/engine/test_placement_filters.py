@@ -21,9 +21,9 @@ from gangline.engine.model import (
     TopologyRequest,
     Traits,
 )
+from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.placing.own_scorers import OWN_SCORERS
 from gangline.engine.placing.scorers import target_points
-from gangline.engine.rooms.fitting import HOSTNAME
 from gangline.engine.topology.leaf_ranking import OF_POLICY
 from gangline.engine.topology.policy_filter import full_name, number
 

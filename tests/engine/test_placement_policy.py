@@ -38,7 +38,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.engine.rooms.fitting import HOSTNAME
+from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.topology.leaf_ranking import OF_POLICY
 
 HOSTS = Topology(OF_POLICY, (HOSTNAME,))

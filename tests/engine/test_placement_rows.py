@@ -21,7 +21,7 @@ from gangline.engine.model import (
     Topology,
     TopologyRequest,
 )
-from gangline.engine.rooms.fitting import HOSTNAME
+from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.topology.domain_counts import Counts
 
 ZONE = "topology.kubernetes.io/zone"

@@ -14,11 +14,11 @@ from gangline.engine.cards.card_room import CardRoom
 from gangline.engine.model import Device, Share
 from gangline.engine.placing.filters import fits
 from gangline.engine.placing.fragmentation import Fragments, TypicalPod
-from gangline.engine.placing.hosts import Ask, Host
+from gangline.engine.placing.hosts import Host, PodRequest
 from gangline.engine.placing.pipeline import Pipeline
 from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
 from gangline.engine.placing.scorers import Field, run_seconds
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.node_filter import NodeSelection
 
 #: Kim and Kim, KNOM 2020, table 3: MiB and mean utilisation of LAMMPS, GROMACS, Tensorflow and QMCPACK, on cards of 12 GB
 MEMORY = {"L": 8300, "G": 600, "T": 3500, "Q": 5300}
@@ -39,12 +39,12 @@ def plain(name: str, free: dict[str, int], total: dict[str, int] | None = None, 
     return Host(name, {"pods": 110, **(total or free)}, {"pods": 110, **free}, labels)
 
 
-def job(kind: str, share: Share | None = None) -> Ask:
+def job(kind: str, share: Share | None = None) -> PodRequest:
     wanted = share if share is not None else Share(milli=0, memory=MEMORY[kind])
-    return Ask((("pods", 1),), (wanted,), kind=kind, utilisation=UTILISATION[kind])
+    return PodRequest((("pods", 1),), (wanted,), kind=kind, utilisation=UTILISATION[kind])
 
 
-def placed(profile: str | PlacingProfile, asks: Sequence[Ask], host: Host) -> list[str]:
+def placed(profile: str | PlacingProfile, asks: Sequence[PodRequest], host: Host) -> list[str]:
     """The kinds of pods on each card, after all of them were placed in this order."""
     pipeline = Pipeline(PROFILES[profile] if isinstance(profile, str) else profile, [host])
     for number, ask in enumerate(asks):
@@ -56,7 +56,9 @@ def placed(profile: str | PlacingProfile, asks: Sequence[Ask], host: Host) -> li
     return ["".join(sorted(resident.kind for resident in room.residents)) for room in host.cards]
 
 
-def scores(profile: PlacingProfile, ask: Ask, hosts: Sequence[Host], known: Field | None = None) -> list[int | None]:
+def scores(
+    profile: PlacingProfile, ask: PodRequest, hosts: Sequence[Host], known: Field | None = None
+) -> list[int | None]:
     """The points of every host in the first tier; None = excluded."""
     return [rank[0] // 10_000 if rank else None for rank in Pipeline(profile, hosts, known).ranks(ask)]
 
@@ -65,7 +67,7 @@ def only(name: str, **args: object) -> PlacingProfile:
     return PlacingProfile(("Fits",), (Score(name, args=args),))
 
 
-ANY = Ask((("pods", 1),))
+ANY = PodRequest((("pods", 1),))
 
 # --- the policies of that study ---------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ def test_g1_gaia_two_cards_on_one_switch() -> None:
 
 def test_n1_nbwguard_bandwidth_is_counted_by_requests() -> None:
     """25 Gbit/s: with 12 + 8 in use, 6 do not fit; with 10 in use they do. Who asks for none always fits."""
-    six, none = Ask((("net/a-mbps", 6_000), ("pods", 1))), ANY
+    six, none = PodRequest((("net/a-mbps", 6_000), ("pods", 1))), ANY
     for used, fitting in ((20_000, False), (10_000, True)):
         host = plain("n", {"net/a-mbps": 25_000 - used}, {"net/a-mbps": 25_000})
         assert (fits(six, host) == "") is fitting
@@ -164,7 +166,7 @@ def test_n3_nas_the_round_trip_by_label() -> None:
 
 def test_c9_data_locality_the_download_against_the_faster_node() -> None:
     """800 GB are in rack 1; rack 2 is 5 % faster. At 10 Gbit/s rack 1 is better (3600 s to 4068), at 100 rack 2 (3492)."""
-    ask = Ask((("pods", 1),), data=(("set", 800 * 10**9),), seconds=3600)
+    ask = PodRequest((("pods", 1),), data=(("set", 800 * 10**9),), seconds=3600)
     for speed, wanted, seconds in ((10_000, "rack1", 4068), (100_000, "rack2", 3492)):
         here = Host("rack1", {}, {"pods": 1}, data={"set": 800 * 10**9}, download=speed)
         there = Host("rack2", {}, {"pods": 1}, {"gangline.io/speed": "105"}, download=speed)
@@ -174,7 +176,7 @@ def test_c9_data_locality_the_download_against_the_faster_node() -> None:
 
 
 def test_c1_image_locality_by_the_bytes_that_are_there() -> None:
-    ask = Ask((("pods", 1),), images=(("a", 300), ("b", 100)))
+    ask = PodRequest((("pods", 1),), images=(("a", 300), ("b", 100)))
     hosts = [
         Host(f"n{number}", {}, {"pods": 1}, images=images) for number, images in enumerate(({}, {"a": 300}, {"b": 100}))
     ]
@@ -184,7 +186,7 @@ def test_c1_image_locality_by_the_bytes_that_are_there() -> None:
 def test_c1_same_image_batches_cost_one_look_at_each_host() -> None:
     """64 pods on 100 hosts: 100 looks and one more for each host that changed, not 6,400."""
     hosts = [plain(f"n{number}", {"gpu": 4}) for number in range(100)]
-    pipeline, ask = Pipeline(PROFILES["Pack"], hosts), Ask((("gpu", 1), ("pods", 1)))
+    pipeline, ask = Pipeline(PROFILES["Pack"], hosts), PodRequest((("gpu", 1), ("pods", 1)))
     for _ in range(64):
         choice = pipeline.best(ask)
         assert choice is not None
@@ -242,7 +244,7 @@ def test_filters_are_counted_by_their_reasons() -> None:
         plain("good", {"cpu": 9}, disk="ssd"),
         plain("full", {"cpu": 9, "pods": 0}, disk="ssd"),
     ]
-    ask = Ask((("cpu", 4), ("pods", 1)), selection=Selection(selector=(("disk", "ssd"),)))
+    ask = PodRequest((("cpu", 4), ("pods", 1)), selection=NodeSelection(selector=(("disk", "ssd"),)))
     pipeline = Pipeline(PROFILES["Pack"], hosts)
     assert pipeline.reasons(ask) == Counter({'resource "cpu"': 1, "nodeSelector": 1, 'resource "pods"': 1})
     hosts[0].free = {"cpu": 4, "pods": 1}

@@ -9,7 +9,7 @@ from tests.examples import examples
 
 from gangline.engine.model import Settings
 from gangline.engine.queues.pending_queue import PendingQueue
-from gangline.engine.queues.states import Journal, State
+from gangline.engine.queues.states import Journal, LifecycleState
 from gangline.engine.queues.workload_state import WorkloadState
 
 SETTINGS = Settings()
@@ -139,7 +139,7 @@ def test_what_is_kept_of_shapes_goes_with_their_workloads() -> None:
         gang = waiting(f"w{number}", 2 + number, queue=f"q{number}")
         queue.arrive(gang)
         if number % 2:
-            queue.take_out(gang, State.NOMINATED)
+            queue.take_out(gang, LifecycleState.NOMINATED)
             queue.in_flight = gang
             queue.mark_inadmissible(gang)
         queue.take_out(gang)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gangline.engine.model import UNLIMITED, ClusterQueue, Quota
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.quota.quota_ledger import Cell, Node, reset, settle
+from gangline.engine.quota.quota_ledger import Cell, QuotaNode, reset, settle
 
 FR = ("a100", "gpu")
 
@@ -22,7 +22,7 @@ def queue(name: str, quota: Quota) -> ClusterQueueState:
 
 def tree(top: Quota, middle: Quota, *queues: Quota) -> tuple[Cell, ...]:
     """Cells of: the root, the cohort below it, that cohort's queues."""
-    root, cohort = Node("root"), Node("cohort")
+    root, cohort = QuotaNode("root"), QuotaNode("cohort")
     reset(root, {FR: top})
     reset(cohort, {FR: middle})
     leaves = [queue(f"q{n}", quota) for n, quota in enumerate(queues)]

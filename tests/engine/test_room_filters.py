@@ -34,7 +34,7 @@ from gangline.engine.model import (
     Traits,
     WorkloadPods,
 )
-from gangline.engine.rooms.fitting import HOSTNAME
+from gangline.engine.occupancy.fitting import HOSTNAME
 
 SAFE = PlacementPolicy("Pack", filters=(PlacementFilter("MemSafe"),))
 FIT = PlacementPolicy("Pack", filters=(PlacementFilter("BandwidthFit"),))

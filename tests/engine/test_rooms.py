@@ -31,8 +31,8 @@ from gangline.engine.model import (
     WorkloadPods,
 )
 from gangline.engine.nodes.node_rooms import NodeRooms, PodShape
-from gangline.engine.rooms.fitting import HOSTNAME, as_pod_requests, usage_of
-from gangline.engine.rooms.room_ledger import HOSTS, NOWHERE, Assigned, RoomLedger
+from gangline.engine.occupancy.fitting import HOSTNAME, as_pod_requests, usage_of
+from gangline.engine.occupancy.node_ledger import HOSTS, NOWHERE, Assigned, NodeLedger
 from gangline.engine.topology.node_filter import ANY_NODE
 from gangline.engine.topology.topologies import Topologies, TopologyLedger
 
@@ -51,7 +51,7 @@ class Rooms(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = RoomLedger()
+        self.ledger = NodeLedger()
         self.topologies = Topologies(self.ledger)
         self.topologies.put_topology(Topology("t", (HOSTNAME,)))
         self.topologies.put_flavor(Flavor("placed", POOL, topology="t"))
@@ -145,7 +145,7 @@ class Rooms(RuleBasedStateMachine):
             assert leaf is not None
             assert leaf.free[GPU] == node.allocatable[GPU] - foreign - placed
             assert counts.get(name, 0) == max(0, node.allocatable[GPU] - placed - assigned - others)
-            assert self.ledger.rooms[name].idle == (not placed and not assigned)
+            assert self.ledger.nodes[name].idle == (not placed and not assigned)
 
     @invariant()
     def owners_are_the_holders(self) -> None:
@@ -169,27 +169,27 @@ TestRooms.settings = examples(100, stateful_step_count=30)
 
 
 def test_a_mirror_has_the_nodes_and_pods_of_others_and_holders_of_its_own() -> None:
-    ledger, other = RoomLedger(), RoomLedger()
+    ledger, other = NodeLedger(), NodeLedger()
     ledger.put_node(host("n0"), usable=True)
     ledger.put_foreign(ForeignPod("ns/p", "n0", {GPU: 1}))
     ledger.mirror_to(other)
     ledger.put_node(host("n1"), usable=False)
     ledger.put_foreign(ForeignPod("ns/q", "n1", {GPU: 2}))
     ledger.remove_foreign("ns/p")
-    assert dict(other.rooms["n1"].others) == {GPU: 2, "pods": 1}
+    assert dict(other.nodes["n1"].others) == {GPU: 2, "pods": 1}
     ledger.account_for("ns/w", frozenset({"ns/q"}))
-    assert not other.rooms["n1"].others
+    assert not other.nodes["n1"].others
     ledger.assign("ns/w", Assigned((("n0", {GPU: 1}),)))
-    assert {name: room.usable for name, room in other.rooms.items()} == {"n0": True, "n1": False}
+    assert {name: room.usable for name, room in other.nodes.items()} == {"n0": True, "n1": False}
     assert dict(other.foreign_on("n1")) == {GPU: 2, "pods": 1} and not other.foreign_on("n0")
-    assert not other.rooms["n0"].assigned and ledger.rooms["n0"].assigned == {GPU: 1}
+    assert not other.nodes["n0"].assigned and ledger.nodes["n0"].assigned == {GPU: 1}
     ledger.remove_node("n1")
-    assert set(other.rooms) == {"n0"}
+    assert set(other.nodes) == {"n0"}
 
 
 def test_domains_above_hosts_belong_to_their_flavor() -> None:
     """Two flavors whose topologies end at the rack don't share what is used of a rack, as in Kueue; hosts they do."""
-    ledger = RoomLedger()
+    ledger = NodeLedger()
     racks = [TopologyLedger(Flavor(name, topology="t"), Topology("t", ("rack",)), ledger) for name in ("a", "b")]
     hosts = [TopologyLedger(Flavor(name, topology="h"), Topology("h", (HOSTNAME,)), ledger) for name in ("c", "d")]
     for each in (*racks, *hosts):
@@ -264,12 +264,12 @@ def test_a_victim_gives_back_all_its_room_however_that_was_taken() -> None:
     placed = PodSet("placed", 3, {GPU: 1}, topology=TopologyRequest(required=HOSTNAME))
     world.put(gang("v1", queue="both", pod_sets=(placed, PodSet("plain", 2, {GPU: 1}))))
     world.decide()
-    ledger = world.engine._store.rooms
-    before = {name: (dict(room.assigned), dict(room.placed)) for name, room in ledger.rooms.items()}
+    ledger = world.engine._store.node_ledger
+    before = {name: (dict(room.assigned), dict(room.placed)) for name, room in ledger.nodes.items()}
     assert sum(taken.get(GPU, 0) for each in before.values() for taken in each) == 5
     world.put(gang("vain2", queue="both", priority=1, pod_sets=(PodSet("main", 9, {GPU: 1}),)))
     assert of(world.decide(), Preempt) == []  # more than there is: nobody is preempted for it
-    assert before == {name: (dict(room.assigned), dict(room.placed)) for name, room in ledger.rooms.items()}
+    assert before == {name: (dict(room.assigned), dict(room.placed)) for name, room in ledger.nodes.items()}
     world.delete("vain2")
     world.put(gang("urgent3", queue="both", priority=1, pod_sets=(PodSet("main", 7, {GPU: 1}),)))
     assert of(world.decide(), Preempt) == ["v1"]

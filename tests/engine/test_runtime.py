@@ -13,7 +13,7 @@ from tests.builders.engine import START, gang
 from gangline.engine.model import Backfill, Ordering, RuntimeForecast, Settings
 from gangline.engine.model.runtime import NEVER, TICK, Runtime
 from gangline.engine.queues.ordering import Estimates, Ranking, size
-from gangline.engine.queues.ranked_index import Place, RankedIndex
+from gangline.engine.queues.ranked_index import RankedIndex, RankedPlace
 from gangline.engine.queues.states import Journal
 from gangline.engine.queues.workload_state import WorkloadState
 
@@ -117,9 +117,9 @@ def test_a_higher_level_is_no_earlier(runtime: Runtime, a: float, b: float, elap
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), max_size=300), st.integers(0, 9), st.data())
 def test_a_line_finds_the_first_that_is_short_enough(waiting: list[tuple[int, int]], longest: int, data: Any) -> None:
-    line, plain = RankedIndex(), list[Place]()
+    line, plain = RankedIndex(), list[RankedPlace]()
     for number, (rank, estimate) in enumerate(waiting):
-        place = Place(
+        place = RankedPlace(
             (0, float(rank), 0, f"{number:03}"), estimate, WorkloadState(gang(f"g{number}"), Settings(), Journal())
         )
         line.add(place)

@@ -35,7 +35,7 @@ from gangline.engine.model import (
     TopologyRequest,
     WorkloadPods,
 )
-from gangline.engine.rooms.fitting import HOSTNAME
+from gangline.engine.occupancy.fitting import HOSTNAME
 
 SPREAD = PlacementPolicy("Spread")
 MINE = share(200, exclusion="team/mine")

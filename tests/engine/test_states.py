@@ -11,7 +11,7 @@ from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang
 import gangline.engine
 from gangline.engine.isolated_engine import IsolatedEngine
 from gangline.engine.model import Gone, PreemptionPolicy, Put, Settings, Workload, WriteFailed
-from gangline.engine.queues.states import ALLOWED, HOLDING, Journal, State, TransitionError
+from gangline.engine.queues.states import ALLOWED, HOLDING, Journal, LifecycleState, TransitionError
 from gangline.engine.queues.workload_state import WorkloadState
 
 ROOT = Path(gangline.engine.__path__[0])
@@ -24,21 +24,21 @@ def story(world: EngineWorld, name: str) -> list[str]:
 
 
 def test_the_table_has_every_state_and_nothing_follows_the_end() -> None:
-    assert ALLOWED.keys() == set(State) - {State.HELD_BACK}
-    assert not ALLOWED[State.FINISHED]
+    assert ALLOWED.keys() == set(LifecycleState) - {LifecycleState.HELD_BACK}
+    assert not ALLOWED[LifecycleState.FINISHED]
     for state, following in ALLOWED.items():
         assert state not in following
         if state in HOLDING:
-            assert State.FINISHED not in following, "its quota is released first"
+            assert LifecycleState.FINISHED not in following, "its quota is released first"
 
 
 def test_what_the_table_does_not_have_is_refused() -> None:
     made = WorkloadState(gang("w"), Settings(), Journal())
-    made.enter(State.PENDING)
-    for state in set(ALLOWED) - ALLOWED[State.PENDING] - {State.PENDING}:
+    made.enter(LifecycleState.PENDING)
+    for state in set(ALLOWED) - ALLOWED[LifecycleState.PENDING] - {LifecycleState.PENDING}:
         with pytest.raises(TransitionError, match="team/w"):
             made.enter(state)
-    assert made.state is State.PENDING
+    assert made.state is LifecycleState.PENDING
 
 
 def test_nobody_else_assigns_a_state() -> None:
@@ -69,11 +69,11 @@ def test_the_life_of_a_preempted_workload() -> None:
     world.decide()
     assert story(world, "low1")[4:] in (["Pending", "Inadmissible"], ["Inadmissible"])
     entries = world.engine.story("team/low1")
-    evicted = next(entry for entry in entries if entry.after is State.EVICTING)
+    evicted = next(entry for entry in entries if entry.after is LifecycleState.EVICTING)
     assert evicted.decision == "Preempt" and "team/high2" in evicted.cause
     assert all(entry.at is not None for entry in entries)
     assert [entry.at for entry in entries] == sorted(entry.at or 0 for entry in entries)
-    assert world.engine.story("team/high2")[-1].after is State.ADMITTED
+    assert world.engine.story("team/high2")[-1].after is LifecycleState.ADMITTED
 
 
 def test_waiting_without_change_adds_nothing() -> None:
@@ -121,7 +121,7 @@ def test_a_story_survives_an_engine_that_is_built_anew() -> None:
 
 def test_only_so_much_is_remembered() -> None:
     journal, made = Journal(3), WorkloadState(gang("w"), Settings(), Journal())
-    made.enter(State.PENDING)
+    made.enter(LifecycleState.PENDING)
     for turn in range(50):
         journal.note(made, f"cause {turn}")
     remembered = [entry.cause for entry in journal.story("team/w")]

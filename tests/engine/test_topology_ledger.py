@@ -21,9 +21,9 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
-from gangline.engine.rooms.fitting import as_pod_requests
+from gangline.engine.occupancy.fitting import as_pod_requests
 from gangline.engine.topology import domain_counts
-from gangline.engine.topology.topologies import PlacementRequest, Profile, Topologies, TopologyLedger, place
+from gangline.engine.topology.topologies import PlacementRequest, PlacementRules, Topologies, TopologyLedger, place
 
 from .topology_cluster import BLOCK, HOST, LEVELS, RACK, ask, ledger, node, pods
 
@@ -159,9 +159,9 @@ class History(RuleBasedStateMachine):
             assert (live is None) == (other is None)
             if live is None or other is None:
                 continue
-            assert live.rooms.spots(live.spot_flavor) == other.rooms.spots(other.spot_flavor)
+            assert live.node_ledger.spots(live.spot_flavor) == other.node_ledger.spots(other.spot_flavor)
             for question in questions():
-                for profile in (Profile(), Profile(balanced=True)):
+                for profile in (PlacementRules(), PlacementRules(balanced=True)):
                     for empty in (False, True):
                         assert place(live, [question], profile=profile, simulate_empty=empty) == place(
                             other, [question], profile=profile, simulate_empty=empty
@@ -358,6 +358,6 @@ def test_only_placed_pod_sets_with_pods_take_room() -> None:
     assert made is not None
     (leaf,) = made.leaves()
     assert (leaf.free["cpu"], leaf.free["pods"]) == (3000, 109)
-    assert list(live.rooms.placed_on("h1")) == ["ns/w"]
+    assert list(live.node_ledger.placed_on("h1")) == ["ns/w"]
     live.remove_holder("ns/w")
     assert (leaf.free["cpu"], leaf.free["pods"]) == (4000, 110)

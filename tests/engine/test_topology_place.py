@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gangline.engine.model import Domain, Expression, Flavor, PreferredTerm, Taint, Toleration, TopologyAssignment
-from gangline.engine.topology.placing import Hold
-from gangline.engine.topology.topologies import PlacementRequest, Profile, ReplacementRequest, place, replace_node
+from gangline.engine.topology.placing import PlacedPods
+from gangline.engine.topology.topologies import (
+    PlacementRequest,
+    PlacementRules,
+    ReplacementRequest,
+    place,
+    replace_node,
+)
 
 from .topology_cluster import BLOCK, HOST, RACK, ask, ledger, node, pods
 
@@ -43,7 +49,7 @@ def test_preferred_goes_up_and_at_the_top_takes_several() -> None:
 def test_unconstrained_keeps_roomy_hosts_whole() -> None:
     answer = place(ledger(CLUSTER), [ask(3, unconstrained=True)])
     assert pods(answer.assignments["main"]) == {"h4": 3}
-    best_fit = place(ledger(CLUSTER), [ask(12, unconstrained=True)], profile=Profile(mixed=False))
+    best_fit = place(ledger(CLUSTER), [ask(12, unconstrained=True)], profile=PlacementRules(mixed=False))
     assert pods(best_fit.assignments["main"]) == {"h2": 4, "h3": 8}
 
 
@@ -77,7 +83,7 @@ def test_balanced_spreads_evenly() -> None:
     nodes = [node("b/r1/h1", 6000), node("b/r2/h2", 4000), node("b/r3/h3", 4000)]
     ordinary = place(ledger(nodes), [ask(8, preferred=RACK)])
     assert pods(ordinary.assignments["main"]) == {"h1": 6, "h2": 2}
-    balanced = place(ledger(nodes), [ask(8, preferred=RACK)], profile=Profile(balanced=True))
+    balanced = place(ledger(nodes), [ask(8, preferred=RACK)], profile=PlacementRules(balanced=True))
     assert pods(balanced.assignments["main"]) == {"h2": 4, "h3": 4}
 
 
@@ -87,7 +93,7 @@ def test_balanced_placement_disregards_inner_layers_when_it_adds_up_again() -> N
     asked = [ask(8, preferred=BLOCK, slices=[(RACK, 4), (HOST, 2)])]
     ordinary = place(ledger(nodes), asked)
     assert pods(ordinary.assignments["main"]) == {"h0": 2, "h1": 2, "h2": 2, "h3": 2}
-    balanced = place(ledger(nodes), asked, profile=Profile(balanced=True))
+    balanced = place(ledger(nodes), asked, profile=PlacementRules(balanced=True))
     assert pods(balanced.assignments["main"]) == {"h4": 4, "h5": 4}
 
 
@@ -157,7 +163,7 @@ def test_preferred_affinity_ranks_before_capacity_if_respected() -> None:
     pod_requests = {"preferred_affinity": (PreferredTerm(5, (Expression("fast", "Exists"),)),)}
     asked = [ask(2, required=HOST, pod_set=pod_requests)]
     assert pods(place(ledger(nodes), asked).assignments["main"]) == {"h1": 2}
-    respected = place(ledger(nodes), asked, profile=Profile(respect_preferred_affinity=True))
+    respected = place(ledger(nodes), asked, profile=PlacementRules(respect_preferred_affinity=True))
     assert pods(respected.assignments["main"]) == {"h2": 2}
 
 
@@ -212,9 +218,9 @@ def test_what_ifs_leave_the_ledger_as_it_was() -> None:
     made.add(full, {"cpu": 1000})
     asked = [ask(8, required=HOST)]
     assert not place(made, asked).ok
-    assert pods(place(made, asked, without=[Hold(full, {"cpu": 1000})]).assignments["main"]) == {"h3": 8}
+    assert pods(place(made, asked, without=[PlacedPods(full, {"cpu": 1000})]).assignments["main"]) == {"h3": 8}
     assert pods(place(made, asked, simulate_empty=True).assignments["main"]) == {"h3": 8}
-    assumed = [Hold(TopologyAssignment((HOST,), (Domain(("h3",), 1),)), {"cpu": 1000})]
+    assumed = [PlacedPods(TopologyAssignment((HOST,), (Domain(("h3",), 1),)), {"cpu": 1000})]
     assert not place(made, asked, simulate_empty=True, assumed=assumed).ok
     assert not place(made, asked).ok
     made.remove(full, {"cpu": 1000})
@@ -294,7 +300,7 @@ def test_pods_beyond_whole_slices_are_placed_as_well_with_the_room_of_a_slice() 
     asked = ask(9, slices=[(HOST, 4)], required=BLOCK)
     answer = place(ledger(CLUSTER), [asked])
     assert pods(answer.assignments["main"]) == {"h2": 4, "h3": 5}
-    as_in_kueue = place(ledger(CLUSTER), [asked], profile=Profile(whole=False))
+    as_in_kueue = place(ledger(CLUSTER), [asked], profile=PlacementRules(whole=False))
     assert pods(as_in_kueue.assignments["main"]) == {"h3": 8}
     too_many = place(ledger(CLUSTER), [ask(13, slices=[(HOST, 4)], required=BLOCK)])
     assert too_many.failure and not too_many.assignments
@@ -333,5 +339,5 @@ def test_a_preferred_node_outside_the_required_domain_is_no_replacement() -> Non
     made.remove_node("h1")
     wish = {"preferred_affinity": (PreferredTerm(10, (Expression("disk", "In", ("ssd",)),)),)}
     asked = [ReplacementRequest(ask(3, required=RACK, pod_set=wish), existing)]
-    answer = replace_node(made, asked, "h1", profile=Profile(respect_preferred_affinity=True))
+    answer = replace_node(made, asked, "h1", profile=PlacementRules(respect_preferred_affinity=True))
     assert pods(answer.assignments["main"]) == {"h2": 3}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from gangline.engine.model import Domain, Node, PodSet, Slice, TopologyAssignment, TopologyRequest
-from gangline.engine.topology.topologies import Placement, PlacementRequest, Profile, TopologyLedger, place
+from gangline.engine.topology.topologies import PlacementRequest, PlacementResult, PlacementRules, TopologyLedger, place
 
 from .topology_cluster import BLOCK, HOST, LEVELS, RACK, ledger, node
 
@@ -20,7 +20,7 @@ class Case:
     nodes: tuple[Node, ...]
     used: tuple[tuple[str, int], ...]
     requests: tuple[PlacementRequest, ...]
-    profile: Profile
+    profile: PlacementRules
     simulate_empty: bool
 
     def ledger(self, nodes: tuple[Node, ...] | None = None) -> TopologyLedger:
@@ -29,7 +29,7 @@ class Case:
             made.add(TopologyAssignment((HOST,), (Domain((host,), count),)), {"cpu": 500})
         return made
 
-    def place(self) -> Placement:
+    def place(self) -> PlacementResult:
         return place(self.ledger(), self.requests, profile=self.profile, simulate_empty=self.simulate_empty)
 
 
@@ -75,11 +75,11 @@ def cases(draw: st.DrawFn) -> Case:
     if draw(st.booleans()):
         other = TopologyRequest(preferred=RACK)
         requests.append(PlacementRequest(PodSet("other", draw(st.integers(1, 6)), {"cpu": draw(cpu)}, topology=other)))
-    profile = Profile(mixed=draw(st.booleans()), balanced=draw(st.booleans()), whole=draw(st.booleans()))
+    profile = PlacementRules(mixed=draw(st.booleans()), balanced=draw(st.booleans()), whole=draw(st.booleans()))
     return Case(nodes, used, tuple(requests), profile, draw(st.booleans()))
 
 
-def taken_per_host(case: Case, answer: Placement) -> dict[str, Counter[str]]:
+def taken_per_host(case: Case, answer: PlacementResult) -> dict[str, Counter[str]]:
     per_pod = {request.pod_set.name: request.pod_set.requests for request in case.requests}
     taken: dict[str, Counter[str]] = {}
     for name, assignment in answer.assignments.items():

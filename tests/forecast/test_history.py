@@ -10,7 +10,7 @@ import pytest
 from tests.forecast.generator import DAY, make_runs
 
 from gangline.engine.model import Admission, PodSet, PodSetAssignment, Workload
-from gangline.forecast import Run, Source, command_shape, from_workload, hint_seconds
+from gangline.forecast import ForecastSource, Run, command_shape, from_workload, hint_seconds
 from gangline.forecast.history.runs import fold, image_name
 from gangline.forecast.learning import dataset
 from gangline.forecast.learning.calibration import group_of
@@ -190,7 +190,7 @@ def test_a_run_of_any_workload_is_small() -> None:
 def test_the_fallback_estimator_says_what_it_stands_on() -> None:
     tracker = Tracker()
     fresh = run("x", 0.0)
-    assert fallback_estimator.forecast(fresh, tracker).source == Source.DEFAULT
+    assert fallback_estimator.forecast(fresh, tracker).source == ForecastSource.DEFAULT
     hinted = fallback_estimator.forecast(replace(fresh, hint=7200.0, limit=86400.0), tracker)
     assert (hinted.source, hinted.samples, round(hinted.q50)) == ("Hint", 0, 7200)
     limited = fallback_estimator.forecast(replace(fresh, limit=86400.0), tracker)
@@ -198,7 +198,7 @@ def test_the_fallback_estimator_says_what_it_stands_on() -> None:
     assert limited.q95 == pytest.approx(86400)
 
     others = [run(f"o{i}", i * 1000.0, 500.0, user="bob", namespace="other", gpus=4) for i in range(5)]
-    assert fallback_estimator.forecast(fresh, told(others)).source == Source.GLOBAL
+    assert fallback_estimator.forecast(fresh, told(others)).source == ForecastSource.GLOBAL
     same_size = fallback_estimator.forecast(replace(fresh, gpus=4), told(others))
     assert (same_size.source, same_size.samples) == ("History", 5)
 

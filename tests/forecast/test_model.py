@@ -24,10 +24,10 @@ from gangline.forecast import (
     Forecast,
     Forecaster,
     HistoryStore,
-    Model,
+    LearningSettings,
     ModelError,
+    QuantileModel,
     Run,
-    Settings,
     TooFewRunsError,
     TrainingError,
     load,
@@ -41,29 +41,29 @@ from gangline.forecast.learning import dataset, training
 from gangline.forecast.learning.boosting import Ensemble, lightgbm
 from gangline.forecast.learning.calibration import REFRESH, Calibrator
 from gangline.forecast.learning.dataset import Table
-from gangline.forecast.learning.guard import Guard, Validation
-from gangline.forecast.learning.shifts import Corrections, Evidence, Ledger, shifts, weighted_quantile
+from gangline.forecast.learning.guard import ModelGuard, Validation
+from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRuns, shifts, weighted_quantile
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking.tracker import Tracker
 
-SMALL = Settings(rounds=25, leaves=15, min_leaf=20)
+SMALL = LearningSettings(rounds=25, leaves=15, min_leaf=20)
 RUNS = make_runs(3000)
 NOW = 25 * DAY
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model() -> QuantileModel:
     return train(RUNS, NOW, SMALL)
 
 
-def test_training_is_deterministic_and_blind_to_the_future(model: Model) -> None:
+def test_training_is_deterministic_and_blind_to_the_future(model: QuantileModel) -> None:
     altered = [replace(r, finish=r.finish + 5e5) if (r.finish or 0) >= NOW else r for r in RUNS]  # type: ignore[operator]
     again = train(altered, NOW, SMALL)
     assert _texts(again) == _texts(model)
     assert str(again.seeds) == str(model.seeds)
 
 
-def test_the_model_learns_habits(model: Model) -> None:
+def test_the_model_learns_habits(model: QuantileModel) -> None:
     assert model.validation is not None
     assert model.validation.error < 0.6  # the made-up noise alone is 0.4
     assert not model.validation.worse
@@ -71,11 +71,11 @@ def test_the_model_learns_habits(model: Model) -> None:
     assert model.limits == model.samples
 
 
-def _texts(model: Model) -> list[str]:
+def _texts(model: QuantileModel) -> list[str]:
     return [booster.model_to_string() for booster in model.ensemble.boosters]
 
 
-def test_a_single_row_is_told_what_it_is_told_among_many(model: Model) -> None:
+def test_a_single_row_is_told_what_it_is_told_among_many(model: QuantileModel) -> None:
     matrix = dataset.build(RUNS[:300], Tracker(model.scale)).matrix
     together = model.predict(matrix)
     for which in (model, pickle.loads(pickle.dumps(model))):
@@ -130,18 +130,18 @@ def test_gradients_in_whole_numbers_make_as_good_trees(monkeypatch: pytest.Monke
         assert loss < 1.01 * losses[1][level]
 
 
-def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: Model) -> None:
+def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: QuantileModel) -> None:
     for rows in (1, 100):
         with pytest.raises(LightGBMError):
             model.ensemble.predict(np.zeros((rows, len(model.columns) - 1), dtype=np.float32))
 
 
-def test_quantiles_never_cross(model: Model) -> None:
+def test_quantiles_never_cross(model: QuantileModel) -> None:
     logs = model.predict(dataset.build(RUNS, Tracker(model.scale)).matrix)
     assert (np.diff(logs, axis=1) >= 0).all()
 
 
-def test_one_file_keeps_it(model: Model, tmp_path: Path) -> None:
+def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "model.gz"
     model.save(path)
     again = load(path)
@@ -152,7 +152,7 @@ def test_one_file_keeps_it(model: Model, tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
 
 
-def test_what_is_no_model_is_refused(model: Model, tmp_path: Path) -> None:
+def test_what_is_no_model_is_refused(model: QuantileModel, tmp_path: Path) -> None:
     path = tmp_path / "model.gz"
     for content in (b"", b"nonsense", gzip.compress(b"[]"), gzip.compress(b"{}")):
         path.write_bytes(content)
@@ -227,7 +227,7 @@ def test_calibration_is_not_fooled_by_runs_that_still_run() -> None:
     age = rng.uniform(0, 4 * DAY, 6000)
     done = np.exp(target) < age
     honest = np.tile(10.0 + 2.0 * np.array([-1.2816, 0.0, 0.8416, 1.2816, 1.6449]), (6000, 1))
-    moved, _ = shifts(Evidence(age, done, np.where(done, target, np.nan), honest), np.zeros(len(LEVELS)), 20.0)
+    moved, _ = shifts(StartedRuns(age, done, np.where(done, target, np.nan), honest), np.zeros(len(LEVELS)), 20.0)
     naive = np.quantile(target[done] - honest[done, 1], 0.5)
     assert abs(moved[1]) < 0.35
     assert naive < -0.45  # what would happen without weights
@@ -245,13 +245,13 @@ def test_calibration_follows_a_drift() -> None:
 
 def test_calibration_looks_again_when_enough_has_come_out(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[float] = []
-    look = Ledger.corrections
+    look = LatestRuns.corrections
 
-    def noted(ledger: Ledger, now: float) -> Corrections:
+    def noted(ledger: LatestRuns, now: float) -> Corrections:
         looked.append(now)
         return look(ledger, now)
 
-    monkeypatch.setattr(Ledger, "corrections", noted)
+    monkeypatch.setattr(LatestRuns, "corrections", noted)
     calibrator, count, now = Calibrator(), 0, 1000.0
 
     def finish(runs: int) -> None:
@@ -322,7 +322,7 @@ def test_little_evidence_moves_little() -> None:
 # --- the forecaster ---------------------------------------------------------------------------------------------------
 
 
-def ready(model: Model | None, **more: bool) -> Forecaster:
+def ready(model: QuantileModel | None, **more: bool) -> Forecaster:
     forecaster = Forecaster(model, **more)
     forecaster.restore([dataset.known_at(r, NOW) for r in RUNS if r.submit < NOW])
     return forecaster
@@ -333,7 +333,7 @@ def fresh(uid: str, **more: object) -> Run:
     return replace(base, uid=uid, submit=NOW + 1, start=None, finish=None, **more)  # type: ignore[arg-type]
 
 
-def test_a_life(model: Model) -> None:
+def test_a_life(model: QuantileModel) -> None:
     forecaster = ready(model)
     forecaster.submitted(fresh("x"))
     waiting = forecaster.forecast("x", NOW + 1)
@@ -351,7 +351,9 @@ def test_a_life(model: Model) -> None:
     assert forecaster.forecast("unknown", late) is None
 
 
-def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(
+    model: QuantileModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Starts, evictions and ends reach the calibration in batches: forecasts and verdicts are those of one by one."""
     answers: list[tuple[dict[str, Forecast], list[float], Forecast | None]] = []
     for most in (1, 512):
@@ -376,7 +378,7 @@ def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(model: Model, monkey
     assert len({forecast.q50 for forecast in answers[0][0].values()}) > 20
 
 
-def test_limits_cap(model: Model) -> None:
+def test_limits_cap(model: QuantileModel) -> None:
     forecaster = ready(model)
     forecaster.submitted(fresh("x", limit=30.0))
     found = forecaster.forecast("x", NOW + 1)
@@ -384,7 +386,7 @@ def test_limits_cap(model: Model) -> None:
     assert found.q95 == 30
 
 
-def test_a_new_class_is_told_by_its_hint(model: Model) -> None:
+def test_a_new_class_is_told_by_its_hint(model: QuantileModel) -> None:
     forecaster = ready(model)
     new = {"user": "new", "namespace": "new", "queue": "new", "name": "new", "image": "new", "gpus": 77}
     forecaster.submitted(fresh("x", hint=5000.0, **new))
@@ -407,7 +409,7 @@ def test_a_model_that_has_always_seen_hints_does_not_take_a_missing_one_for_a_se
     assert found["silent"] > 2 * found["short"]
 
 
-def test_without_a_model_and_switched_off(model: Model) -> None:
+def test_without_a_model_and_switched_off(model: QuantileModel) -> None:
     for forecaster in (ready(None), ready(model, enabled=False)):
         forecaster.submitted(fresh("x"))
         found = forecaster.forecast("x", NOW + 1)
@@ -417,7 +419,7 @@ def test_without_a_model_and_switched_off(model: Model) -> None:
     assert "configuration" in ready(model, enabled=False).status(NOW).reason
 
 
-def test_a_flavor_scales(model: Model) -> None:
+def test_a_flavor_scales(model: QuantileModel) -> None:
     scaled = replace(model, scale=type(model.scale)({"a100": 0.0, "v100": math.log(2)}))
     forecaster = ready(scaled)
     forecaster.submitted(fresh("x", flavor=""))
@@ -427,7 +429,7 @@ def test_a_flavor_scales(model: Model) -> None:
     assert slow.q50 == pytest.approx(2 * fast.q50)
 
 
-def test_a_model_that_is_worse_switches_itself_off_and_on_again(model: Model) -> None:
+def test_a_model_that_is_worse_switches_itself_off_and_on_again(model: QuantileModel) -> None:
     lost = replace(model, validation=None, seeds=())
     forecaster = ready(lost)
     now = NOW
@@ -450,7 +452,7 @@ def test_a_model_that_is_worse_switches_itself_off_and_on_again(model: Model) ->
 
 
 def test_the_training_itself_can_say_no() -> None:
-    guard = Guard()
+    guard = ModelGuard()
     guard.use(Validation(500, 0.0, 1.0, error=2.0, last_two=1.0), 0.0)
     assert not guard.verdict(10.0).trusted
     guard.use(Validation(500, 0.0, 1.0, error=0.5, last_two=1.0), 20.0)
@@ -461,12 +463,12 @@ def test_the_training_itself_can_say_no() -> None:
 
 
 def test_a_model_that_was_found_wanting_is_no_better_after_a_restart() -> None:
-    guard, week = Guard(), 7 * 86400.0
+    guard, week = ModelGuard(), 7 * 86400.0
     for number in range(60):
         guard.finished(number * 3600.0, 5.0, 7.0, 6.0)
     now = 60 * 3600.0
     assert "worse than the baseline" in guard.verdict(now).reason
-    again = Guard()
+    again = ModelGuard()
     again.use(Validation(500, 0.0, 1.0, error=0.5, last_two=1.0), -week)
     assert again.verdict(now).trusted
     again.recall(guard.rows())
@@ -475,7 +477,7 @@ def test_a_model_that_was_found_wanting_is_no_better_after_a_restart() -> None:
 
 
 def test_one_namespace_does_not_decide_for_all_whether_the_model_is_used() -> None:
-    guard = Guard()
+    guard = ModelGuard()
     for hour in range(24):
         for number in range(500):
             guard.finished(hour * 3600.0 + number, 5.0, 9.0, 5.0, "loud")
@@ -487,7 +489,7 @@ def test_one_namespace_does_not_decide_for_all_whether_the_model_is_used() -> No
 
 
 def test_the_runs_of_a_minute_are_kept_as_one() -> None:
-    guard = Guard()
+    guard = ModelGuard()
     for number in range(600):
         guard.finished(1000.0 + number / 10, 5.0, 5.5, 6.0)
     assert guard.verdict(1060.0).runs == 600
@@ -496,7 +498,7 @@ def test_the_runs_of_a_minute_are_kept_as_one() -> None:
     assert guard.verdict(1060.0 + 8 * DAY).runs == 0
 
 
-def test_many_forecasts_take_less_than_a_millisecond_each(model: Model) -> None:
+def test_many_forecasts_take_less_than_a_millisecond_each(model: QuantileModel) -> None:
     forecaster = ready(model)
     uids = [f"n{i}" for i in range(2000)]
     begun = time.process_time()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gangline.forecast import LEVELS, Forecast, Source
+from gangline.forecast import LEVELS, Forecast, ForecastSource
 from gangline.forecast.quantiles import TAIL_LEVELS, of_logs
 
 TYPICAL = Forecast(60, 600, 3600, 9000, 20_000, source="Model", samples=100)
@@ -20,7 +20,7 @@ elapsed = st.floats(0.001, 1e8)
 @st.composite
 def forecasts(draw: st.DrawFn) -> Forecast:
     """With a tail or without."""
-    known = of_logs(draw(logs), Source.MODEL, 1)
+    known = of_logs(draw(logs), ForecastSource.MODEL, 1)
     longer = sorted(draw(st.lists(st.floats(1.0, 1e4), max_size=len(TAIL_LEVELS))))
     return known.with_tail([known.q95 * factor for factor in longer])
 
@@ -61,7 +61,7 @@ def test_an_estimate_never_lies_in_the_past(forecast: Forecast, passed: float) -
     assert after == sorted(after)
 
 
-@example(of_logs([0.0, 0.0, 0.0, 0.0, 14.0], Source.MODEL, 1).with_tail([1.84e8, 3.157e9]), 2.9e7, 2.0)
+@example(of_logs([0.0, 0.0, 0.0, 0.0, 14.0], ForecastSource.MODEL, 1).with_tail([1.84e8, 3.157e9]), 2.9e7, 2.0)
 @given(forecasts(), elapsed, st.floats(1.0, 100.0))
 def test_time_only_lengthens_an_estimate(forecast: Forecast, passed: float, more: float) -> None:
     sooner, later = forecast.after(passed).points, forecast.after(passed * more).points
@@ -91,4 +91,4 @@ def test_a_limit_caps_until_it_is_outlived() -> None:
 
 
 def test_crossing_quantiles_are_put_in_order() -> None:
-    assert of_logs([3, 2, 1, 5, 4], Source.MODEL, 0).values == tuple(map(math.exp, (1, 2, 3, 4, 5)))
+    assert of_logs([3, 2, 1, 5, 4], ForecastSource.MODEL, 0).values == tuple(map(math.exp, (1, 2, 3, 4, 5)))

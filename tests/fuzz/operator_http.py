@@ -7,27 +7,28 @@ import copy
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import orjson
-from aiohttp import web
+from starlette.routing import Route
 from tests.builders.written import cluster_queue, workload
 from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
-from gangline.console.views.world import ClusterFacts
+from gangline.console.views.world import ClusterInstant
+from gangline.control.answers.api.aggregated_api import AggregatedApi, Options
+from gangline.control.answers.api.front_proxy import Trust
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
 from gangline.control.process.operator_process import Options as OperatorOptions
-from gangline.control.visibility.aggregated_api import AggregatedApi, Options
-from gangline.control.visibility.front_proxy import Trust
 from gangline.kube import resources as kube
 from gangline.kube.clock import ClusterClock
 from gangline.kube.reflector import Upsert
+from gangline.tls.asgi import AsgiServer
 from gangline.tls.connections import runner_of
 
 RUNNING, WAITING, SINCE = "job-train-12345", "job-wait-12345", "2026-01-31T12:00:00Z"
@@ -125,17 +126,22 @@ class OperatorHttp:
         )
         await aggregated.close()  # the port that it holds; streams end at once
         aggregated._trust = Trust("")
-        self.apps = {"operator": self.operator.app(), "visibility": aggregated.app()}
-        self._servers: dict[str, web.Server] = {}
-        for name, app in self.apps.items():
-            runner = runner_of(app)
-            await runner.setup()
-            assert runner.server is not None
-            self._servers[name] = runner.server
+        self._operator, self._visibility = self.operator.app(), aggregated.app()
+        runner = runner_of(self._visibility)
+        await runner.setup()
+        assert runner.server is not None
+        self._protocols: dict[str, Callable[[], asyncio.Protocol]] = {
+            "operator": AsgiServer(self._operator).protocol,
+            "visibility": runner.server,
+        }
+        self.apps = tuple(self._protocols)
 
     def routes(self, app: str) -> list[tuple[str, str]]:
         """Method and pattern of the path of all that one app serves."""
-        found = self.apps[app].router.routes()
+        if app == "operator":
+            served = (route for route in self._operator.routes if isinstance(route, Route))
+            return sorted((method, _plain(route.path)) for route in served for method in route.methods or ())
+        found = self._visibility.router.routes()
         return sorted((route.method, route.resource.canonical) for route in found if route.resource is not None)
 
     def ask(self, app: str, request: bytes) -> bytes:
@@ -144,7 +150,7 @@ class OperatorHttp:
         return self._loop.run_until_complete(asyncio.wait_for(self._ask(app, request), PATIENCE))
 
     async def _ask(self, app: str, request: bytes) -> bytes:
-        wire, protocol = Wire(), self._servers[app]()
+        wire, protocol = Wire(), self._protocols[app]()
         protocol.connection_made(wire)
         protocol.data_received(request)
         await wire.closed.wait()
@@ -153,12 +159,17 @@ class OperatorHttp:
         return bytes(wire.answer)
 
 
-def _forecasting() -> ClusterFacts:
+def _plain(path: str) -> str:
+    """The pattern of a path without the kinds of its parameters."""
+    return re.sub(r":\w+}", "}", path)
+
+
+def _forecasting() -> ClusterInstant:
     """The same objects with forecasts, which the operator makes in processes of its own."""
     listed: dict[kube.Resource, list[Json]] = {}
     for resource, obj in _objects():
         listed.setdefault(resource, []).append(obj)
-    here = ClusterFacts()
+    here = ClusterInstant()
     here.fill(listed)
     here.forecast(None)
     here.ledger = Ledger()

@@ -14,7 +14,7 @@ from tests.jobs import every_kind
 from gangline import jobs
 from gangline.api import names
 from gangline.control.controller import Controller
-from gangline.control.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.writes.writer import Writer
 from gangline.engine import IsolatedEngine
 from gangline.kube import resources as kube

@@ -215,9 +215,9 @@ READERS: dict[str, Callable[[Any], object]] = {
 
 def admitted(obj: Any, old: Any) -> None:
     """What the webhooks do with it."""
-    completed = admission.default(obj, old, admission.Context()).obj
+    completed = admission.default(obj, old, admission.AdmissionFacts()).obj
     jsonpatch.diff(obj, completed)
-    errors = admission.validate(completed, old, admission.Context())
+    errors = admission.validate(completed, old, admission.AdmissionFacts())
     "; ".join(str(error) for error in errors[:32])
 
 

@@ -16,8 +16,8 @@ from tests.objects import JobObject, WorkloadObject
 
 from gangline import jobs
 from gangline.api.jobkinds.declaration import DESCRIPTION
-from gangline.control.plan import elastic_plan
-from gangline.control.plan.plan_steps import CreateWorkload, JobView
+from gangline.control.kinds import elastic_plan
+from gangline.control.kinds.steps import CreateWorkload, JobView
 from gangline.jobs import kind_of
 from gangline.jobs.base import Children
 

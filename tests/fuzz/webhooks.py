@@ -23,7 +23,7 @@ from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, Res
 from gangline_webhooks import envelope
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
-from gangline_webhooks.intake import Intake
+from gangline_webhooks.intake import ReviewIntake
 
 #: a request of a review and a conversion may have so many changes
 MOST_EDITS = 12
@@ -55,7 +55,7 @@ class Webhooks:
 
     def __init__(self) -> None:
         self.cluster = Cluster()
-        intake = Intake(
+        intake = ReviewIntake(
             envelope.ADMISSION.most_bytes, cpu=lambda: 0.0
         )  # nobody is refused for the time that fuzzing takes
         self.app: Any = create_app(Facts(self.cluster, self.cluster.now), Readiness(), intake=intake)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from gangline.image import oci
-from gangline.image.oci import Config, Entry
+from gangline.image.oci import Config, LayerEntry
 
 ENTRIES = [
-    Entry("app/train.py", content=b"print(1)"),
-    Entry("usr/bin/python3", "link", target="python3.11"),
-    Entry("tmp", "directory", 0o1777),
+    LayerEntry("app/train.py", content=b"print(1)"),
+    LayerEntry("usr/bin/python3", "link", target="python3.11"),
+    LayerEntry("tmp", "directory", 0o1777),
 ]
 
 
-def written(folder: Path, name: str, entries: list[Entry]) -> Path:
+def written(folder: Path, name: str, entries: list[LayerEntry]) -> Path:
     layer = oci.write_layer(entries, folder / f"{name}.layer")
     config = Config(("/usr/bin/python3",), environment={"B": "2", "A": "1"}, user="65532:65532")
     oci.write_archive(folder / f"{name}.tar", "docker.io/library/x:1", [layer], config)
@@ -35,7 +35,7 @@ def test_the_same_entries_in_any_order_give_the_same_bytes(tmp_path: Path) -> No
 
 
 def test_another_content_gives_another_digest(tmp_path: Path) -> None:
-    other = [Entry("app/train.py", content=b"print(2)"), *ENTRIES[1:]]
+    other = [LayerEntry("app/train.py", content=b"print(2)"), *ENTRIES[1:]]
     assert written(tmp_path, "one", ENTRIES).read_bytes() != written(tmp_path, "two", other).read_bytes()
 
 

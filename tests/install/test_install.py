@@ -19,9 +19,9 @@ from tests.install.choices import CHOICES
 from gangline.api.schema.kinds import KINDS
 from gangline.console.cli import main
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.nodes import NodePool, create_pools_in
+from gangline.devcluster.nodes import EqualNodes, create_pools_in
 from gangline.install.manifests import objects, values
 
 pytestmark = pytest.mark.cluster
@@ -67,8 +67,8 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     require_control_plane()
-    with LocalControlPlane(Options()) as plane:
-        create_pools_in(plane.kubeconfig, [NodePool("node", 3, {"nvidia.com/gpu": 8})])
+    with LocalControlPlane(ControlPlaneOptions()) as plane:
+        create_pools_in(plane.kubeconfig, [EqualNodes("node", 3, {"nvidia.com/gpu": 8})])
         yield Cluster(Kubectl(build.kubectl(), plane.kubeconfig))
 
 

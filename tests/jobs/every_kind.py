@@ -13,12 +13,11 @@ from tests.jobs import plain_pods
 from tests.objects import JobObject, PodObject, Stored, WorkloadObject, as_stored
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read.conditions import timestamp
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import CreateWorkload, JobView
-from gangline.control.serving import serving_plan
+from gangline.control.kinds import job_plan, serving_plan
+from gangline.control.kinds.steps import CreateWorkload, JobView
 from gangline.jobs import kind_of
 from gangline.jobs.base import Children
 from gangline.jobs.pods import composition
@@ -120,7 +119,7 @@ def _made(name: str, head: Json) -> Gang:
 
 def _stored(written: Json, head: Json) -> Stored:
     meta = written["metadata"] | {"name": "mine", "namespace": NAMESPACE, "uid": "job", "resourceVersion": "1"} | head
-    made = admission.default({**written, "metadata": meta}, None, Context()).obj
+    made = admission.default({**written, "metadata": meta}, None, AdmissionFacts()).obj
     made.setdefault("status", {})
     return as_stored(made)
 

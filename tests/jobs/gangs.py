@@ -12,11 +12,11 @@ from tests.objects import JobObject, Stored
 
 from gangline.api import names
 from gangline.jobs.base import Children, Create, Delete, JobWrite, Patch, PodSetInfo
-from gangline.jobs.gpujob import GPUJob
+from gangline.jobs.gpujob import GPUJobKind
 from gangline.kube.resources import Resource
 from gangline.objects import view
 
-KIND = GPUJob()
+KIND = GPUJobKind()
 CREATED = "2026-01-01T00:00:00Z"
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from tests.objects import PodObject
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.jobs.pods import member
 from gangline.jobs.pods.group import PodGroup
-from gangline.jobs.pods.member import Member
+from gangline.jobs.pods.member import GroupPod
 
 Json = dict[str, Any]
 
@@ -38,7 +38,7 @@ def a_pod(name: str, *, group: str = "", total: int = 0, cpu: str = "1", age: in
         "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]},
         "status": {"phase": "Pending"},
     }
-    return PodObject(admission.default(pod, None, Context()).obj)
+    return PodObject(admission.default(pod, None, AdmissionFacts()).obj)
 
 
 def gang(name: str, *cpus: str, **annotations: str) -> list[PodObject]:
@@ -60,7 +60,7 @@ def changed(
     return pod
 
 
-def read(*pods: PodObject) -> list[Member]:
+def read(*pods: PodObject) -> list[GroupPod]:
     return [member.read(pod) for pod in pods]
 
 

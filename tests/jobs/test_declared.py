@@ -19,7 +19,7 @@ from gangline.api.read import parse
 from gangline.api.read.configuration import declared_kinds
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.jobs import kind_of, workload
-from gangline.jobs.base import Children, JobError, JobKind, Outcome, PodSetInfo
+from gangline.jobs.base import Children, JobError, JobKind, JobOutcome, PodSetInfo
 
 ALL = (*CASES, OWN_CASE)
 each_kind = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
@@ -40,7 +40,7 @@ def kind(case: Case) -> JobKind:
 
 def held(case: Case) -> JobObject:
     """As it is stored, with what the operator knows of it."""
-    made = copy.deepcopy(admission.default(case.job, None, admission.Context()).obj)
+    made = copy.deepcopy(admission.default(case.job, None, admission.AdmissionFacts()).obj)
     return JobObject(made if case.description is None else {**made, DESCRIPTION: case.description})
 
 
@@ -81,11 +81,11 @@ def test_every_declared_kind_is_in_the_table() -> None:
 def test_a_new_job_is_held_and_valid(case: Case) -> None:
     assert not kind(case).is_suspended(case.job)
     assert kind(case).is_suspended(held(case))
-    assert admission.default(held(case), None, admission.Context()).obj == held(case)
-    assert not admission.validate(held(case), None, admission.Context())
+    assert admission.default(held(case), None, admission.AdmissionFacts()).obj == held(case)
+    assert not admission.validate(held(case), None, admission.AdmissionFacts())
     unqueued = copy.deepcopy(case.job)
     del unqueued["metadata"]["labels"]
-    assert admission.default(unqueued, None, admission.Context()).obj == unqueued
+    assert admission.default(unqueued, None, admission.AdmissionFacts()).obj == unqueued
 
 
 @each_kind
@@ -99,7 +99,7 @@ def test_completing_a_job_changes_nothing_in_the_request(case: Case) -> None:
         if isinstance(found := at(written, place.path), dict):
             found.setdefault("metadata", {}).setdefault("annotations", {})[names.GPU_VISIBLE] = "VISIBLE"
     before = copy.deepcopy(written)
-    context = admission.Context(runs_elsewhere=lambda *_: True)
+    context = admission.AdmissionFacts(runs_elsewhere=lambda *_: True)
     completed = admission.default(written, None, context).obj
     assert written == before and completed != before
     grown = admission.default(written, completed, context).obj
@@ -173,7 +173,7 @@ def test_what_its_status_says(case: Case) -> None:
             assert outcome.success is success
             assert k.stop(with_status(running, status), k.pod_sets(running)) is None
     if case.succeeded is not None:
-        assert k.finished(with_status(running, case.succeeded)) == Outcome(True, case.finish)
+        assert k.finished(with_status(running, case.succeeded)) == JobOutcome(True, case.finish)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_bad_input_is_refused_naming_the_field(case: Case, path: Any, value: Any
     bad = held(case)
     parent = at(bad, path[:-1])
     parent[path[-1]] = value
-    errors = admission.validate(bad, None, admission.Context())
+    errors = admission.validate(bad, None, admission.AdmissionFacts())
     assert next(error.path for error in errors) == named, [str(error) for error in errors]
 
 
@@ -197,8 +197,8 @@ def test_a_job_that_names_no_pods_is_taken_as_by_kueue_and_its_author_is_told_th
     [field] = [key for key in case.job["spec"] if key.endswith("ReplicaSpecs")]
     bare = held(case)
     bare["spec"][field] = {}
-    assert admission.validate(bare, None, admission.Context()) == []
-    told = admission.default(bare, None, admission.Context())
+    assert admission.validate(bare, None, admission.AdmissionFacts()) == []
+    told = admission.default(bare, None, admission.AdmissionFacts())
     assert kind(case).is_suspended(told.obj)
     [warning] = [line for line in admission.warnings(told.obj) if "is not queued" in line]
     assert f"spec.{field}" in warning
@@ -213,10 +213,10 @@ def test_a_running_job_that_grows_is_held_again(case: Case) -> None:
     running = started(case)
     grown = copy.deepcopy(running)
     case.grow(grown)
-    result = admission.default(grown, running, admission.Context())
+    result = admission.default(grown, running, admission.AdmissionFacts())
     assert kind(case).is_suspended(result.obj)
     assert result.warnings
-    assert not kind(case).is_suspended(admission.default(running, running, admission.Context()).obj)
+    assert not kind(case).is_suspended(admission.default(running, running, admission.AdmissionFacts()).obj)
 
 
 @each_kind
@@ -226,8 +226,8 @@ def test_any_shape_is_answered(case: Case) -> None:
         for name in [*case.job["spec"], "template", "runPolicy"]:
             bad = held(case)
             bad["spec"][name] = odd
-            admission.default(bad, None, admission.Context())
-            admission.validate(bad, None, admission.Context())
+            admission.default(bad, None, admission.AdmissionFacts())
+            admission.validate(bad, None, admission.AdmissionFacts())
             try:
                 kind(case).pod_sets(bad)
             except JobError as error:
@@ -283,8 +283,8 @@ def test_the_submitter_of_a_ray_job() -> None:
 
 def test_a_ray_job_in_an_existing_cluster_is_left_alone_with_a_warning() -> None:
     obj = job("ray.io/v1", "RayJob", {"clusterSelector": {"ray.io/cluster": "a"}, "entrypoint": "x"})
-    assert admission.default(obj, None, admission.Context()).obj == obj
-    assert not admission.validate(obj, None, admission.Context())
+    assert admission.default(obj, None, admission.AdmissionFacts()).obj == obj
+    assert not admission.validate(obj, None, admission.AdmissionFacts())
     [warning] = admission.warnings(obj)
     assert "spec.clusterSelector" in warning
 
@@ -303,9 +303,9 @@ def test_a_running_job_keeps_its_queue_but_of_ray_where_the_gate_lets_it_go(fram
     old = started(case)
     new = copy.deepcopy(old)
     del new["metadata"]["labels"][names.QUEUE_NAME]
-    [error] = admission.validate(new, old, admission.Context())
+    [error] = admission.validate(new, old, admission.AdmissionFacts())
     assert (error.path, error.message) == (f"metadata.labels[{names.QUEUE_NAME}]", "field is immutable")
-    allowed = not admission.validate(new, old, admission.Context(leaving_checked=False))
+    allowed = not admission.validate(new, old, admission.AdmissionFacts(leaving_checked=False))
     assert allowed == framework.startswith("Ray")
 
 
@@ -331,11 +331,11 @@ def test_fields_that_the_configuration_freezes() -> None:
     running = started(OWN_CASE)
     changed = copy.deepcopy(running)
     changed["spec"]["recipe"] = "b"
-    assert [str(e) for e in admission.validate(changed, running, admission.Context())] == [
+    assert [str(e) for e in admission.validate(changed, running, admission.AdmissionFacts())] == [
         'spec.recipe: Invalid value: "b": field is immutable'
     ]
     assert not admission.validate(
-        altered(changed, spec={**changed["spec"], "active": False}), running, admission.Context()
+        altered(changed, spec={**changed["spec"], "active": False}), running, admission.AdmissionFacts()
     )
 
 
@@ -402,7 +402,7 @@ def test_declared_kinds_are_known_until_others_are_declared() -> None:
     assert kind_of("example.com/v1alpha1", "TrainingRun") is None
     assert kind_of("ray.io/v1", "RayJob") is not None
     with pytest.raises(admission.UnknownKindError):
-        admission.validate(OWN_CASE.job, None, admission.Context())
+        admission.validate(OWN_CASE.job, None, admission.AdmissionFacts())
 
 
 def test_a_name_that_no_pod_set_can_have_is_refused() -> None:
@@ -423,7 +423,7 @@ def test_workers_beside_a_launcher_that_works_are_numbered_from_one(
     written = copy.deepcopy(case.job)
     written["spec"] |= {} if as_worker is None else {"runLauncherAsWorker": as_worker}
     written["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"] = {"annotations": launcher}
-    made = admission.default(written, None, admission.Context()).obj
+    made = admission.default(written, None, admission.AdmissionFacts()).obj
     notes = at(made, ("spec", "mpiReplicaSpecs", "Worker", "template", "metadata", "annotations")) or {}
     assert notes.get("kueue.x-k8s.io/pod-index-offset") == ("1" if numbered else None)
 
@@ -435,10 +435,10 @@ def test_annotations_in_which_kueue_keeps_the_state_of_a_ray_cluster_are_not_rea
     keys = [f"kueue.x-k8s.io/raycluster-{end}" for end in ("generation", "podset-replica-sizes")]
     written = copy.deepcopy(case.job)
     written["metadata"]["annotations"] = dict.fromkeys(keys, "3")
-    told = admission.default(written, None, admission.Context()).warnings
+    told = admission.default(written, None, admission.AdmissionFacts()).warnings
     expected = keys if case.job["apiVersion"] == "ray.io/v1" else []
     assert [line.split()[1] for line in told if "raycluster" in line] == expected
-    assert not admission.default(written, written, admission.Context()).warnings, "told once"
+    assert not admission.default(written, written, admission.AdmissionFacts()).warnings, "told once"
 
 
 def at_template(case: Case, obj: Json) -> Json:
@@ -468,7 +468,7 @@ def test_pods_that_cannot_exist_are_refused_or_hold_no_quota(case: Case, part: s
         rows[-1]["template"]["spec"]["template"]["metadata"] = {part: written}
     else:
         at_template(case, made)[part] = written
-        errors = admission.validate(made, None, admission.Context())
+        errors = admission.validate(made, None, admission.AdmissionFacts())
         assert any(f".metadata.{part}" in error.path and told in error.detail for error in errors), errors
     body = workload.build(kind(case), made, kind(case).pod_sets(made), queue="main", priority=0)
     body["metadata"]["uid"] = "w"

@@ -16,7 +16,7 @@ from gangline import jobs
 from gangline.api import admission, jobkinds
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import DESCRIPTION, at, put
-from gangline.control.multikueue.clusters import copies
+from gangline.control.checks.multikueue.clusters import copies
 from gangline.jobs import elsewhere, kind_of
 from gangline.jobs.base import Children, JobKind, PodSetInfo, RunsElsewhere
 from gangline.jobs.external import ExternalKind
@@ -64,7 +64,7 @@ def there(case: Case, status: Json, *, suspended: bool = False) -> JobObject:
 @each_kind
 def test_the_job_is_sent_suspended_as_its_user_wrote_it(case: Case) -> None:
     kind, sent = kinds(case)
-    written = JobObject(admission.default(here(case), None, admission.Context()).obj)
+    written = JobObject(admission.default(here(case), None, admission.AdmissionFacts()).obj)
     written |= {name: value for name, value in here(case).items() if name == DESCRIPTION}
     pod_sets = kind.pod_sets(written)
     infos = [PodSetInfo(name, count, node_selector={"pool": "a"}) for name, count in case.counts.items()]

@@ -14,7 +14,7 @@ from tests.objects import JobObject, WorkloadObject
 from gangline.api import names
 from gangline.api.schema.v1alpha1.gpujob import GPUJob as Model
 from gangline.jobs import workload
-from gangline.jobs.base import Children, Delete, JobError, Outcome, PodSetInfo
+from gangline.jobs.base import Children, Delete, JobError, JobOutcome, PodSetInfo
 from gangline.jobs.gpujob import children as owned
 from gangline.jobs.gpujob import status
 
@@ -283,7 +283,7 @@ def test_complete_when_all_roles_are():
     space.report("llama-driver", succeeded=1)
     space.finish("llama-driver", "Complete")
     space.settle(infos)
-    assert KIND.finished(space.job) == Outcome(True, "All pods of the gang succeeded")
+    assert KIND.finished(space.job) == JobOutcome(True, "All pods of the gang succeeded")
     assert space.job["status"]["phase"] == "Succeeded"
     assert [row["succeeded"] for row in space.job["status"]["roles"]] == [1, 2]
     assert space.job["status"]["completionTime"]
@@ -309,7 +309,7 @@ def test_roles_that_only_serve_are_taken_down_at_the_end(framework: str, roles: 
     assert KIND.is_active(space.job, space.children)
     space.collect()
     space.settle(infos)
-    assert KIND.finished(space.job) == Outcome(True, f"All pods of {', '.join(ends)} succeeded")
+    assert KIND.finished(space.job) == JobOutcome(True, f"All pods of {', '.join(ends)} succeeded")
     assert set(space.jobs) == {f"llama-{name}" for name in ends}
 
 
@@ -318,7 +318,7 @@ def test_a_gang_that_ended_while_it_was_evicted_has_ended():
     space.finish("llama-worker", "Complete")
     space.job["spec"]["suspend"] = True
     space.settle(None)
-    assert KIND.finished(space.job) == Outcome(True, "All pods of the gang succeeded")
+    assert KIND.finished(space.job) == JobOutcome(True, "All pods of the gang succeeded")
 
 
 def test_a_failure_restarts_the_whole_gang_until_the_limit():
@@ -332,7 +332,7 @@ def test_a_failure_restarts_the_whole_gang_until_the_limit():
         assert not any(child.get("status") for child in space.jobs.values()), "all of them are new"
     space.finish("llama-worker", "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     space.settle(infos)
-    assert KIND.finished(space.job) == Outcome(False, "worker: Job has reached the specified backoff limit")
+    assert KIND.finished(space.job) == JobOutcome(False, "worker: Job has reached the specified backoff limit")
     assert set(space.jobs) == {"llama-worker"}, "the other role is taken down"
     assert space.job["status"]["phase"] == "Failed"
 
@@ -360,7 +360,7 @@ def test_final_failures(restart: dict[str, Any], reason: str):
     space, infos = _started(restart=restart)
     space.finish("llama-worker", "Failed", reason, "over")
     space.settle(infos)
-    assert KIND.finished(space.job) == Outcome(False, "worker: over")
+    assert KIND.finished(space.job) == JobOutcome(False, "worker: over")
     assert space.condition("Failed")["reason"] == reason  # type: ignore[index]
 
 
@@ -383,7 +383,9 @@ def test_a_rejected_child_fails_the_job_by_field():
     space.carry_out(patch)
     space.settle(infos)
     assert space.jobs == {}
-    assert KIND.finished(space.job) == Outcome(False, "spec.roles[1].template.spec.containers[0].image: Required value")
+    assert KIND.finished(space.job) == JobOutcome(
+        False, "spec.roles[1].template.spec.containers[0].image: Required value"
+    )
     assert space.condition("Failed")["reason"] == "InvalidTemplate"  # type: ignore[index]
 
 
@@ -468,7 +470,7 @@ def test_it_fails_when_its_limit_is_reached():
     space.carry_out(patch)
     assert KIND.expire(space.job, "2026-01-01T00:00:09Z") is None, "decided once"
     space.settle(None)
-    assert KIND.finished(space.job) == Outcome(
+    assert KIND.finished(space.job) == JobOutcome(
         False, "The job has run for 5400 s in total, which is spec.runtime.limit"
     )
     assert space.condition("Failed")["reason"] == "DeadlineExceeded"  # type: ignore[index]

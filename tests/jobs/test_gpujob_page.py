@@ -11,7 +11,7 @@ import yaml
 from tests.jobs.gangs import KIND, env_of
 from tests.objects import JobObject
 
-from gangline.api.admission.findings import Context
+from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.admission.of_jobs.gpujob import RULES
 from gangline.api.schema.v1alpha1.gpujob import GPUJob
 from gangline.jobs.base import PodSetInfo
@@ -35,7 +35,7 @@ def test_every_example_is_accepted_and_makes_pods(name: str) -> None:
     job["metadata"].setdefault("namespace", "ml")
     job["metadata"].setdefault("uid", name)
     GPUJob.model_validate(job)
-    assert RULES.validate(job, None, Context()) == []
+    assert RULES.validate(job, None, AdmissionFacts()) == []
     assert len(templates(job)) == len(KIND.pod_sets(job))
 
 

@@ -15,7 +15,7 @@ from tests.objects import altered
 
 from gangline.api import names
 from gangline.jobs import podspec
-from gangline.jobs.base import Children, JobError, Outcome, PodSetInfo
+from gangline.jobs.base import Children, JobError, JobOutcome, PodSetInfo
 from gangline.jobs.job import BatchJob, indexes
 
 KIND = BatchJob()
@@ -362,16 +362,16 @@ def test_nothing_is_confirmed_for_a_controller_that_says_nothing(said: dict[str,
     [
         (
             {"type": "Complete", "status": "True", "message": "Reached expected number"},
-            Outcome(True, "Reached expected number"),
+            JobOutcome(True, "Reached expected number"),
         ),
-        ({"type": "Failed", "status": "True", "message": "Backoff"}, Outcome(False, "Backoff")),
-        ({"type": "Failed", "status": "True"}, Outcome(False, "")),
+        ({"type": "Failed", "status": "True", "message": "Backoff"}, JobOutcome(False, "Backoff")),
+        ({"type": "Failed", "status": "True"}, JobOutcome(False, "")),
         ({"type": "Failed", "status": "False"}, None),
         ({"type": "FailureTarget", "status": "True"}, None),
         ({"type": "SuccessCriteriaMet", "status": "True"}, None),
     ],
 )
-def test_finished(condition: dict[str, str], expected: Outcome | None):
+def test_finished(condition: dict[str, str], expected: JobOutcome | None):
     assert KIND.finished(batch_job(status={"conditions": [condition]})) == expected
 
 

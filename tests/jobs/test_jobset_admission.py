@@ -9,11 +9,11 @@ from tests.jobs.test_jobset import Json, group, job_set, pods
 from tests.objects import altered
 
 from gangline.api import names
-from gangline.api.admission import Context, default, validate
+from gangline.api.admission import AdmissionFacts, default, validate
 
 QUEUE, CLASS = names.QUEUE_NAME, names.PRIORITY_CLASS
-SIMPLE = Context()
-WITH_DEFAULTS = Context(
+SIMPLE = AdmissionFacts()
+WITH_DEFAULTS = AdmissionFacts(
     local_queue_exists=lambda namespace, name: (namespace, name) == ("team", "default"),
     priority_class_exists=lambda name: name == "default",
 )

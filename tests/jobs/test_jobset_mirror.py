@@ -10,8 +10,8 @@ from tests.jobs.test_jobset import job_set, pods
 from tests.objects import JobObject
 
 from gangline.api import jobkinds
-from gangline.control.mirror import watched_kinds
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed import watched_kinds
+from gangline.control.feed.mirror import Mirror
 from gangline.jobs.base import JobError
 from gangline.jobs.jobset import JobSet
 from gangline.kube import resources as kube

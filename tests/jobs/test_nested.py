@@ -12,16 +12,16 @@ from tests.objects import JobObject, PodObject, Stored, WorkloadObject, altered,
 
 from gangline import jobs
 from gangline.api import admission, jobkinds
-from gangline.api.admission.findings import Context
+from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.jobkinds import appwrapper, external_kinds, ray, trainjob
 from gangline.api.read import configuration
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.control.answers.workloads import unqueued
-from gangline.control.mirror import watched_kinds
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import CreateWorkload, JobView, Note, Own, PatchJob
+from gangline.control.feed import watched_kinds
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import CreateWorkload, JobView, Note, Own, PatchJob
 from gangline.install import rights
 from gangline.jobs import kind_of, owners
 from gangline.jobs.base import Children, Delete
@@ -317,10 +317,10 @@ def test_the_child_of_an_external_owner_is_not_held_at_birth() -> None:
         return True
 
     job = a_job("any", sandbox, queue=True)
-    assert admission.default(job, None, Context(owner_is_queued=owned)).obj == job
+    assert admission.default(job, None, AdmissionFacts(owner_is_queued=owned)).obj == job
     assert asked
     jobs.declare([])
-    assert admission.default(job, None, Context(owner_is_queued=owned)).obj["spec"]["suspend"] is True
+    assert admission.default(job, None, AdmissionFacts(owner_is_queued=owned)).obj["spec"]["suspend"] is True
 
 
 def test_external_kinds_are_read_from_the_configuration_watched_and_granted() -> None:

@@ -14,10 +14,10 @@ import pytest
 import yaml
 from tests.jobs.support import Json
 
-from gangline.devcluster.nodes import NodePool, create_pools, delete_pool
+from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.jobs import workload
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch, PodSetInfo
-from gangline.jobs.gpujob import GPUJob
+from gangline.jobs.gpujob import GPUJobKind
 from gangline.jobs.job import BatchJob
 from gangline.kube import config
 from gangline.kube import resources as kube
@@ -73,7 +73,7 @@ class Cluster:
 
     async def sync(self, name: str, infos: Sequence[PodSetInfo] | None) -> tuple[Json, Children]:
         """One round of what the operator does for a GPUJob."""
-        kind = GPUJob()
+        kind = GPUJobKind()
         job = await self.get(kind, name)
         children = Children(await self.mine(kube.JOBS, job), await self.mine(kube.SERVICES, job))
         for write in kind.sync(job, infos, children):
@@ -115,7 +115,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
             kube.NAMESPACES, None, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         )
         await _install(client, "gangline.io_gpujobs.yaml")
-        await create_pools(client, [NodePool(name, 2, {"nvidia.com/gpu": 8}, {"test-pool": name})])
+        await create_pools(client, [EqualNodes(name, 2, {"nvidia.com/gpu": 8}, {"test-pool": name})])
         try:
             yield Cluster(client, name, {"test-pool": name})
         finally:
@@ -212,7 +212,7 @@ def _gpu_job(name: str, **spec: Any) -> Json:
 
 
 async def _start(cluster: Cluster, body: Json) -> list[PodSetInfo]:
-    kind = GPUJob()
+    kind = GPUJobKind()
     job = await cluster.client.create(kube.GPU_JOBS, cluster.namespace, body)
     infos = [cluster.info(item["name"], item["count"]) for item in kind.pod_sets(job)]
     name = job["metadata"]["name"]
@@ -222,7 +222,7 @@ async def _start(cluster: Cluster, body: Json) -> list[PodSetInfo]:
 
 
 async def test_a_gang_runs_is_held_and_runs_to_its_end(cluster: Cluster):
-    kind = GPUJob()
+    kind = GPUJobKind()
     infos = await _start(cluster, _gpu_job("llama"))
     job = await cluster.sync_until("llama", infos, lambda now, _: kind.pods_ready(now))
     assert job["status"]["phase"] == "Running"
@@ -254,7 +254,7 @@ async def test_a_gang_runs_is_held_and_runs_to_its_end(cluster: Cluster):
 
 
 async def test_a_failed_pod_restarts_the_gang_and_then_fails_it(cluster: Cluster):
-    kind = GPUJob()
+    kind = GPUJobKind()
     template = _pods("1s")
     template["metadata"]["annotations"]["gangline.io/simulated-exit-code"] = "7"
     infos = await _start(cluster, _gpu_job("broken", template=template, restart={"maxRestarts": 1}))
@@ -267,7 +267,7 @@ async def test_a_failed_pod_restarts_the_gang_and_then_fails_it(cluster: Cluster
 
 
 async def test_a_template_that_the_api_server_rejects_fails_the_job(cluster: Cluster):
-    kind = GPUJob()
+    kind = GPUJobKind()
     template = _pods()
     template["spec"]["containers"][0]["imagePullPolicy"] = "Sometimes"
     infos = await _start(cluster, _gpu_job("odd", template=template))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.objects import JobObject, altered
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.jobs import owners
 from gangline.kube import resources as kube
 

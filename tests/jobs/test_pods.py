@@ -11,7 +11,7 @@ from tests.jobs.plain_pods import a_pod, changed, gang, group_of, read
 
 from gangline.api import names
 from gangline.api.role_hash import role_hash
-from gangline.jobs.base import JobError, Outcome, PodSetInfo
+from gangline.jobs.base import JobError, JobOutcome, PodSetInfo
 from gangline.jobs.pods import composition
 from gangline.jobs.pods import group as groups
 from gangline.jobs.pods.group import IncompleteError
@@ -139,11 +139,11 @@ def test_a_failed_pod_stays_until_it_is_replaced():
 def test_when_a_group_has_finished():
     pods = gang("g", "1", "1")
     done = [changed(pod, node="n", phase="Succeeded") for pod in pods]
-    assert groups.finished(group_of(*done)) == Outcome(True, "Pods succeeded: 2/2.")
+    assert groups.finished(group_of(*done)) == JobOutcome(True, "Pods succeeded: 2/2.")
     failed = changed(pods[1], node="n", phase="Failed")
     assert groups.finished(group_of(done[0], failed)) is None, "the failed pod may be replaced"
     failed["metadata"]["annotations"][names.RETRIABLE_IN_GROUP] = "false"
-    assert groups.finished(group_of(done[0], failed)) == Outcome(True, "Pods succeeded: 1/2.")
+    assert groups.finished(group_of(done[0], failed)) == JobOutcome(True, "Pods succeeded: 1/2.")
     for pod in done:
         pod["metadata"]["annotations"][names.POD_GROUP_SERVING] = "true"
     assert groups.finished(group_of(*done)) is None, "a group that serves never finishes"

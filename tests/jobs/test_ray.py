@@ -57,14 +57,14 @@ def test_what_runs_is_counted(name: str, sizes: Json, pods: int) -> None:
 @pytest.mark.parametrize("field", ["replicas", "minReplicas", "maxReplicas", "numOfHosts"])
 @pytest.mark.parametrize("value", [-1, "4", 2**31])
 def test_numbers_that_are_none_are_refused(name: str, field: str, value: Any) -> None:
-    errors = admission.validate(with_group(name, **{field: value}), None, admission.Context())
+    errors = admission.validate(with_group(name, **{field: value}), None, admission.AdmissionFacts())
     assert [error.path.rpartition(".")[2] for error in errors] == [field]
 
 
 @each_kind
 def test_a_product_that_no_pod_set_can_have_is_refused(name: str) -> None:
     job = with_group(name, replicas=2**16, numOfHosts=2**16)
-    assert [error.path.rpartition(".")[2] for error in admission.validate(job, None, admission.Context())] == [
+    assert [error.path.rpartition(".")[2] for error in admission.validate(job, None, admission.AdmissionFacts())] == [
         "replicas"
     ]
 
@@ -77,4 +77,4 @@ def test_a_running_cluster_that_asks_for_more_by_its_bounds_waits_for_them(name:
     kind.declaration.suspension.release(before)
     after = with_group(name, replicas=0, minReplicas=4)
     kind.declaration.suspension.release(after)
-    assert kind.is_suspended(admission.default(after, before, admission.Context()).obj)
+    assert kind.is_suspended(admission.default(after, before, admission.AdmissionFacts()).obj)

@@ -287,7 +287,7 @@ def test_containers_of_a_pod_template_count() -> None:
 )
 def test_what_cannot_be_counted_is_refused_by_name(spec: Json, field: str) -> None:
     job = spark(**{**BARE, **spec})
-    assert [error.path for error in admission.validate(job, None, admission.Context())] == [field]
+    assert [error.path for error in admission.validate(job, None, admission.AdmissionFacts())] == [field]
 
 
 def test_a_running_application_that_was_counted_otherwise_goes_on() -> None:

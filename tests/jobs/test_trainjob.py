@@ -14,9 +14,9 @@ from gangline.api import admission
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH, UNKNOWN_FIELDS, at
 from gangline.api.jobkinds.trainjob import MANAGER
 from gangline.api.jobkinds.trainjob import TRAIN_JOB as DECLARED
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.plan import job_plan
-from gangline.control.plan.plan_steps import JobView, Note
+from gangline.control.feed.mirror import Mirror
+from gangline.control.kinds import job_plan
+from gangline.control.kinds.steps import JobView, Note
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import Children, JobError, PodSetInfo
@@ -260,11 +260,11 @@ IN_VAIN = "spec.trainer.resourcesPerNode is ignored, and takes no quota: the Clu
 def test_fields_of_the_trainer_for_which_its_runtime_has_no_place_are_told(
     of: Json, spec: Json, told: list[str]
 ) -> None:
-    context = admission.Context(look=lambda reference: of)
+    context = admission.AdmissionFacts(look=lambda reference: of)
     job = admission.default(train(**spec), None, context)
     assert list(job.warnings) == told
     assert not admission.default(job.obj, job.obj, context).warnings, "told once"
-    assert not admission.default(train(**spec), None, admission.Context()).warnings, "its runtime may come later"
+    assert not admission.default(train(**spec), None, admission.AdmissionFacts()).warnings, "its runtime may come later"
     if told:
         queued = train(of, **spec)
         assert {row["name"]: row for row in kind.pod_sets(queued)} == {

@@ -122,7 +122,7 @@ STATUSES = [
     (405, "MethodNotAllowed", kube.ApiError, False),
     (409, "Conflict", kube.Conflict, False),
     (409, "AlreadyExists", kube.AlreadyExists, False),
-    (410, "Expired", kube.Gone, False),
+    (410, "Expired", kube.Expired, False),
     (413, "RequestEntityTooLarge", kube.Invalid, False),
     (422, "Invalid", kube.Invalid, False),
     (429, "TooManyRequests", kube.TooManyRequests, True),

@@ -16,7 +16,7 @@ from gangline.control.process.lease import Elector
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Write
 from gangline.control.writes.writer import Writer
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.kube import client as kube
 from gangline.kube import config
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.cluster
 def plane() -> Iterator[LocalControlPlane]:
     """Of our own, since we kill it."""
     require_control_plane()
-    with LocalControlPlane(Options()) as plane:
+    with LocalControlPlane(ControlPlaneOptions()) as plane:
         yield plane
 
 
@@ -172,7 +172,7 @@ async def test_reflector_and_writer_survive_restarts_of_the_api_server(
         assert len(expected) > 10
         assert writer.counts["create", "configmaps", "retried"] + writer.counts["patch", "configmaps", "retried"] > 0
         assert reflector.counters.restarts.get("error", 0) > 0
-    with pytest.raises(kube.Gone):  # a restarted server remembers nothing so old
+    with pytest.raises(kube.Expired):  # a restarted server remembers nothing so old
         async for _ in client.watch(CONFIG_MAPS, resource_version="1", timeout_seconds=5):
             pass
 

@@ -29,7 +29,7 @@ from tests.realnodes import PYTHON_IMAGE, python_image, require_real_nodes
 from gangline.api import names
 from gangline.console.stack import installed, own_image
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import POOL_LABEL
 from gangline.devcluster.real.pool import POOL, RealPool
@@ -99,7 +99,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require_real_nodes()
-    with LocalControlPlane(Options(real=RealPool(2))) as plane:
+    with LocalControlPlane(ControlPlaneOptions(real=RealPool(2))) as plane:
         assert plane.real is not None
         plane.real.load_image(own_image.archive(print))
         plane.real.load_image(python_image())

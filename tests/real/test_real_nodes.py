@@ -20,7 +20,7 @@ from tests.realnodes import PYTHON_IMAGE, python_image, require_real_nodes
 from gangline.api import admission
 from gangline.api.names import CARDS, GPU_SHARE, GPU_VISIBLE, TOPOLOGY_GATE
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary
 from gangline.devcluster.real import cgroups
@@ -59,7 +59,7 @@ time.sleep(300)
 def plane() -> Iterator[LocalControlPlane]:
     require_real_nodes()
     pool = RealPool(2, lease=8)  # a heartbeat every 2 s: failures are noticed soon
-    options = Options(real=pool, node_monitor_grace=6, node_monitor_period=1.0)
+    options = ControlPlaneOptions(real=pool, node_monitor_grace=6, node_monitor_period=1.0)
     with LocalControlPlane(options) as started:
         assert started.real is not None
         started.real.load_image(python_image())
@@ -130,7 +130,7 @@ def test_a_container_is_told_the_cards_that_were_chosen_while_its_pod_waited(kub
     }
     asks["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
     del asks["spec"]["nodeName"]
-    kubectl.apply(admission.default(asks, None, admission.Context()).obj)
+    kubectl.apply(admission.default(asks, None, admission.AdmissionFacts()).obj)
     found = kubectl.json("get", "pod", "told")
     found["metadata"]["annotations"][CARDS] = "GPU-a,GPU-b"
     found["spec"]["schedulingGates"] = []

@@ -21,7 +21,7 @@ from gangline.console.run import example, training_image
 from gangline.console.stack.processes import Services
 from gangline.console.stack.stack import JOBSET_STAND_IN, services_of
 from gangline.devcluster.building import build
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.connection import local_connection
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.real.network import HUB
@@ -74,7 +74,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
     volume.chmod(0o1777)
     for parent in volume.parents[:2]:
         parent.chmod(0o755)
-    with LocalControlPlane(Options(real=RealPool(4, lease=12))) as plane:
+    with LocalControlPlane(ControlPlaneOptions(real=RealPool(4, lease=12))) as plane:
         assert plane.real is not None
         plane.real.load_image(training_image.archive(print))
         connection = local_connection(plane)

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tests.record import clusters
 from tests.record.clusters import BEGIN, MINUTE, Clock, Json, job, workload
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.control.recording.cluster_record import RETRY, ClusterRecord, RecordOptions
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert

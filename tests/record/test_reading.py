@@ -10,7 +10,7 @@ import pytest
 from tests.record.clusters import BEGIN, HOUR, MINUTE
 
 from gangline.record import reading, workloads
-from gangline.record.history import History, RecordError
+from gangline.record.history import RecordedHistory, RecordError
 from gangline.record.preparing import source
 
 Json = dict[str, Any]
@@ -27,7 +27,7 @@ def work(at: int = BEGIN, name: str = "team/a", **body: Any) -> Json:
     return put("Workload", name, at, **{**usual, **body})
 
 
-def read(folder: Path, *lines: Json | bytes) -> History:
+def read(folder: Path, *lines: Json | bytes) -> RecordedHistory:
     raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
     (folder / "record-00000001.jsonl").write_bytes(b"\n".join(raw) + b"\n")
     return reading.read(folder)

@@ -16,7 +16,7 @@ from gangline.console.replaying import policy_file
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
 from gangline.record.advice import settings, tuning
-from gangline.record.advice.runs import Run, interval
+from gangline.record.advice.runs import PolicyRun, interval
 from gangline.record.recorder import Recorder
 
 
@@ -113,8 +113,8 @@ def test_every_candidate_is_a_valid_policy() -> None:
     assert settings.tried(40, 7, 0.01, saving=True) != settings.tried(40, 8, 0.01, saving=True)
 
 
-def run(waits: list[float]) -> Run:
-    return Run(np.arange(len(waits)) * 3.6e6, np.array(waits), np.full(len(waits), 600.0), 0.0)
+def run(waits: list[float]) -> PolicyRun:
+    return PolicyRun(np.arange(len(waits)) * 3.6e6, np.array(waits), np.full(len(waits), 600.0), 0.0)
 
 
 def test_the_interval_of_pure_chance_holds_zero() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tests.forecast.generator import make_runs
 
-from gangline.replay.replayed import Job, replayed
+from gangline.replay.replayed import ReplayedJob, replayed
 from gangline.traces import TraceJob
 
 SIZES = (1, 1, 1, 2, 4, 5, 8, 12, 16, 20)
@@ -31,7 +31,7 @@ def trace_jobs(count: int, seed: int = 7, *, days: float = 1.0) -> list[TraceJob
     ]
 
 
-def made(*told: tuple[float, float, int] | tuple[float, float, int, float]) -> list[Job]:
+def made(*told: tuple[float, float, int] | tuple[float, float, int, float]) -> list[ReplayedJob]:
     """Jobs from (submit, duration, GPUs[, limit]), in seconds."""
     return replayed(
         TraceJob(
@@ -47,12 +47,12 @@ def made(*told: tuple[float, float, int] | tuple[float, float, int, float]) -> l
 
 
 def reference(
-    jobs: Sequence[Job], nodes: int, *, strict: bool, order: Callable[[Job], float], per_node: int = 8
+    jobs: Sequence[ReplayedJob], nodes: int, *, strict: bool, order: Callable[[ReplayedJob], float], per_node: int = 8
 ) -> list[int]:
     """Starts (milliseconds) on empty nodes: on one node by tightest fit, larger gangs on whole nodes and the rest likewise."""
     free = [per_node] * nodes
     ends: list[tuple[int, int, list[tuple[int, int]]]] = []
-    waiting: list[Job] = []
+    waiting: list[ReplayedJob] = []
     starts = [-1] * len(jobs)
     moments = sorted({job.submit for job in jobs})
     while moments or ends:

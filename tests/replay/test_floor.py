@@ -20,8 +20,8 @@ from gangline.engine.floor.waits import LANE
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.replay import metrics, policies, schedule
 from gangline.replay.foresight import Blind, Truth
-from gangline.replay.replayed import Cluster, Job, Result, Stint, replayed
-from gangline.replay.simulator import Rules, Simulator
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, Stint, replayed
+from gangline.replay.simulator import SavingRules, Simulator
 
 HOUR = 3_600_000
 
@@ -35,7 +35,7 @@ class UpsideDown(Blind):
         self._believed = believed or {}
         self._news: list[RuntimeForecast] = []
 
-    def submitted(self, job: Job, now: Millis) -> None:
+    def submitted(self, job: ReplayedJob, now: Millis) -> None:
         duration = self._believed.get(job.number, job.duration)
         median = max(60_000, HOUR * HOUR // (4 * max(60_000, duration)))
         self._news.append(RuntimeForecast(job.key, ((0.5, median), (0.9, 2 * median))))
@@ -45,19 +45,21 @@ class UpsideDown(Blind):
         return news
 
 
-def run(jobs: list[Job], *, floor: bool, believed: Mapping[int, Millis] | None = None) -> Result:
+def run(jobs: list[ReplayedJob], *, floor: bool, believed: Mapping[int, Millis] | None = None) -> ReplayResult:
     queue = replace(policies.POLICIES["gangline"].queue, floor=floor)
-    return Simulator(jobs, Cluster(112), queue, UpsideDown(believed), rules=Rules(None)).run()
+    return Simulator(jobs, ReplayedCluster(112), queue, UpsideDown(believed), rules=SavingRules(None)).run()
 
 
-def mean(result: Result) -> float:
+def mean(result: ReplayResult) -> float:
     waits = [outcome.wait or 0 for outcome in result.outcomes]
     return sum(waits) / len(waits) / 1000
 
 
 def test_forecasts_that_are_worse_than_none_are_given_up() -> None:
     jobs = replayed(trace_jobs(350, seed=11, days=1.2))
-    plain = Simulator(jobs, Cluster(112), policies.POLICIES["besteffort"].queue, Blind(), rules=Rules(None)).run()
+    plain = Simulator(
+        jobs, ReplayedCluster(112), policies.POLICIES["besteffort"].queue, Blind(), rules=SavingRules(None)
+    ).run()
     without, with_floor = run(jobs, floor=False), run(jobs, floor=True)
     assert plain.modes == without.modes == []
     assert with_floor.modes[0][1] == f"ClusterQueue/{policies.QUEUE}"
@@ -75,14 +77,14 @@ def test_a_counterfactual_is_what_a_replay_of_its_mode_is(
     """
     monkeypatch.setattr(worlds, "LAG", 10**15)  # no length is drawn
     jobs, queue = replayed(trace_jobs(350, seed=11, days=1.2)), policies.POLICIES["gangline"].queue
-    simulator = Simulator(jobs, Cluster(112), queue, foresight(), rules=Rules(60_000, restart=0))
+    simulator = Simulator(jobs, ReplayedCluster(112), queue, foresight(), rules=SavingRules(60_000, restart=0))
     result, floor = simulator.run(), simulator._floor  # pyright: ignore[reportPrivateUsage]
     assert floor is not None and sum(outcome.evictions for outcome in result.outcomes) > 20
     known = floor._jobs  # pyright: ignore[reportPrivateUsage]
     assert len(known) == len(jobs)
     for mode in PLAIN:
         plain = replace(under(queue, mode), floor=False)
-        alone = Simulator(jobs, Cluster(112), plain, foresight(), rules=Rules(60_000, restart=0)).run()
+        alone = Simulator(jobs, ReplayedCluster(112), plain, foresight(), rules=SavingRules(60_000, restart=0)).run()
         found = {key: job.waited[LANE[mode]] / 1000 for key, job in known.items()}
         expected = {outcome.job.key: (outcome.wait or 0) / 1000 for outcome in alone.outcomes}
         assert found == pytest.approx(expected, abs=0.5)
@@ -125,7 +127,7 @@ def test_the_floor_knows_no_future() -> None:
 # --- sleep ------------------------------------------------------------------------------------------------------------
 
 
-def rushes(seed: int) -> list[Job]:
+def rushes(seed: int) -> list[ReplayedJob]:
     """Four days with a rush each, and jobs between them that find room; whoever is forecast wrongly waits in a rush."""
     chance = random.Random(seed)
     told: list[tuple[float, float, int]] = []
@@ -152,7 +154,7 @@ def test_a_floor_that_sleeps_knows_what_one_knows_that_does_not(
         monkeypatch.setattr(floors, "QUIET", quiet)
         foresight = UpsideDown() if upside_down else Truth()
         queue = policies.POLICIES["gangline"].queue
-        simulator = Simulator(jobs, Cluster(16), queue, foresight, rules=Rules(None))
+        simulator = Simulator(jobs, ReplayedCluster(16), queue, foresight, rules=SavingRules(None))
         result = simulator.run()
         floor = simulator._floor  # pyright: ignore[reportPrivateUsage]
         assert floor is not None

@@ -13,16 +13,16 @@ from gangline.engine.model import Backfill, ClusterQueue
 from gangline.forecast import Run
 from gangline.forecast.learning import training
 from gangline.replay import calibration
-from gangline.replay.foresight import Foresight, Guess, LastTwo, Limits, Noisy, Truth, run_of
+from gangline.replay.foresight import Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth, run_of
 from gangline.replay.learned import Learned, school
-from gangline.replay.replayed import Cluster, Job, Result, replayed
-from gangline.replay.simulator import Rules, Simulator
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, replayed
+from gangline.replay.simulator import SavingRules, Simulator
 
-SMALL = training.Settings(rounds=10, min_leaf=10)
+SMALL = training.LearningSettings(rounds=10, min_leaf=10)
 DAY = 86_400_000
 
 
-def told(believed: Foresight, job: Job) -> dict[float, int]:
+def told(believed: Foresight, job: ReplayedJob) -> dict[float, int]:
     """Quantiles (milliseconds) of a job at its submission."""
     believed.submitted(job, job.submit)
     (forecast,) = believed.news(job.submit, True)
@@ -41,7 +41,7 @@ def test_truth_is_true_and_counts_what_was_saved() -> None:
 
 def test_limits_are_the_requested_time_or_else_the_default() -> None:
     with_limit, without = made((0, 10, 1, 300), (1, 10, 1))
-    believed = Limits(default=7_200_000)
+    believed = RequestedTimes(default=7_200_000)
     assert set(told(believed, with_limit).values()) == {300_000}
     assert set(told(believed, without).values()) == {7_200_000}
 
@@ -89,12 +89,12 @@ def history(count: int = 10_000) -> list[Run]:
     ]
 
 
-def window() -> list[Job]:
+def window() -> list[ReplayedJob]:
     """The four days after it."""
     return replayed(job for job in MADE if job.submit >= LEARNED)
 
 
-def forecasts(jobs: list[Job], retrain: int | None = None) -> Learned:
+def forecasts(jobs: list[ReplayedJob], retrain: int | None = None) -> Learned:
     """All jobs start when they are submitted, on a cluster without end."""
     believed = Learned(school(history(), LEARNED, LEARNED, SMALL), retrain)
     events = sorted(
@@ -133,7 +133,7 @@ def test_what_comes_later_changes_nothing_that_was_said_before(retrain: int | No
     assert first.models == (1 if retrain is None else 4)
 
 
-def of_the_past(result: Result, until: int) -> tuple[object, ...]:
+def of_the_past(result: ReplayResult, until: int) -> tuple[object, ...]:
     """All that a replay had done before a time: when it decided, what it started and stopped, and what was promised."""
     stints = [
         [
@@ -147,7 +147,7 @@ def of_the_past(result: Result, until: int) -> tuple[object, ...]:
     return [sample for sample in result.samples if sample.at < until], stints, promises
 
 
-def corrupted(result: Result, at: int) -> list[Job]:
+def corrupted(result: ReplayResult, at: int) -> list[ReplayedJob]:
     """Everything that has not ended by then takes three times as long."""
     return [
         replace(job, duration=job.duration * 3) if outcome.finish is None or outcome.finish >= at else job
@@ -155,7 +155,7 @@ def corrupted(result: Result, at: int) -> list[Job]:
     ]
 
 
-def overstaying_jobs(seed: int) -> list[Job]:
+def overstaying_jobs(seed: int) -> list[ReplayedJob]:
     """Jobs whose limits say little of how long they take, so that many are let in before a head and have to go again."""
     rng = random.Random(seed)
     rows = []
@@ -171,8 +171,10 @@ def overstaying_jobs(seed: int) -> list[Job]:
 def test_no_decision_knows_how_long_a_run_would_have_lasted(seed: int, checkpoint: int | None, revoke: str) -> None:
     queue = ClusterQueue("replay", backfill=Backfill(running=0.5, candidate=0.5, revoke=revoke))
 
-    def played(jobs: list[Job]) -> Result:
-        return Simulator(jobs, Cluster(24), queue, Limits(3_600_000), rules=Rules(checkpoint=checkpoint)).run()
+    def played(jobs: list[ReplayedJob]) -> ReplayResult:
+        return Simulator(
+            jobs, ReplayedCluster(24), queue, RequestedTimes(3_600_000), rules=SavingRules(checkpoint=checkpoint)
+        ).run()
 
     whole = played(overstaying_jobs(seed))
     assert sum(outcome.evictions for outcome in whole.outcomes) > 5

@@ -9,18 +9,18 @@ from tests.replay.jobs import trace_jobs
 
 from gangline.replay import policies
 from gangline.replay.foresight import Guess
-from gangline.replay.replayed import Cluster, Job, Result, replayed
-from gangline.replay.simulator import Rules, Simulator
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, replayed
+from gangline.replay.simulator import SavingRules, Simulator
 
 DAY = 86_400_000
 GPUS = 48
 
 
-def run(jobs: list[Job], budget: float | None, checkpoint: int | None) -> Result:
+def run(jobs: list[ReplayedJob], budget: float | None, checkpoint: int | None) -> ReplayResult:
     backfill = replace(policies.BACKFILL, loss_budget=budget)
     queue = replace(policies.POLICIES["gangline"].queue, backfill=backfill)
     chance = Guess(3, [job.duration / 1000 for job in jobs])
-    return Simulator(jobs, Cluster(GPUS), queue, chance, rules=Rules(checkpoint)).run()
+    return Simulator(jobs, ReplayedCluster(GPUS), queue, chance, rules=SavingRules(checkpoint)).run()
 
 
 @pytest.mark.parametrize("checkpoint", [1_800_000, None])
@@ -30,7 +30,7 @@ def test_no_more_is_lost_in_any_time_than_the_budget_allows(checkpoint: int | No
     free = run(jobs, None, checkpoint)
     held = run(jobs, share, checkpoint)
 
-    def lost(result: Result) -> list[tuple[int, int]]:
+    def lost(result: ReplayResult) -> list[tuple[int, int]]:
         return sorted(
             (stint.end, stint.lost * outcome.job.gpus)
             for outcome in result.outcomes

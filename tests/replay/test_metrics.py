@@ -8,20 +8,20 @@ import pytest
 from tests.replay.jobs import made
 
 from gangline.replay import metrics
-from gangline.replay.replayed import Cluster, Outcome, Result, Sample, Stint
+from gangline.replay.replayed import ReplayedCluster, ReplayedOutcome, ReplayResult, Sample, Stint
 
 
-def outcome(number: int, submit: float, start: float, duration: float, gpus: int, tenant: str = "a") -> Outcome:
+def outcome(number: int, submit: float, start: float, duration: float, gpus: int, tenant: str = "a") -> ReplayedOutcome:
     from dataclasses import replace
 
     (job,) = made((submit, duration, gpus))
     end = round((start + duration) * 1000)
     stint = Stint(round(start * 1000), end)
-    return Outcome(replace(job, number=number, tenant=tenant), [stint], finish=end)
+    return ReplayedOutcome(replace(job, number=number, tenant=tenant), [stint], finish=end)
 
 
-def result(*outcomes: Outcome, gpus: int = 16, **fields: object) -> Result:
-    return Result(Cluster(gpus), list(outcomes), **fields)  # type: ignore[arg-type]
+def result(*outcomes: ReplayedOutcome, gpus: int = 16, **fields: object) -> ReplayResult:
+    return ReplayResult(ReplayedCluster(gpus), list(outcomes), **fields)  # type: ignore[arg-type]
 
 
 def test_waits_by_size_and_slowdowns() -> None:
@@ -55,7 +55,7 @@ def test_lost_work_counts_against_useful_use() -> None:
 
 
 def test_unfinished_and_impossible_jobs_are_counted_never_dropped() -> None:
-    waiting, large = (Outcome(job) for job in made((0, 10, 8), (0, 10, 32)))
+    waiting, large = (ReplayedOutcome(job) for job in made((0, 10, 8), (0, 10, 32)))
     large.impossible = "asks for 32 of 16 GPUs"
     m = metrics.of(result(outcome(0, 0, 0, 10, 8), waiting, large))
     assert (m["jobs"], m["finished"], m["unfinished"], m["impossible"]) == (3, 1, 1, 1)

@@ -17,14 +17,14 @@ from tests.replay.recount import Schedule
 from gangline import traces
 from gangline.console.cli import main
 from gangline.replay import metrics, policies, schedule
-from gangline.replay.foresight import Guess, Limits, Truth
-from gangline.replay.replayed import Cluster, Job, Result, replayed
-from gangline.replay.simulator import Rules, Simulator
+from gangline.replay.foresight import Guess, RequestedTimes, Truth
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, replayed
+from gangline.replay.simulator import SavingRules, Simulator
 
 NODES = 4
 
 
-def busy(seed: int) -> list[Job]:
+def busy(seed: int) -> list[ReplayedJob]:
     """Jobs of known limits, wrong ones too, on a crowded cluster."""
     rng = random.Random(seed)
     rows = []
@@ -34,18 +34,20 @@ def busy(seed: int) -> list[Job]:
     return made(*rows)
 
 
-def played(jobs: list[Job], name: str, checkpoint: int | None = 60_000) -> Result:
+def played(jobs: list[ReplayedJob], name: str, checkpoint: int | None = 60_000) -> ReplayResult:
     chance = Guess(1, [job.duration / 1000 for job in jobs])
     sources = {"gangline": chance, "gangline-any": chance, "easy-true": Truth()}
-    believed = sources.get(name, Limits(3_600_000))
+    believed = sources.get(name, RequestedTimes(3_600_000))
     policy = policies.POLICIES[name]
     queue = policy.queue
     if name == "gangline":
         queue = replace(queue, backfill=replace(policies.BACKFILL, loss_budget=0.05))
-    return Simulator(jobs, Cluster(8 * NODES), queue, believed, rules=Rules(checkpoint, restart=10_000)).run()
+    return Simulator(
+        jobs, ReplayedCluster(8 * NODES), queue, believed, rules=SavingRules(checkpoint, restart=10_000)
+    ).run()
 
 
-def exported(result: Result, folder: Path, name: str) -> Schedule:
+def exported(result: ReplayResult, folder: Path, name: str) -> Schedule:
     schedule.write(result, folder, name)
     return Schedule(folder, name, NODES, 8)
 
@@ -131,9 +133,11 @@ def test_nothing_is_decided_by_what_has_not_happened_yet(tmp_path: Path, name: s
     jobs = busy(3)
     past = [job.duration / 1000 for job in jobs]
 
-    def again(jobs: list[Job]) -> Result:
-        believed = Limits(3_600_000) if name == "easy" else Guess(1, past)
-        return Simulator(jobs, Cluster(8 * NODES), policies.POLICIES[name].queue, believed, rules=Rules(60_000)).run()
+    def again(jobs: list[ReplayedJob]) -> ReplayResult:
+        believed = RequestedTimes(3_600_000) if name == "easy" else Guess(1, past)
+        return Simulator(
+            jobs, ReplayedCluster(8 * NODES), policies.POLICIES[name].queue, believed, rules=SavingRules(60_000)
+        ).run()
 
     whole = again(jobs)
     ends = sorted(outcome.finish for outcome in whole.outcomes if outcome.finish is not None)
@@ -158,7 +162,7 @@ def test_nothing_is_decided_by_what_has_not_happened_yet(tmp_path: Path, name: s
 
 
 def test_saving_takes_time_and_a_stop_loses_what_was_not_saved() -> None:
-    rules = Rules(600_000, restart=0, save=30_000)
+    rules = SavingRules(600_000, restart=0, save=30_000)
     (job,) = made((0, 1800, 8))
     assert rules.applied(job).duration == 1_860_000, "two saves; there is nothing to save at the end"
     assert rules.applied(replace(job, saves=None)).duration == 1_800_000
@@ -178,7 +182,7 @@ def test_the_trace_says_how_each_job_saves(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join(rows) + "\n")
     a, b, c, d = replayed(traces.load(path).jobs)
-    rules = Rules(1_800_000, save=1_000)
+    rules = SavingRules(1_800_000, save=1_000)
     assert [rules.applied(job).saves for job in (a, b, c)] == [606_000, None, 1_801_000]
     assert [rules.applied(job).saving for job in (a, b, c)] == [30_000, 0, 1_000]
     assert rules.applied(d).saving == 0

@@ -9,23 +9,23 @@ import pytest
 from tests.replay.jobs import made, reference, trace_jobs
 
 from gangline.engine.model import Admission, Backfill, Change, ClusterQueue, Workload
-from gangline.replay.foresight import Blind, Limits, Truth
+from gangline.replay.foresight import Blind, RequestedTimes, Truth
 from gangline.replay.policies import POLICIES, QUEUE, chosen
-from gangline.replay.replayed import Cluster, Job, Outcome, ReplayError, Result, replayed
-from gangline.replay.simulator import Rules, Simulator
+from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayedOutcome, ReplayError, ReplayResult, replayed
+from gangline.replay.simulator import SavingRules, Simulator
 from gangline.replay.trace_facts import Workloads, facts, quotas_by_use
-from gangline.replay.world import Happening
+from gangline.replay.world import ReplayEvent
 
 HOUR = 3_600_000
 
 
-def run(jobs: list[Job], policy: str, gpus: int, per_node: int = 8, **options: object) -> Result:
+def run(jobs: list[ReplayedJob], policy: str, gpus: int, per_node: int = 8, **options: object) -> ReplayResult:
     """With true durations wherever a policy wants to know any."""
     chosen_policy = POLICIES[policy]
     believed = Blind() if chosen_policy.predictor == "blind" else Truth()
     simulator = Simulator(
         jobs,
-        Cluster(gpus, per_node),
+        ReplayedCluster(gpus, per_node),
         chosen_policy.queue,
         believed,
         ranked=chosen_policy.ranked,
@@ -34,16 +34,16 @@ def run(jobs: list[Job], policy: str, gpus: int, per_node: int = 8, **options: o
     return simulator.run()
 
 
-def starts(result: Result) -> list[float | None]:
+def starts(result: ReplayResult) -> list[float | None]:
     """In seconds."""
     return [None if outcome.start is None else outcome.start / 1000 for outcome in result.outcomes]
 
 
-def oldest(job: Job) -> float:
+def oldest(job: ReplayedJob) -> float:
     return 0.0
 
 
-def shortest(job: Job) -> float:
+def shortest(job: ReplayedJob) -> float:
     return job.duration
 
 
@@ -58,7 +58,7 @@ def shortest(job: Job) -> float:
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_start_is_that_of_the_reference_rule(
-    policy: str, strict: bool, order: Callable[[Job], float], seed: int
+    policy: str, strict: bool, order: Callable[[ReplayedJob], float], seed: int
 ) -> None:
     jobs = replayed(trace_jobs(300, seed))
     result = run(jobs, policy, 48)
@@ -99,11 +99,11 @@ def test_backfill_never_delays_the_reserved_head() -> None:
     assert starts(run(jobs, "easy-true", 16)) == [0, 100, 150, 3]
 
 
-def overstaying(revoke: str, **fields: object) -> tuple[Outcome, Outcome, Result]:
+def overstaying(revoke: str, **fields: object) -> tuple[ReplayedOutcome, ReplayedOutcome, ReplayResult]:
     """A head is reserved for 1:40; who was let in before it said 1:30 and goes on for an hour."""
     jobs = made((0, 100, 8, 100), (1, 50, 16, 50), (2, 3600, 8, 90))
     queue = ClusterQueue("replay", backfill=Backfill(running=0.5, candidate=0.5, revoke=revoke))
-    result = Simulator(jobs, Cluster(16), queue, Limits(HOUR), **fields).run()  # type: ignore[arg-type]
+    result = Simulator(jobs, ReplayedCluster(16), queue, RequestedTimes(HOUR), **fields).run()  # type: ignore[arg-type]
     return result.outcomes[1], result.outcomes[2], result
 
 
@@ -115,7 +115,7 @@ def test_who_overstays_keeps_the_head_waiting_unless_that_is_revoked() -> None:
 
 @pytest.mark.parametrize("revoke", ["Overdue", "Any"])
 def test_revoked_backfill_costs_the_head_nothing_and_starts_again(revoke: str) -> None:
-    head, other, result = overstaying(revoke, rules=Rules(restart=60_000))
+    head, other, result = overstaying(revoke, rules=SavingRules(restart=60_000))
     assert head.start == 100_000
     assert other.evictions == 1 and other.stints[0].end == 100_000
     assert other.lost == 98_000 + 60_000
@@ -124,7 +124,7 @@ def test_revoked_backfill_costs_the_head_nothing_and_starts_again(revoke: str) -
 
 
 def test_saved_work_is_not_done_again() -> None:
-    _, other, _ = overstaying("Any", rules=Rules(checkpoint=30_000, restart=0))
+    _, other, _ = overstaying("Any", rules=SavingRules(checkpoint=30_000, restart=0))
     assert other.lost == 98_000 - 90_000
     assert other.finish == 150_000 + 3_600_000 - 90_000
     assert other.wait == 150_000 - 100_000 + 8_000
@@ -134,14 +134,14 @@ class Limited:
     """One GPU, on which the first job is stopped for good after ten minutes."""
 
     def begins(self) -> Iterable[Change]:
-        cluster = Cluster(1, 0)
+        cluster = ReplayedCluster(1, 0)
         return facts(cluster, POLICIES["besteffort"].queue, None)
 
-    def later(self) -> list[Happening]:
+    def later(self) -> list[ReplayEvent]:
         return []
 
-    def of(self, job: Job) -> Workload:
-        made = Workloads(Cluster(1, 0), QUEUE, by_tenant=False, ranked=False).of(job)
+    def of(self, job: ReplayedJob) -> Workload:
+        made = Workloads(ReplayedCluster(1, 0), QUEUE, by_tenant=False, ranked=False).of(job)
         return replace(made, max_execution_seconds=600 if job.number == 0 else None)
 
     def places(self, admission: Admission) -> tuple[tuple[int, int], ...]:
@@ -150,7 +150,7 @@ class Limited:
 
 def test_a_job_that_the_engine_deactivates_does_not_start_again() -> None:
     jobs = made((0, 3600, 1), (1, 60, 1))
-    result = Simulator(jobs, Cluster(1, 0), POLICIES["besteffort"].queue, Blind(), world=Limited()).run()
+    result = Simulator(jobs, ReplayedCluster(1, 0), POLICIES["besteffort"].queue, Blind(), world=Limited()).run()
     stopped, other = result.outcomes
     assert [(stint.start, stint.end, stint.evicted) for stint in stopped.stints] == [(0, 600_000, "Deactivated")]
     assert stopped.finish is None and (other.start, other.finish) == (600_000, 660_000)
@@ -162,7 +162,7 @@ def test_a_job_that_the_engine_deactivates_does_not_start_again() -> None:
 
 def test_tenants_share_the_cluster_by_their_use_and_lend_the_rest() -> None:
     jobs = replayed(trace_jobs(200, 3))
-    quotas = quotas_by_use(jobs, Cluster(48), {job.tenant for job in jobs})
+    quotas = quotas_by_use(jobs, ReplayedCluster(48), {job.tenant for job in jobs})
     assert sum(quotas.values()) == 48 and all(quota % 8 == 0 for quota in quotas.values())
     alone = [job for job in jobs if job.tenant == jobs[0].tenant]
     result = run(replayed(job.trace for job in alone if job.trace), "besteffort", 48, quotas=quotas)
@@ -172,13 +172,13 @@ def test_tenants_share_the_cluster_by_their_use_and_lend_the_rest() -> None:
 
 def test_the_same_input_gives_the_same_replay() -> None:
     jobs = replayed(trace_jobs(100, 5))
-    first, second = (run(jobs, "gangline-true", 32, rules=Rules(HOUR // 2)) for _ in range(2))
+    first, second = (run(jobs, "gangline-true", 32, rules=SavingRules(HOUR // 2)) for _ in range(2))
     assert [outcome.stints for outcome in first.outcomes] == [outcome.stints for outcome in second.outcomes]
     assert any(outcome.evictions for outcome in first.outcomes)
 
 
 def test_what_makes_no_sense_is_said() -> None:
     with pytest.raises(ReplayError, match="--gpus 20 is no multiple of --gpus-per-node 8"):
-        Cluster(20)
+        ReplayedCluster(20)
     with pytest.raises(ReplayError, match="--policy easiest: use some of fifo"):
         chosen("fifo,easiest")

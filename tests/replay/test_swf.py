@@ -9,9 +9,9 @@ import pytest
 from gangline import traces
 from gangline.engine.model import Millis
 from gangline.replay import metrics
-from gangline.replay.foresight import Limits, Truth
+from gangline.replay.foresight import RequestedTimes, Truth
 from gangline.replay.policies import POLICIES
-from gangline.replay.replayed import Cluster, Result, replayed
+from gangline.replay.replayed import ReplayedCluster, ReplayResult, replayed
 from gangline.replay.simulator import Simulator
 
 #: submit, run time, processors, requested time
@@ -36,13 +36,13 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def replay(log: Path, policy: str) -> Result:
+def replay(log: Path, policy: str) -> ReplayResult:
     jobs = replayed(traces.load(log).jobs)
-    believed = Truth() if POLICIES[policy].predictor == "true" else Limits(default=1000)
-    return Simulator(jobs, Cluster(10, per_node=0), POLICIES[policy].queue, believed).run()
+    believed = Truth() if POLICIES[policy].predictor == "true" else RequestedTimes(default=1000)
+    return Simulator(jobs, ReplayedCluster(10, per_node=0), POLICIES[policy].queue, believed).run()
 
 
-def starts(result: Result) -> dict[str, Millis]:
+def starts(result: ReplayResult) -> dict[str, Millis]:
     return {o.job.id: (o.start or 0) // 1000 - ZERO for o in result.outcomes}
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from tests.controlplane import require_control_plane
 
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[LocalControlPlane]:
     require_control_plane()
-    with LocalControlPlane(Options(gogc=400)) as plane:
+    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
         yield plane

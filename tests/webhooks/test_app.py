@@ -15,7 +15,7 @@ from tests.cluster.serving import deployment, stateful_set
 from tests.webhooks.patching import apply
 
 from gangline.api import names
-from gangline.api.admission import Result
+from gangline.api.admission import DefaultedObject
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
 from gangline_webhooks.app import Readiness, create_app
@@ -115,7 +115,7 @@ def test_half_a_character_in_the_json_of_an_annotation_is_refused_in_words(clien
 def test_an_answer_that_can_not_be_written_costs_that_object_alone():
     class Unspeakable(Facts):
         async def run(self, ask: object) -> Any:  # pyright: ignore
-            return Result(job(), ("\ud800",))
+            return DefaultedObject(job(), ("\ud800",))
 
     client = TestClient(create_app(Unspeakable(None), Readiness()))
     assert post(client, "/mutate", review(job()))["status"]["reason"] == "InternalError"

@@ -18,7 +18,7 @@ from cryptography import x509
 
 from gangline.kube.client import AlreadyExists, Conflict, NotFound, Resource
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Certificates, Names, service_names
+from gangline.tls.certificates import CertificateError, Certificates, ServerNames, service_names
 from gangline.tls.context import LiveContext
 from gangline.tls.issuing import KeyPair
 from gangline_webhooks.certificate_store import DirectorySource, SecretSource
@@ -70,7 +70,7 @@ def test_a_real_client_trusts_what_is_served():
 
 
 def test_what_the_certificates_say():
-    held = certificates.create(Names(("a.svc",), ("127.0.0.1", "::1")), START)
+    held = certificates.create(ServerNames(("a.svc",), ("127.0.0.1", "::1")), START)
     serving, authority = held.serving.parsed, held.authority.parsed
     assert serving.not_valid_after_utc - START == timedelta(days=365)
     assert authority.not_valid_after_utc - START == timedelta(days=3650)
@@ -99,7 +99,7 @@ def test_the_served_one_is_renewed_after_two_thirds_of_its_life():
 
 def test_other_names_need_another_certificate():
     held = certificates.create(NAMES, START)
-    wider = Names((*NAMES.dns, "webhooks.example.com"), NAMES.addresses)
+    wider = ServerNames((*NAMES.dns, "webhooks.example.com"), NAMES.addresses)
     due = certificates.renewed(held, wider, START)
     assert due is not None
     assert certificates.renewed(due, wider, START) is None

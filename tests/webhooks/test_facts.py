@@ -11,7 +11,7 @@ from tests.jobs.foreign import CASES, Case
 
 from gangline import jobs
 from gangline.api import admission, jobkinds, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds import external_kinds
 from gangline.api.jobkinds.declaration import at, put
@@ -57,11 +57,11 @@ class Clock:
         return self.now
 
 
-def asks_for_queue(context: Context) -> bool:
+def asks_for_queue(context: AdmissionFacts) -> bool:
     return context.local_queue_exists("team", "default")
 
 
-def asks_for_owner(context: Context) -> bool:
+def asks_for_owner(context: AdmissionFacts) -> bool:
     return context.owner_is_queued("team", reference("GPUJob", "a"), CHILD)
 
 
@@ -144,7 +144,7 @@ async def test_many_askers_make_one_read():
 async def test_a_rule_may_ask_several_things():
     known = Facts(Cluster(localqueues_default={}, workloadpriorityclasses_default={}))
 
-    def rule(context: Context) -> tuple[bool, bool, bool]:
+    def rule(context: AdmissionFacts) -> tuple[bool, bool, bool]:
         return (
             context.local_queue_exists("team", "default"),
             context.priority_class_exists("default"),
@@ -463,7 +463,7 @@ async def test_jobs_of_every_kind_that_names_its_controller_run_elsewhere(case: 
 async def test_a_rule_that_asks_without_end_is_stopped():
     asked: list[str] = []
 
-    def endless(context: Context) -> bool:
+    def endless(context: AdmissionFacts) -> bool:
         asked.append("")
         return all(context.priority_class_is_missing(f"c{number}") for number in range(10**6))
 

@@ -26,10 +26,10 @@ from gangline_webhooks.intake import (
     REFILL,
     SMALL,
     USUAL,
-    Account,
     Head,
-    Intake,
-    RefusedError,
+    ReviewAccount,
+    ReviewIntake,
+    ReviewRefusedError,
     metered,
 )
 
@@ -54,7 +54,7 @@ class Desk:
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.intake = Intake(2**20, clock=lambda: self.clocks.now, cpu=lambda: self.clocks.used)
+        self.intake = ReviewIntake(2**20, clock=lambda: self.clocks.now, cpu=lambda: self.clocks.used)
         self.open.set()
 
     async def judge(self, body: bytes) -> bytes:
@@ -91,7 +91,7 @@ async def test_a_namespace_that_has_used_its_allowance_is_refused_for_a_while_an
     desk = Desk(costs={"greedy": ALLOWANCE / 2})
     for _ in range(2):
         assert await desk.ask("greedy") == b"judged"
-    with pytest.raises(RefusedError, match="of namespace greedy are being checked") as refused:
+    with pytest.raises(ReviewRefusedError, match="of namespace greedy are being checked") as refused:
         await desk.ask("greedy")
     assert (refused.value.status, refused.value.retry_after) == (429, 1)
     assert refused.value.uid
@@ -99,7 +99,7 @@ async def test_a_namespace_that_has_used_its_allowance_is_refused_for_a_while_an
     assert await desk.ask("greedy", "small") == b"judged", "large objects use none of what small ones have"
     desk.clocks.now += 0.5 / REFILL
     assert await desk.ask("greedy") == b"judged"
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ReviewRefusedError) as refused:
         await desk.ask("greedy")
     assert refused.value.retry_after == (ALLOWANCE / 2 - 0.5) / REFILL
 
@@ -110,7 +110,9 @@ async def test_small_reviews_are_free_unless_they_cost_more_than_usual_ones_agai
     for _ in range(1000):
         assert await desk.ask("usual", "small") == b"judged"
     judged = 0
-    with pytest.raises(RefusedError, match="too many costly objects of namespace costly are being checked") as refused:
+    with pytest.raises(
+        ReviewRefusedError, match="too many costly objects of namespace costly are being checked"
+    ) as refused:
         while True:
             await desk.ask("costly", "small")
             judged += 1
@@ -141,7 +143,7 @@ async def test_whoever_names_a_namespace_uses_none_of_its_allowance():
     """Any pod can send a review that names any namespace."""
     desk = Desk(costs={"victim": ALLOWANCE})
     await desk.ask("victim", address="pod")
-    with pytest.raises(RefusedError):
+    with pytest.raises(ReviewRefusedError):
         await desk.ask("victim", address="pod")
     assert await desk.ask("victim", address="api") == b"judged"
 
@@ -165,7 +167,7 @@ async def test_addresses_take_turns_however_many_namespaces_they_name():
 async def test_slow_conversions_of_another_address_give_way():
     """Four of them took all bytes for ten seconds, in which the API server could convert no list."""
     desk = Desk()
-    desk.intake = Intake(CONVERSION.most_bytes, by_namespace=False)
+    desk.intake = ReviewIntake(CONVERSION.most_bytes, by_namespace=False)
 
     async def slow() -> AsyncIterator[bytes]:
         yield b" " * (CONVERSION.most_bytes - 1)
@@ -190,7 +192,7 @@ async def test_a_review_that_waits_too_long_is_refused_and_its_turn_is_not_lost(
         await asyncio.sleep(0)
         gone = asyncio.ensure_future(desk.ask("gone"))
         await asyncio.sleep(0)
-        with pytest.raises(RefusedError, match="try again in a moment") as refused:
+        with pytest.raises(ReviewRefusedError, match="try again in a moment") as refused:
             await desk.ask("late")
         assert refused.value.status == 429
         gone.cancel()
@@ -201,7 +203,7 @@ async def test_a_review_that_waits_too_long_is_refused_and_its_turn_is_not_lost(
 
 async def test_bodies_of_one_namespace_leave_room_for_those_of_others():
     desk = Desk()
-    desk.intake = Intake(PER_NAMESPACE)
+    desk.intake = ReviewIntake(PER_NAMESPACE)
 
     async def endless(namespace: str) -> AsyncIterator[bytes]:
         yield body(namespace) + b" " * (PER_NAMESPACE - 2**20)
@@ -209,7 +211,7 @@ async def test_bodies_of_one_namespace_leave_room_for_those_of_others():
 
     held = asyncio.ensure_future(desk.intake.answer(endless("greedy"), desk.judge))
     await asyncio.sleep(0.05)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ReviewRefusedError) as refused:
         await desk.intake.answer(chunks(body("greedy", "x" * 2**20)), desk.judge)
     assert refused.value.status == 429
     assert await desk.intake.answer(chunks(body("other", "x" * 2**20)), desk.judge) == b"judged"
@@ -294,8 +296,8 @@ def test_a_conversion_of_too_many_values_fails_in_words():
 
 def test_an_exhausted_namespace_gets_its_429_in_the_review():
     clocks = Clocks()
-    intake = Intake(ADMISSION.most_bytes, clock=lambda: clocks.now, cpu=lambda: clocks.used)
-    intake._allowances.charge(Account("testclient", "greedy"), ALLOWANCE + 1)
+    intake = ReviewIntake(ADMISSION.most_bytes, clock=lambda: clocks.now, cpu=lambda: clocks.used)
+    intake._allowances.charge(ReviewAccount("testclient", "greedy"), ALLOWANCE + 1)
     client = TestClient(create_app(Facts(None), Readiness(), intake=intake))
     status = client.post("/mutate", content=body("greedy")).json()["response"]["status"]
     assert (status["code"], status["reason"], status["details"]) == (429, "TooManyRequests", {"retryAfterSeconds": 10})

@@ -15,7 +15,7 @@ from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 
 from gangline.api import names
-from gangline.api.admission import Context, validate
+from gangline.api.admission import AdmissionFacts, validate
 from gangline.api.schema import crd_install
 from gangline.api.schema.kinds import CONVERTED
 from gangline.devcluster.building import build
@@ -515,7 +515,7 @@ def test_status_writes_of_others_follow_the_rules(kubectl: Kubectl, namespace: s
             kubectl(*patch, json.dumps({"status": before}))
         old = {**stored, "status": before}
         after = {key: value for key, value in {**before, **change}.items() if value is not None}
-        expected = validate({**stored, "status": after}, old, Context())
+        expected = validate({**stored, "status": after}, old, AdmissionFacts())
         outcome = kubectl.run(*patch, json.dumps({"status": change}))
         assert (outcome.returncode != 0) == bool(expected), (case, outcome.stderr)
         for error in expected:

@@ -18,7 +18,7 @@ from gangline.tls import certificates
 from gangline_webhooks import conditions, registration, withdrawal
 from gangline_webhooks.comparison import contains
 from gangline_webhooks.registrar import Registrar, WithdrawnError
-from gangline_webhooks.registration import Endpoint, Pods
+from gangline_webhooks.registration import Endpoint, GatedPods
 
 Json = dict[str, Any]
 LOCAL = Endpoint(url="https://127.0.0.1:9443")
@@ -115,7 +115,7 @@ def test_children_that_controllers_create_cause_no_call():
 
 
 def test_pods_pass_through_us_only_where_they_are_queued():
-    usual, queued = (registration.configurations(LOCAL, b"CA", pods=each) for each in (Pods.NONE, Pods.ALL))
+    usual, queued = (registration.configurations(LOCAL, b"CA", pods=each) for each in (GatedPods.NONE, GatedPods.ALL))
     added = {
         webhook["name"]: webhook
         for resource, configuration in queued.items()
@@ -135,16 +135,19 @@ def test_pods_pass_through_us_only_where_they_are_queued():
 
 
 def test_where_only_owners_are_queued_by_their_pods_other_pods_pass():
-    usual, held = (registration.configurations(LOCAL, b"CA", pods=each) for each in (Pods.NONE, Pods.HELD))
+    usual, held = (registration.configurations(LOCAL, b"CA", pods=each) for each in (GatedPods.NONE, GatedPods.HELD))
     added = [each for kind in held for each in held[kind]["webhooks"] if each not in usual[kind]["webhooks"]]
     assert [each["name"] for each in added] == [
         "queued-pods.mutating.gangline.io",
         "queued-pods.validating.gangline.io",
     ]
     assert all("pod-suspending-parent" in each["matchConditions"][0]["expression"] for each in added)
-    assert Pods.of(ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()))) is Pods.NONE
-    assert Pods.of(ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()) - {FRAMEWORKS["statefulset"]})) is Pods.HELD
-    assert Pods.of(ManagedJobs(unlisted=frozenset())) is Pods.ALL
+    assert GatedPods.of(ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()))) is GatedPods.NONE
+    assert (
+        GatedPods.of(ManagedJobs(unlisted=frozenset(FRAMEWORKS.values()) - {FRAMEWORKS["statefulset"]}))
+        is GatedPods.HELD
+    )
+    assert GatedPods.of(ManagedJobs(unlisted=frozenset())) is GatedPods.ALL
 
 
 def test_cluster_queues_arrive_in_the_version_they_were_written_in():
@@ -391,7 +394,7 @@ def test_which_marks_count(mark: str, withdrawn: bool):
 async def test_a_certificate_is_trusted_once_its_ca_is_registered():
     server = Server()
     server.install_crds()
-    held, other = (certificates.create(certificates.Names(("x",)), datetime.now(UTC)) for _ in range(2))
+    held, other = (certificates.create(certificates.ServerNames(("x",)), datetime.now(UTC)) for _ in range(2))
     ours = registrar(server)
     await ours.ensure(other.bundle)
     assert not await ours.trusts(held.serving.certificate)

@@ -17,12 +17,12 @@ from tests.builders.written import job
 
 from gangline.devcluster.certs import Authority
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Names
+from gangline.tls.certificates import CertificateError, ServerNames
 from gangline.tls.context import LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
-from gangline_webhooks.server import Options, _endpoint, _names, _uvicorn  # pyright: ignore[reportPrivateUsage]
+from gangline_webhooks.server import WebhookOptions, _endpoint, _names, _uvicorn  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_answers_do_not_wait_for_acknowledgements():
@@ -42,18 +42,18 @@ async def test_answers_do_not_wait_for_acknowledgements():
 
 
 def test_the_certificate_covers_how_we_are_reached():
-    local = _names(Options("127.0.0.1", 0, url_host="127.0.0.1"))
+    local = _names(WebhookOptions("127.0.0.1", 0, url_host="127.0.0.1"))
     assert "127.0.0.1" in local.addresses
     assert "gangline-webhooks.gangline-system.svc" in local.dns
-    assert "10.0.0.7" in _names(Options("0.0.0.0", 0, url_host="10.0.0.7")).addresses
-    assert "::1" in _names(Options("::", 0, url_host="::1")).addresses
-    assert "hooks.example.com" in _names(Options("0.0.0.0", 0, url_host="hooks.example.com")).dns
+    assert "10.0.0.7" in _names(WebhookOptions("0.0.0.0", 0, url_host="10.0.0.7")).addresses
+    assert "::1" in _names(WebhookOptions("::", 0, url_host="::1")).addresses
+    assert "hooks.example.com" in _names(WebhookOptions("0.0.0.0", 0, url_host="hooks.example.com")).dns
 
 
 def test_how_we_are_registered():
-    assert _endpoint(Options("0.0.0.0", 0, url_host="127.0.0.1"), 4711).url == "https://127.0.0.1:4711"
-    assert _endpoint(Options("0.0.0.0", 0, url_host="::1"), 4711).url == "https://[::1]:4711"
-    inside = _endpoint(Options("0.0.0.0", 9443), 9443)
+    assert _endpoint(WebhookOptions("0.0.0.0", 0, url_host="127.0.0.1"), 4711).url == "https://127.0.0.1:4711"
+    assert _endpoint(WebhookOptions("0.0.0.0", 0, url_host="::1"), 4711).url == "https://[::1]:4711"
+    inside = _endpoint(WebhookOptions("0.0.0.0", 9443), 9443)
     assert (inside.url, inside.service, inside.port) == ("", "gangline-webhooks", 443)
 
 
@@ -65,7 +65,7 @@ OURS, STRANGER = Authority.create("api-server-clients"), Authority.create("anoth
 @contextlib.asynccontextmanager
 async def serving(authority: Authority | None) -> AsyncIterator[tuple[int, bytes]]:
     """A server that wants client certificates of this CA; its port, and the CA of its own certificate."""
-    held = certificates.create(Names((), ("127.0.0.1",)), datetime.now(UTC))
+    held = certificates.create(ServerNames((), ("127.0.0.1",)), datetime.now(UTC))
     tls = LiveContext()
     tls.load(held.serving)
     if authority is not None:

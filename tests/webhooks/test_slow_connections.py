@@ -11,18 +11,18 @@ import pytest
 import uvicorn
 from tests.http_connections import stays_open_while_used
 
+from gangline.tls.asgi import LONGEST_HEAD, Protocol
 from gangline.tls.connections import ConnectionWatch, of_uvicorn
 from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
-from gangline_webhooks.intake import Intake
-from gangline_webhooks.server import LONGEST_HEAD, Protocol
+from gangline_webhooks.intake import ReviewIntake
 
 
 @contextlib.asynccontextmanager
 async def serving(within: float = 10, **limits: Any) -> AsyncIterator[tuple[int, ConnectionWatch]]:
     listener = bound("127.0.0.1", 0)
-    app = create_app(Facts(None), Readiness(), intake=Intake(4096, within=within))
+    app = create_app(Facts(None), Readiness(), intake=ReviewIntake(4096, within=within))
     server = uvicorn.Server(uvicorn.Config(app, http=Protocol, lifespan="off", log_config=None, access_log=False))
     watch = of_uvicorn(server, period=0.05, **limits)
     tasks = [asyncio.ensure_future(server.serve(sockets=[listener])), asyncio.ensure_future(watch.run())]

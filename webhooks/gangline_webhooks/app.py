@@ -26,10 +26,11 @@ from gangline.jobs import kind_of
 from gangline.jobs.base import JobError
 from gangline.kube.resources import Json
 from gangline.objects import JobObject
+from gangline.tls.asgi import CERTIFIED
 from gangline_webhooks import conversions, envelope, jsonpatch, review
 from gangline_webhooks.envelope import BadReviewError
 from gangline_webhooks.facts import Facts
-from gangline_webhooks.intake import Intake, Judge, RefusedError
+from gangline_webhooks.intake import Judge, ReviewIntake, ReviewRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +51,6 @@ class Readiness:
             self.waiting_for.remove(what)
 
 
-#: in the state of a request: its client has shown a certificate that the server trusts
-CERTIFIED: Final = "certified"
 #: the paths that ask for one, where a CA is configured. API servers show none for conversions.
 ADMISSION: Final = ("/mutate", "/validate")
 _UNCERTIFIED: Final = (
@@ -106,7 +105,7 @@ def create_app(
     facts: Facts,
     readiness: Readiness,
     convert: conversions.Convert = conversion.convert,
-    intake: Intake | None = None,
+    intake: ReviewIntake | None = None,
     *,
     certified: bool = False,
 ) -> ASGIApp:
@@ -146,8 +145,8 @@ def create_app(
         why = "ending" if readiness.ending else f"waiting for {', '.join(readiness.waiting_for)}"
         return Response(f"{why}\n", 503, media_type="text/plain")
 
-    admitting = intake or Intake(envelope.ADMISSION.most_bytes)
-    converting = Intake(envelope.CONVERSION.most_bytes, by_namespace=False)
+    admitting = intake or ReviewIntake(envelope.ADMISSION.most_bytes)
+    converting = ReviewIntake(envelope.CONVERSION.most_bytes, by_namespace=False)
     reviews = {
         "/mutate": _endpoint(admitting, _isolated(mutate), _denied),
         "/validate": _endpoint(admitting, _isolated(validate), _denied),
@@ -217,22 +216,22 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
     return []
 
 
-def _denied(refused: RefusedError) -> Json:
+def _denied(refused: ReviewRefusedError) -> Json:
     return review.refused(refused.uid, refused.status, str(refused), refused.retry_after)
 
 
-def _unconverted(refused: RefusedError) -> Json:
+def _unconverted(refused: ReviewRefusedError) -> Json:
     return conversions.failed(refused.uid, str(refused))
 
 
-def _endpoint(intake: Intake, judge: Judge, refuse: Callable[[RefusedError], Json]) -> Endpoint:
+def _endpoint(intake: ReviewIntake, judge: Judge, refuse: Callable[[ReviewRefusedError], Json]) -> Endpoint:
     """JSON in, JSON out; every failure is a sentence. `refuse` makes the answer to a review that is not judged."""
 
     async def endpoint(request: Request) -> Response:
         try:
             address = request.client.host if request.client is not None else ""
             answer = await intake.answer(request.stream(), judge, address)
-        except RefusedError as refused:
+        except ReviewRefusedError as refused:
             if refused.uid:
                 return Response(orjson.dumps(refuse(refused)), media_type="application/json")
             return Response(f"{refused}\n", refused.status, media_type="text/plain")

@@ -16,7 +16,7 @@ from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
 from gangline.kube.ownership import owned_by
 from gangline.kube.resources import NAMESPACES, SECRETS, Json
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Certificates, Names
+from gangline.tls.certificates import CertificateError, Certificates, ServerNames
 from gangline.tls.issuing import KeyPair
 
 log = logging.getLogger(__name__)
@@ -27,15 +27,15 @@ SECRET: Final = "gangline-webhook-cert"
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServingCertificate:
     """The serving certificate, and the CA for API servers. No bundle: another controller publishes it."""
 
     pair: KeyPair
     bundle: bytes | None
 
 
-class Source(Protocol):
-    async def fetch(self) -> Served:
+class CertificateSource(Protocol):
+    async def fetch(self) -> ServingCertificate:
         """The present certificates, renewed if that is due and up to us.
 
         Raises ApiError (the API server does not answer) or CertificateError (the stored ones cannot be used).
@@ -57,7 +57,7 @@ class SecretSource:
         client: ApiClient,
         namespace: str,
         name: str,
-        names: Names,
+        names: ServerNames,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client = client
@@ -66,13 +66,13 @@ class SecretSource:
         self._names = names
         self._now = now
 
-    async def fetch(self) -> Served:
+    async def fetch(self) -> ServingCertificate:
         for _ in range(ATTEMPTS):
             try:
                 held = await self._settle()
             except (AlreadyExists, Conflict):  # another replica was faster: read what it wrote
                 continue
-            return Served(held.serving, held.bundle)
+            return ServingCertificate(held.serving, held.bundle)
         raise CertificateError(f"secret {self._namespace}/{self._name}: changed by others {ATTEMPTS} times in a row")
 
     async def _settle(self) -> Certificates:
@@ -133,12 +133,12 @@ class DirectorySource:
         self._now = now
         self._told: KeyPair | None = None
 
-    async def fetch(self) -> Served:
+    async def fetch(self) -> ServingCertificate:
         pair = KeyPair.read(self._directory)
         if pair != self._told and certificates.ends_soon(pair.certificate, self._now()):
             self._told = pair
             log.warning("%s: the certificate ends at %s", self._directory, certificates.expiry(pair.certificate))
-        return Served(pair, None)
+        return ServingCertificate(pair, None)
 
 
 _FIELDS: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")

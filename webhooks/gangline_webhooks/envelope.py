@@ -12,7 +12,7 @@ from gangline.kube.resources import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReviewLimits:
     """Bytes and JSON values of the largest review."""
 
     most_bytes: int
@@ -21,9 +21,9 @@ class Limits:
 
 #: An object is stored with 1.5 MiB at most, and a change is reviewed with what was stored before. A review of so many values is
 #: judged within some tens of milliseconds; usual jobs have some hundreds, a gang of 18 different pods some thousands.
-ADMISSION: Final = Limits(4 * 2**20, 100_000)
+ADMISSION: Final = ReviewLimits(4 * 2**20, 100_000)
 #: The objects of a list may come together.
-CONVERSION: Final = Limits(16 * 2**20, 500_000)
+CONVERSION: Final = ReviewLimits(16 * 2**20, 500_000)
 
 
 class BadReviewError(ValueError):
@@ -34,7 +34,7 @@ class TooLargeReviewError(BadReviewError):
     """The body is over a limit; the text names it."""
 
 
-def request_of(body: bytes, kind: str, api_version: str, limits: Limits) -> Json:
+def request_of(body: bytes, kind: str, api_version: str, limits: ReviewLimits) -> Json:
     """The `request` of a review of this kind. Raises BadReviewError, TooLargeReviewError."""
     try:
         document = bounded.load_json(body, most_bytes=limits.most_bytes, most_values=limits.most_values)

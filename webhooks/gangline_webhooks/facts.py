@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import orjson
 
 from gangline.api import jobkinds
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.findings import mapping, metadata, objects, text
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.admission.of_jobs import jobs
@@ -148,7 +148,7 @@ class Facts:
         self._resting_until = float("-inf")
         self._silent_until = float("-inf")  # until then no further failure is logged
 
-    async def run(self, rule: Callable[[Context], T]) -> T:
+    async def run(self, rule: Callable[[AdmissionFacts], T]) -> T:
         """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
         objects: dict[_Object, Json | None] = {}
@@ -356,7 +356,7 @@ def _told(child: Json) -> bytes:
     return orjson.dumps({**head, "metadata": {"name": name, **labels}, "spec": {"parallelism": pods}})
 
 
-def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], managed: ManagedJobs) -> Context:
+def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], managed: ManagedJobs) -> AdmissionFacts:
     def ask(question: _Question) -> bool:
         if question not in known:
             raise _UnansweredError(question)
@@ -395,7 +395,7 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
             raise _UnansweredError(question)
         return seen[question]
 
-    return Context(
+    return AdmissionFacts(
         local_queue_exists,
         priority_class_exists,
         owner_is_queued,

@@ -69,7 +69,7 @@ class Head:
         return cls(uid[1].decode() if uid else "", namespace[1].decode() if namespace else "")
 
 
-class Account(NamedTuple):
+class ReviewAccount(NamedTuple):
     """Who is charged for a review."""
 
     address: str
@@ -83,20 +83,20 @@ class Allowances:
     kind: str
     clock: Callable[[], float] = time.monotonic
     #: what an account has used of its allowance, and when that was true
-    _used: dict[Account, tuple[float, float]] = field(default_factory=dict[Account, tuple[float, float]])
+    _used: dict[ReviewAccount, tuple[float, float]] = field(default_factory=dict[ReviewAccount, tuple[float, float]])
 
-    def used(self, account: Account) -> float:
+    def used(self, account: ReviewAccount) -> float:
         used, at = self._used.get(account, (0.0, 0.0))
         return max(0.0, used - REFILL * (self.clock() - at))
 
-    def charge(self, account: Account, seconds: float) -> None:
+    def charge(self, account: ReviewAccount, seconds: float) -> None:
         self._used[account] = (self.used(account) + seconds, self.clock())
         if len(self._used) > MOST_ACCOUNTS:
             self._used = {each: known for each, known in self._used.items() if self.used(each)}
             while len(self._used) > MOST_ACCOUNTS:
                 del self._used[next(iter(self._used))]
 
-    def check(self, account: Account) -> None:
+    def check(self, account: ReviewAccount) -> None:
         """Check that an account has something left of its allowance. Raises BusyError where nothing is left."""
         over = self.used(account) - ALLOWANCE
         if over < 0:
@@ -106,7 +106,7 @@ class Allowances:
         raise BusyError(f"too many {self.kind} objects {where} are being checked: try again in {seconds} s", seconds)
 
 
-class Turns:
+class ReviewTurns:
     """Takes large reviews in turns: so many are judged at a time. Of those that wait, one is next of the address that has waited
     for its turn for longest, and of its namespaces the one that has used least.
     """
@@ -116,10 +116,10 @@ class Turns:
         self._patience = patience
         self._free = AT_ONCE
         #: addresses in the order of their turns -> what waits of each, oldest first
-        self._waiting: dict[str, dict[Account, deque[asyncio.Future[None]]]] = {}
+        self._waiting: dict[str, dict[ReviewAccount, deque[asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
-    async def turn(self, account: Account) -> AsyncIterator[None]:
+    async def turn(self, account: ReviewAccount) -> AsyncIterator[None]:
         """Wait for an account's turn and hold it for the length of a `with`. Raises BusyError."""
         self._allowances.check(account)
         if not self._free:
@@ -131,7 +131,7 @@ class Turns:
         finally:
             self._pass_on()
 
-    async def _wait(self, account: Account) -> None:
+    async def _wait(self, account: ReviewAccount) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(account.address, {}).setdefault(account, deque()).append(turn)
         try:
@@ -146,13 +146,13 @@ class Turns:
                 raise BusyError("too many large objects are being checked: try again in a moment") from None
             raise
 
-    def _leave(self, account: Account, turn: asyncio.Future[None]) -> None:
+    def _leave(self, account: ReviewAccount, turn: asyncio.Future[None]) -> None:
         waiting = self._waiting.get(account.address, {}).get(account)
         if waiting is not None and turn in waiting:
             waiting.remove(turn)
             self._forget_empty(account)
 
-    def _forget_empty(self, account: Account) -> None:
+    def _forget_empty(self, account: ReviewAccount) -> None:
         of_address = self._waiting[account.address]
         if not of_address[account]:
             del of_address[account]
@@ -174,7 +174,7 @@ class Turns:
         self._free += 1
 
 
-class RefusedError(Exception):
+class ReviewRefusedError(Exception):
     """A review that is not judged. `uid`: "" where it is not known."""
 
     def __init__(self, uid: str, status: int, message: str, retry_after: int = 0) -> None:
@@ -188,7 +188,7 @@ class RefusedError(Exception):
 Judge: TypeAlias = Callable[[bytes], Coroutine[Any, Any, bytes]]
 
 
-class Intake:
+class ReviewIntake:
     """Reads reviews of at most `longest` bytes that arrive within `within` seconds and has them judged, large ones in turn."""
 
     def __init__(
@@ -207,7 +207,7 @@ class Intake:
         self._bodies = Bodies(longest, within, TOGETHER, PER_NAMESPACE if by_namespace else TOGETHER)
         self._allowances = Allowances("large", clock)
         self._of_small = Allowances("costly", clock)
-        self._turns = Turns(self._allowances, PATIENCE if by_namespace else MORE_PATIENCE)
+        self._turns = ReviewTurns(self._allowances, PATIENCE if by_namespace else MORE_PATIENCE)
 
     async def answer(self, chunks: AsyncIterable[bytes], judge: Judge, address: str = "") -> bytes:
         """Read a review and let the judge answer it, a large one in its turn. `address`: of the client. Raises RefusedError,
@@ -221,7 +221,7 @@ class Intake:
         if len(beginning) <= SMALL and not self._by_namespace:
             return await _judged(judge, beginning)
         head = Head.of(beginning)
-        account = Account(address, head.namespace if self._by_namespace else "")
+        account = ReviewAccount(address, head.namespace if self._by_namespace else "")
         try:
             if len(beginning) <= SMALL:
                 return await self._answer_small(beginning, judge, account)
@@ -231,11 +231,11 @@ class Intake:
             async with self._bodies.read(_joined(beginning, chunks), client) as body, self._turns.turn(account):
                 return await metered(_judged(judge, body), self._cpu, partial(self._charge, account))
         except TooLargeError as error:
-            raise RefusedError(head.uid, 413, str(error)) from None
+            raise ReviewRefusedError(head.uid, 413, str(error)) from None
         except BusyError as error:
-            raise RefusedError(head.uid, 429, str(error), error.retry_after) from None
+            raise ReviewRefusedError(head.uid, 429, str(error), error.retry_after) from None
 
-    async def _answer_small(self, body: bytes, judge: Judge, account: Account) -> bytes:
+    async def _answer_small(self, body: bytes, judge: Judge, account: ReviewAccount) -> bytes:
         self._of_small.check(account)
         spent: list[float] = []
         try:
@@ -244,7 +244,7 @@ class Intake:
             if (beyond := sum(spent) - USUAL) > 0:
                 self._of_small.charge(account, beyond)
 
-    def _charge(self, account: Account, seconds: float) -> None:
+    def _charge(self, account: ReviewAccount, seconds: float) -> None:
         if self._by_namespace:
             self._allowances.charge(account, seconds)
 
@@ -253,7 +253,7 @@ async def _judged(judge: Judge, body: bytes) -> bytes:
     try:
         return await judge(body)
     except TooLargeReviewError as error:
-        raise RefusedError(Head.of(body).uid, 413, str(error)) from None
+        raise ReviewRefusedError(Head.of(body).uid, 413, str(error)) from None
 
 
 async def _joined(beginning: bytes, rest: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -53,7 +53,7 @@ class Registrar:
             raise WithdrawnError("the webhooks were withdrawn: only processes started later register again")
         owned = await owned_by(self.client, ownership.WEBHOOKS)
         registered = registration.configurations(
-            self.endpoint, bundle, self.inject_from, pods=registration.Pods.of(self.managed)
+            self.endpoint, bundle, self.inject_from, pods=registration.GatedPods.of(self.managed)
         )
         if self.managed.without_queue:
             registered = registration.requiring_every_job(registered)

@@ -255,7 +255,7 @@ _VALIDATING_REST: Final = (
 OTHER_PODS: Final = "other-pods.mutating"
 
 
-class Pods(Enum):
+class GatedPods(Enum):
     """Which pods wait at a gate: none; those of owners that are queued by their pods; these and plain pods."""
 
     NONE = auto()
@@ -263,14 +263,14 @@ class Pods(Enum):
     ALL = auto()
 
     @classmethod
-    def of(cls, managed: ManagedJobs) -> Pods:
+    def of(cls, managed: ManagedJobs) -> GatedPods:
         return cls.ALL if managed.pods else cls.HELD if managed.pods_of else cls.NONE
 
 
-def _pods_mutating(pods: Pods) -> tuple[_Webhook, ...]:
-    if pods is Pods.NONE:
+def _pods_mutating(pods: GatedPods) -> tuple[_Webhook, ...]:
+    if pods is GatedPods.NONE:
         return ()
-    if pods is Pods.HELD:
+    if pods is GatedPods.HELD:
         return (
             _Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (pod_conditions.HELD_BY_PARENT,)),
         )
@@ -285,10 +285,10 @@ def _pods_mutating(pods: Pods) -> tuple[_Webhook, ...]:
     )
 
 
-def _pods_validating(pods: Pods) -> tuple[_Webhook, ...]:
-    if pods is Pods.NONE:
+def _pods_validating(pods: GatedPods) -> tuple[_Webhook, ...]:
+    if pods is GatedPods.NONE:
         return ()
-    which = pod_conditions.IS_OURS if pods is Pods.ALL else pod_conditions.HELD_BY_PARENT
+    which = pod_conditions.IS_OURS if pods is GatedPods.ALL else pod_conditions.HELD_BY_PARENT
     rules = (_Rule(_WRITE, (resources.PODS,)),)
     return (_Webhook("queued-pods.validating", rules, (which, pod_conditions.CHANGED)),)
 
@@ -313,7 +313,7 @@ def _validating() -> tuple[_Webhook, ...]:
 
 
 def configurations(
-    endpoint: Endpoint, bundle: bytes | None, inject_from: str = "", *, pods: Pods = Pods.NONE
+    endpoint: Endpoint, bundle: bytes | None, inject_from: str = "", *, pods: GatedPods = GatedPods.NONE
 ) -> dict[Resource, Json]:
     """The two webhook configurations. `inject_from` is the `namespace/name` of a cert-manager Certificate.
 

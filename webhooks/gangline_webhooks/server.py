@@ -13,11 +13,9 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gangline import files
 from gangline.api.admission.of_jobs import identifiers
@@ -27,21 +25,25 @@ from gangline.kube import field_tracking, ownership
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
-from gangline.tls.certificates import CertificateError, Names, service_names
+from gangline.tls.asgi import settings
+from gangline.tls.certificates import CertificateError, ServerNames, service_names
 from gangline.tls.connections import of_uvicorn
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks import withdrawal
-from gangline_webhooks.app import CERTIFIED, Readiness, create_app
-from gangline_webhooks.certificate_store import SECRET, DirectorySource, SecretSource, Served, Source
+from gangline_webhooks.app import Readiness, create_app
+from gangline_webhooks.certificate_store import (
+    SECRET,
+    CertificateSource,
+    DirectorySource,
+    SecretSource,
+    ServingCertificate,
+)
 from gangline_webhooks.facts import Facts
 from gangline_webhooks.registrar import Registrar, WithdrawnError
 from gangline_webhooks.registration import Endpoint
 
 log = logging.getLogger(__name__)
-#: uvicorn's log of connections. It warns of each invalid request: any client could fill the log with these.
-_CONNECTIONS = logging.getLogger(f"{__name__}.connections")
-_CONNECTIONS.setLevel(logging.ERROR)
 
 #: seconds between two checks of certificates and registration
 PERIOD = 30.0
@@ -52,8 +54,6 @@ KEEP_ALIVE = 120
 #: seconds that requests in progress get to finish, and a registration in progress
 DRAIN = 10
 UPKEEP_ENDS = 5.0
-#: bytes of a request's head, those of its URL and headers
-LONGEST_HEAD = 64 * 2**10
 #: an API server's error may quote everything that was sent
 LONGEST_LINE = 1000
 
@@ -62,7 +62,7 @@ REGISTRATION = "registration"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WebhookOptions:
     """Options of the webhooks. `cert_dir` selects cert-manager's mode, `url_host` registration by URL."""
 
     host: str
@@ -86,7 +86,7 @@ class Options:
     linger: float = 0.0
 
 
-async def run(login: Login, options: Options) -> None:
+async def run(login: Login, options: WebhookOptions) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError if the address is in use, and CertificateError for a CA that is none."""
     listener = bound(options.host, options.port)
     port: int = listener.getsockname()[1]
@@ -95,56 +95,10 @@ async def run(login: Login, options: Options) -> None:
         await process.run(listener)
 
 
-async def unregister(login: Login, options: Options) -> None:
+async def unregister(login: Login, options: WebhookOptions) -> None:
     """Take the webhooks out of the cluster. Raises ApiError."""
     async with ApiClient(login) as client:
         await withdrawal.withdraw(client, _endpoint(options, options.port))
-
-
-class _PipelinedError(Exception):
-    """A client sends a request before the one before it was answered."""
-
-
-class Protocol(HttpToolsProtocol):
-    """HTTP/1.1 of a connection, within bounds that uvicorn lacks: the head of a request is bounded, there is one request at a
-    time, and what follows a body in pieces is dropped. Nobody fills memory or log with these.
-
-    It tells the app whether the client has shown a certificate that the server trusts.
-    """
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.logger = _CONNECTIONS
-        self._head_size = 0
-        self._in_body = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super().connection_made(transport)
-        self.app_state = {**self.app_state, CERTIFIED: bool(transport.get_extra_info("peercert"))}
-
-    def data_received(self, data: bytes) -> None:
-        if not self._in_body:
-            self._head_size += len(data)
-        super().data_received(data)
-        if self._head_size > LONGEST_HEAD:
-            self.transport.abort()
-
-    def on_message_begin(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            raise _PipelinedError
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._head_size, self._in_body = 0, True
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._in_body = False
-        super().on_message_complete()
 
 
 class _Server(uvicorn.Server):
@@ -164,7 +118,7 @@ class _Server(uvicorn.Server):
 
 
 class _Process:
-    def __init__(self, client: ApiClient, options: Options, port: int) -> None:
+    def __init__(self, client: ApiClient, options: WebhookOptions, port: int) -> None:
         identifiers.choose(annotations_first=options.jobs.annotated_identifiers)
         declare(options.jobs.declared, options.jobs.external)
         self._client = client
@@ -212,7 +166,7 @@ class _Process:
             if task.done() and not task.cancelled():
                 task.result()  # a crash must be visible
 
-    async def _first_certificates(self) -> Served | None:
+    async def _first_certificates(self) -> ServingCertificate | None:
         """Wait for the first certificate; None if the process was told to stop before."""
         while not self._stop.is_set():
             served = await self._refresh()
@@ -221,7 +175,7 @@ class _Process:
             await self._pause(RETRY)
         return None
 
-    async def _refresh(self) -> Served | None:
+    async def _refresh(self) -> ServingCertificate | None:
         """Fetch and load certificates. On failure the loaded ones stay."""
         try:
             served = await self._source.fetch()
@@ -233,7 +187,7 @@ class _Process:
         self._readiness.done(CERTIFICATES)
         return served
 
-    async def _upkeep(self, server: _Server, served: Served) -> None:
+    async def _upkeep(self, server: _Server, served: ServingCertificate) -> None:
         """Keep registration and certificates up to date, until told to stop."""
         await server.listening.wait()  # before that no request may be sent here
         while not self._stop.is_set():
@@ -245,7 +199,7 @@ class _Process:
         if not self._options.track_fields:
             await field_tracking.end(self._client, ownership.WEBHOOKS)
 
-    async def _register(self, served: Served) -> bool:
+    async def _register(self, served: ServingCertificate) -> bool:
         """True once everything is registered, the conversion of all CRDs included, and API servers accept our certificate."""
         try:
             missing = await self._registrar.ensure(served.bundle)
@@ -298,23 +252,16 @@ class _Process:
 
 
 def _uvicorn(app: ASGIApp, tls: LiveContext) -> _Server:
-    config = uvicorn.Config(
+    config = settings(
         app,
-        http=Protocol,
         ssl_context_factory=lambda _config, _default: tls.context,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=DRAIN,
     )
     return _Server(config)
 
 
-def _names(options: Options) -> Names:
+def _names(options: WebhookOptions) -> ServerNames:
     """The service's names, and the host of the registered URLs."""
     names, host = service_names(options.service, options.namespace), options.url_host
     if not host:
@@ -322,17 +269,17 @@ def _names(options: Options) -> Names:
     try:
         address = str(ipaddress.ip_address(host))
     except ValueError:
-        return Names(tuple(dict.fromkeys((*names.dns, host))), names.addresses)
-    return Names(names.dns, tuple(dict.fromkeys((*names.addresses, address))))
+        return ServerNames(tuple(dict.fromkeys((*names.dns, host))), names.addresses)
+    return ServerNames(names.dns, tuple(dict.fromkeys((*names.addresses, address))))
 
 
-def _source(client: ApiClient, options: Options) -> Source:
+def _source(client: ApiClient, options: WebhookOptions) -> CertificateSource:
     if options.cert_dir is not None:
         return DirectorySource(options.cert_dir)
     return SecretSource(client, options.namespace, options.secret, _names(options))
 
 
-def _endpoint(options: Options, port: int) -> Endpoint:
+def _endpoint(options: WebhookOptions, port: int) -> Endpoint:
     if options.url_host:
         host = f"[{options.url_host}]" if ":" in options.url_host else options.url_host
         return Endpoint(url=f"https://{host}:{port}")

@@ -273,7 +273,7 @@ NOTIFY: Final = f"{OWN_GROUP}/notify"
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
 #: annotations that are read while a job waits and runs: pods and what serves, which have no job, hand them to their Workloads
 HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
-#: taint on nodes that do not answer (`gangline.control.recovery.silent_nodes`)
+#: taint on nodes that do not answer (`gangline.control.nodes.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
 #: taint on nodes that gangs are to leave as soon as other nodes have room (`gangline admin swap now`)
 VACATE: Final = f"{OWN_GROUP}/vacate"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A subcommand: where its click command is, as `package.module:name` in `commands`, and a line for the list of commands.
 
     A group of further commands has `sections` instead of a place.
@@ -32,80 +32,92 @@ class Entry:
 
 
 #: heading -> subcommand -> where it is
-Sections: TypeAlias = Mapping[str, Mapping[str, Entry]]
+Sections: TypeAlias = Mapping[str, Mapping[str, CommandEntry]]
 
 _ADMIN: Final[Sections] = {
     "Install": {
-        "install": Entry("admin.install:install", "Install Gangline in a cluster."),
-        "upgrade": Entry("admin.install:upgrade", "Bring an installation to this version."),
-        "uninstall": Entry("admin.install:uninstall", "Remove an installation."),
-        "doctor": Entry("admin.doctor:command", "What this machine, an installation or a move from Kueue lacks."),
-        "manifests": Entry("admin.install:manifests", "The objects of an installation, or its Helm chart."),
-        "crds": Entry("admin.crds:command", "The custom resource definitions."),
-        "rbac": Entry("admin.rbac:command", "The rights that operator and webhooks need."),
+        "install": CommandEntry("admin.install:install", "Install Gangline in a cluster."),
+        "upgrade": CommandEntry("admin.install:upgrade", "Bring an installation to this version."),
+        "uninstall": CommandEntry("admin.install:uninstall", "Remove an installation."),
+        "doctor": CommandEntry(
+            "admin.doctor:command", "What this machine, an installation or a move from Kueue lacks."
+        ),
+        "manifests": CommandEntry("admin.install:manifests", "The objects of an installation, or its Helm chart."),
+        "crds": CommandEntry("admin.crds:command", "The custom resource definitions."),
+        "rbac": CommandEntry("admin.rbac:command", "The rights that operator and webhooks need."),
     },
     "Change over from Kueue, and back": {
-        "import": Entry("admin.import_jobs:command", "Adopt running jobs into queues."),
-        "to-kueue": Entry("admin.to_kueue:command", "Prepare admissions for a change back to Kueue."),
+        "import": CommandEntry("admin.import_jobs:command", "Adopt running jobs into queues."),
+        "to-kueue": CommandEntry("admin.to_kueue:command", "Prepare admissions for a change back to Kueue."),
     },
     "Nodes": {
-        "cordon": Entry("admin.cordon:cordon", "Let no new work onto nodes, or out of queues."),
-        "uncordon": Entry("admin.cordon:uncordon", "Use cordoned nodes and queues again."),
-        "swap": Entry("admin.swap:command", "Which gangs lost nodes and how they recovered; `swap now` moves them."),
+        "cordon": CommandEntry("admin.cordon:cordon", "Let no new work onto nodes, or out of queues."),
+        "uncordon": CommandEntry("admin.cordon:uncordon", "Use cordoned nodes and queues again."),
+        "swap": CommandEntry(
+            "admin.swap:command", "Which gangs lost nodes and how they recovered; `swap now` moves them."
+        ),
     },
     "Policies and forecasts": {
-        "forecast": Entry("admin.forecast:command", "Forecasts of runtimes: history, model, evaluation."),
-        "record": Entry("admin.record:command", "Write the history of a cluster."),
-        "tune": Entry("admin.tune:command", "Propose a QueuePolicy from a cluster's history."),
-        "replay": Entry("admin.replay:command", "Run a trace of jobs, or a cluster's history, through the engine."),
-        "audit": Entry("admin.audit:command", "Replay the operator's record of decisions."),
+        "forecast": CommandEntry("admin.forecast:command", "Forecasts of runtimes: history, model, evaluation."),
+        "record": CommandEntry("admin.record:command", "Write the history of a cluster."),
+        "tune": CommandEntry("admin.tune:command", "Propose a QueuePolicy from a cluster's history."),
+        "replay": CommandEntry(
+            "admin.replay:command", "Run a trace of jobs, or a cluster's history, through the engine."
+        ),
+        "audit": CommandEntry("admin.audit:command", "Replay the operator's record of decisions."),
     },
     "Processes": {
-        "operator": Entry("admin.operator:command", "The operator's process."),
-        "webhooks": Entry("admin.webhooks:command", "The webhooks' process."),
+        "operator": CommandEntry("admin.operator:command", "The operator's process."),
+        "webhooks": CommandEntry("admin.webhooks:command", "The webhooks' process."),
     },
 }
 _DEV: Final[Sections] = {
     "Local clusters and images": {
-        "cluster": Entry("dev.cluster:command", "A local control plane without Gangline."),
-        "image": Entry("dev.image:command", "Container images without a container engine."),
+        "cluster": CommandEntry("dev.cluster:command", "A local control plane without Gangline."),
+        "image": CommandEntry("dev.image:command", "Container images without a container engine."),
     },
 }
 _TOP: Final[Sections] = {
     "See jobs and queues": {
-        "queue": Entry("see.queue:command", "Running and pending jobs, and why they are pending; like squeue."),
-        "why": Entry("see.why:command", "Why one job waits, and what would let it start earlier."),
-        "events": Entry("see.events:command", "What happened to jobs lately, and with -w what happens."),
-        "history": Entry("see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."),
-        "share": Entry("see.share:share", "Quota and its use by queue and user, and who is next; like sshare."),
-        "limits": Entry("see.share:limits", "What bounds each queue; `limits set` changes it."),
-        "nodes": Entry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
+        "queue": CommandEntry("see.queue:command", "Running and pending jobs, and why they are pending; like squeue."),
+        "why": CommandEntry("see.why:command", "Why one job waits, and what would let it start earlier."),
+        "events": CommandEntry("see.events:command", "What happened to jobs lately, and with -w what happens."),
+        "history": CommandEntry(
+            "see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."
+        ),
+        "share": CommandEntry("see.share:share", "Quota and its use by queue and user, and who is next; like sshare."),
+        "limits": CommandEntry("see.share:limits", "What bounds each queue; `limits set` changes it."),
+        "nodes": CommandEntry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
     },
     "See the future": {
-        "eta": Entry("future.eta:command", "When pending jobs are expected to start."),
-        "plan": Entry("future.plan:command", "Which jobs run and when pending ones will, drawn over time."),
-        "whatif": Entry("future.whatif:command", "When a job would start if it were submitted now."),
+        "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),
+        "plan": CommandEntry("future.plan:command", "Which jobs run and when pending ones will, drawn over time."),
+        "whatif": CommandEntry("future.whatif:command", "When a job would start if it were submitted now."),
     },
     "Change jobs": {
-        "hold": Entry("change.hold:hold", "Keep jobs, or queues, from starting."),
-        "release": Entry("change.hold:release", "Queue held jobs again, let held queues start jobs."),
-        "cancel": Entry("change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."),
-        "move": Entry("change.move:move", "Move a waiting job to another LocalQueue."),
-        "top": Entry("change.move:top", "Put a waiting job before others of its LocalQueue."),
-        "preempt": Entry("change.preempt:command", "Show which jobs a job would preempt, and what they would lose."),
-        "notify": Entry(
+        "hold": CommandEntry("change.hold:hold", "Keep jobs, or queues, from starting."),
+        "release": CommandEntry("change.hold:release", "Queue held jobs again, let held queues start jobs."),
+        "cancel": CommandEntry(
+            "change.cancel:command", "Delete jobs, by name or by user, state and queue; like scancel."
+        ),
+        "move": CommandEntry("change.move:move", "Move a waiting job to another LocalQueue."),
+        "top": CommandEntry("change.move:top", "Put a waiting job before others of its LocalQueue."),
+        "preempt": CommandEntry(
+            "change.preempt:command", "Show which jobs a job would preempt, and what they would lose."
+        ),
+        "notify": CommandEntry(
             "change.notify:command", "Choose the messages about a job and their receivers, or send a test."
         ),
     },
     "Try Gangline on this machine": {
-        "run": Entry("run.run:command", "A local cluster, an example, a live table."),
-        "up": Entry("run.up:command", "Start a cluster with Gangline on it."),
-        "down": Entry("run.up:down", "End what `up --detach` started."),
+        "run": CommandEntry("run.run:command", "A local cluster, an example, a live table."),
+        "up": CommandEntry("run.up:command", "Start a cluster with Gangline on it."),
+        "down": CommandEntry("run.up:down", "End what `up --detach` started."),
     },
     "More": {
-        "admin": Entry("", "Install, upgrade, check and tune Gangline.", _ADMIN),
-        "dev": Entry("", "Local control planes and container images.", _DEV),
-        "completion": Entry("completion:command", "Completion of commands and job names for a shell."),
+        "admin": CommandEntry("", "Install, upgrade, check and tune Gangline.", _ADMIN),
+        "dev": CommandEntry("", "Local control planes and container images.", _DEV),
+        "completion": CommandEntry("completion:command", "Completion of commands and job names for a shell."),
     },
 }
 #: subcommands that were at the top in 0.1 -> the group in which they are now

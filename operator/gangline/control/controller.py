@@ -26,64 +26,76 @@ from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJo
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.checks.active_checks import ActiveChecks
+from gangline.control.checks.multikueue.manager_quotas import ManagerQuotas
+from gangline.control.checks.multikueue.multikueue import MultiKueue
+from gangline.control.checks.provisioning.activity import CONTROLLER as BY_PROVISIONING
+from gangline.control.checks.provisioning.autoscalers import Autoscalers
+from gangline.control.checks.provisioning.provisioning import Provisioning
 from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
 from gangline.control.decisions.fresh_workloads import FreshWorkloads
 from gangline.control.decisions.troubles import Troubles
+from gangline.control.feed.cluster_feed import ClusterFeed
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodFeed, PodIndex
+from gangline.control.feed.pod_owners import PodOwners
+from gangline.control.feed.request_rules import RequestRules
+from gangline.control.feed.selector_queue import SelectorQueue
+from gangline.control.feed.tracking import Tracking
 from gangline.control.floor.floor_watch import FloorWatch
-from gangline.control.gates.elastic_gates import ElasticGates
-from gangline.control.gates.held_unbound import HeldUnbound
-from gangline.control.gates.node_gates import NodeGates
-from gangline.control.gates.pod_gates import PodGates
-from gangline.control.inventory.inventory_feed import InventoryFeed, of_node
 from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kernel.context import Context
+from gangline.control.kinds.class_priorities import ClassPriorities
+from gangline.control.kinds.cleared_gates import ClearedGates
+from gangline.control.kinds.group_index import GroupIndex
+from gangline.control.kinds.group_planning import GroupPlanning
+from gangline.control.kinds.job_planning import JobPlanning
+from gangline.control.kinds.leaving_jobs import LeavingJobs
+from gangline.control.kinds.replaced_slices import ReplacedSlices
+from gangline.control.kinds.retention import Retainer
+from gangline.control.kinds.serving_parents import Families
+from gangline.control.kinds.serving_planning import ServingPlanning
+from gangline.control.kinds.serving_pods import HeldIndex
+from gangline.control.kinds.unowned_workloads import UnownedWorkloads
+from gangline.control.kinds.variants import Variants
 from gangline.control.metrics.gauges import Scrape, Sheets
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.metrics.workload_tally import WorkloadTally
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodFeed, PodIndex
-from gangline.control.mirror.pod_owners import PodOwners
-from gangline.control.mirror.request_rules import RequestRules
-from gangline.control.multikueue.manager_quotas import ManagerQuotas
-from gangline.control.multikueue.multikueue import MultiKueue
-from gangline.control.notify.notices import Notices
-from gangline.control.notify.outbox import Outbox
-from gangline.control.notify.secrets import SecretReader
-from gangline.control.operator_metrics import Metrics
-from gangline.control.parts.messages import DeliveryFailed, FactObserved, Messages, NoticeLimited, ObjectQuarantined
+from gangline.control.nodes.cards.inventory_feed import InventoryFeed, of_node
+from gangline.control.nodes.gates.elastic_gates import ElasticGates
+from gangline.control.nodes.gates.held_unbound import HeldUnbound
+from gangline.control.nodes.gates.node_gates import NodeGates
+from gangline.control.nodes.gates.pod_gates import PodGates
+from gangline.control.nodes.recovery import stuck_pods, unhealthy_nodes
+from gangline.control.nodes.recovery.departed_workloads import DepartedWorkloads
+from gangline.control.nodes.recovery.fencing import Fencing, out_of_reach_since
+from gangline.control.nodes.recovery.silent_nodes import SilentNodes
+from gangline.control.nodes.recovery.stray_pods import StrayPods
+from gangline.control.nodes.recovery.stuck_pods import StuckPods
+from gangline.control.nodes.recovery.swaps import Recoveries
+from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
+from gangline.control.nodes.stall.refused_pods import RefusedPods
+from gangline.control.nodes.stall.stall_watch import StallWatch
+from gangline.control.parts.messages import (
+    DeliveryFailed,
+    FactObserved,
+    Messages,
+    NoticeLimited,
+    ObjectQuarantined,
+    ObjectRead,
+    WriteResolved,
+)
 from gangline.control.parts.part import Part
-from gangline.control.plan.class_priorities import ClassPriorities
-from gangline.control.plan.cleared_gates import ClearedGates
-from gangline.control.plan.job_planning import JobPlanning
-from gangline.control.plan.leaving_jobs import LeavingJobs
-from gangline.control.plan.replaced_slices import ReplacedSlices
-from gangline.control.plan.retention import Retainer
-from gangline.control.plan.unowned_workloads import UnownedWorkloads
-from gangline.control.pod_groups.group_planning import GroupPlanning
-from gangline.control.provisioning.activity import CONTROLLER as BY_PROVISIONING
-from gangline.control.provisioning.autoscalers import Autoscalers
-from gangline.control.provisioning.provisioning import Provisioning
 from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
-from gangline.control.recovery import stuck_pods, unhealthy_nodes
-from gangline.control.recovery.departed_workloads import DepartedWorkloads
-from gangline.control.recovery.fencing import Fencing, out_of_reach_since
-from gangline.control.recovery.silent_nodes import SilentNodes
-from gangline.control.recovery.stray_pods import StrayPods
-from gangline.control.recovery.stuck_pods import StuckPods
-from gangline.control.recovery.swaps import Recoveries
-from gangline.control.recovery.unhealthy_nodes import UnhealthyNodes
-from gangline.control.selecting import SelectorQueue
-from gangline.control.serving.serving_planning import ServingPlanning
-from gangline.control.stall.refused_pods import RefusedPods
-from gangline.control.stall.stall_watch import StallWatch
-from gangline.control.variants.variants import Variants
-from gangline.control.writes.cluster_feed import ClusterFeed
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.last_writes import LastWrites
+from gangline.control.writes.notify.notices import Notices
+from gangline.control.writes.notify.outbox import Outbox
+from gangline.control.writes.notify.secrets import SecretReader
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model
@@ -91,7 +103,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Resource
 from gangline.objects import view
-from gangline.telemetry import Source
+from gangline.telemetry import ReadingSource
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
@@ -140,9 +152,9 @@ class Controller:
         progress_url: str = "",
         managed: ManagedJobs = EVERY_QUEUED,
         older_words: bool = False,
-        telemetry: Source | None = None,
+        telemetry: ReadingSource | None = None,
         forecasting: MakeForecasting | None = None,
-        multikueue: multikueue_settings.MultiKueue = multikueue_settings.USUAL,
+        multikueue: multikueue_settings.MultiKueueSettings = multikueue_settings.USUAL,
         served: Callable[[Resource], bool] = lambda resource: True,
         record: RecordOptions | None = None,
         now: Callable[[], int] = wall_millis,
@@ -174,7 +186,11 @@ class Controller:
             rules=RequestRules(resources, selectors),
             managed=managed,
         )
-        self.writes = writes = Writes(client, writer, mirror, now=now, messages=messages, older_words=older_words)
+        tracking = Tracking()
+        self.writes = writes = Writes(
+            client, writer, mirror, tracking, now=now, messages=messages, older_words=older_words
+        )
+        cluster = ClusterFeed(client, mirror, tracking, messages, quarantine)
         # what metrics show
         tally = WorkloadTally(metrics.kueue, now, metrics.forget_queue, engine.cohorts)
         metrics.kueue.attach(mirror.get, engine.cohorts_of)
@@ -213,7 +229,10 @@ class Controller:
         )
 
         inventory = InventoryFeed(
-            context, count_anew=writes.count_anew, tell=lambda cards: self._observe(of_node(cards)), selectors=selectors
+            context,
+            count_anew=cluster.count_anew,
+            tell=lambda cards: self._observe(of_node(cards)),
+            selectors=selectors,
         )
         #: the cards of nodes, and who sits on them
         self.cards = inventory.cards
@@ -232,7 +251,7 @@ class Controller:
         self._deciding = Deciding(context, decisions, observe=self._observe)
         troubles = Troubles(context, decisions, leading=leading)
         if isinstance(engine, IsolatedEngine):
-            engine.report = troubles.engine_fault
+            engine.report_faults_to(troubles.engine_fault)
 
         # stall watch and forecasts
         self.stalls = stalls = StallWatch(context, self._observe, source=telemetry)
@@ -253,29 +272,31 @@ class Controller:
         #: what order and backfill by forecasts cost, and which queues follow something else for now
         self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
 
+        # pods that are queued: by their groups, and by the objects that make them
+        groups = GroupIndex(mirror)
+        families = Families(mirror, HeldIndex(mirror.managed.pods_of, lambda ref: mirror.job(ref) is not None))
+
         # admission checks that are answered here
         provisioning = Provisioning(context)
-        elsewhere = MultiKueue(context, multikueue)
+        elsewhere = MultiKueue(context, multikueue, groups)
         quotas = ManagerQuotas(context, elsewhere.clusters, patience=multikueue.worker_lost_timeout)
-        elsewhere.moved_quotas = quotas.note
         judges = {BY_PROVISIONING: provisioning.judge, ELSEWHERE: elsewhere.judge}
-        groups = GroupPlanning(context)
-        serving = ServingPlanning(context, groups)
-        groups.demand_of = serving.demand
-        groups.elsewhere = elsewhere
-        elsewhere.jobs.pods_of, elsewhere.changed_groups = groups.members, groups.changed
-        elsewhere.moved_elsewhere = groups.again
+
+        # plans of pods
+        group_planning = GroupPlanning(context, groups, families, elsewhere)
+        serving = ServingPlanning(context, families, group_planning)
 
         queue_writes = QueueStatuses(
             context, fair=fair_sharing, fallen_back=lambda: floor.fallen_back, automation_of=quotas.automation_of
         )
-        quotas.show = queue_writes.show
+        for answered in (WriteResolved, ObjectRead):
+            messages.subscribe(answered, lambda message: self.wake())
 
         #: The operator's table of contents. Parts observe, settle, act and close in this order: facts come before the conclusions
         #: from them, decisions before the plans that carry them out, and a part that marks objects for another comes before it.
         self.parts: tuple[Part, ...] = (
             # facts
-            ClusterFeed(writes, quarantine),  # feeds the mirror with everything but pods
+            cluster,  # feeds the mirror with everything but pods
             tally,  # counts Workloads for metrics
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
             inventory,  # cards of nodes, and who sits on them
@@ -308,9 +329,9 @@ class Controller:
             serving,  # kinds whose pods wait in their place: their Workloads, and the groups of their pods
             # slices of elastic jobs that grew
             ReplacedSlices(context),
-            groups,  # plain pods and pod groups
+            group_planning,  # plain pods and pod groups
             # Workloads that no job plans for
-            UnownedWorkloads(context, departed, planned=groups.plans),
+            UnownedWorkloads(context, departed, planned=group_planning.plans),
             ClassPriorities(context),  # Workloads whose class has another value now
             ClearedGates(context),  # Workloads that are gated no more
             *([FreshWorkloads(context)] if gates.get("UnadmittedWorkloadsExplicitStatus", False) else []),

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.devcluster.components import COMPONENTS, Options
+from gangline.devcluster.components import COMPONENTS, ControlPlaneOptions
 from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.layout import Layout
@@ -64,9 +64,11 @@ class NamedCluster:
         """The version of Kubernetes that last wrote to its data; None if there are none."""
         return Layout(self.directory).stored_version()
 
-    def up(self, options: Options | None = None, waiting: Callable[[str], object] | None = None) -> Status:
+    def up(self, options: ControlPlaneOptions | None = None, waiting: Callable[[str], object] | None = None) -> Status:
         """Start the cluster, or the missing parts of it; nothing if it is up. Raises BuildError or StartError."""
-        chosen = replace(options if options is not None else Options(), directory=self.directory, detached=True)
+        chosen = replace(
+            options if options is not None else ControlPlaneOptions(), directory=self.directory, detached=True
+        )
         with self._alone(waiting):
             status = self.status()
             plane = LocalControlPlane(chosen)
@@ -77,7 +79,7 @@ class NamedCluster:
             plane.leave()
         return self.status()
 
-    def _start_missing(self, plane: LocalControlPlane, wanted: Options) -> None:
+    def _start_missing(self, plane: LocalControlPlane, wanted: ControlPlaneOptions) -> None:
         if wanted.version not in (None, self.stored_version()):
             raise self._is_up(f"with Kubernetes {self.stored_version()}")
         if wanted.real is not None and RealPool.load(self.directory) is None:
@@ -94,7 +96,7 @@ class NamedCluster:
     def connection(self) -> Connection:
         """How to reach the running control plane."""
         with self._alone(None):
-            plane = LocalControlPlane(Options(directory=self.directory, detached=True)).adopt()
+            plane = LocalControlPlane(ControlPlaneOptions(directory=self.directory, detached=True)).adopt()
             try:
                 return replace(local_connection(plane), load_image=None)  # the plane is left alone
             finally:
@@ -108,7 +110,7 @@ class NamedCluster:
                 raise DevClusterError(
                     f"{self.name} has no real nodes; `gangline dev cluster up --nodes real:3` starts some"
                 )
-            plane = LocalControlPlane(Options(directory=self.directory, detached=True)).adopt()
+            plane = LocalControlPlane(ControlPlaneOptions(directory=self.directory, detached=True)).adopt()
             try:
                 yield plane
             finally:

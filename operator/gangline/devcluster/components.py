@@ -49,7 +49,7 @@ VOLUME_BINDER = "persistentvolume-binder-controller"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ControlPlaneOptions:
     """Options of a local control plane. Times are in seconds."""
 
     directory: Path | None = None  # directory of its state; None: a temporary one, removed on stop
@@ -67,7 +67,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.version is not None and self.version not in VERSIONS:
-            raise ValueError(f"Options.version: {self.version!r} must be one of {', '.join(VERSIONS)}")
+            raise ValueError(f"ControlPlaneOptions.version: {self.version!r} must be one of {', '.join(VERSIONS)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def create_certificates(layout: Layout) -> None:
     done.touch()
 
 
-def arguments(component: Component, layout: Layout, ports: Ports, options: Options) -> list[str]:
+def arguments(component: Component, layout: Layout, ports: Ports, options: ControlPlaneOptions) -> list[str]:
     """The command line of a component, without the program itself; the user's extra flags come last and win."""
     own = {
         "etcd": _etcd,
@@ -122,7 +122,7 @@ def arguments(component: Component, layout: Layout, ports: Ports, options: Optio
     return [*(f"--{name}={value}" for name, value in own.items()), *extra]
 
 
-def environment(component: Component, options: Options) -> dict[str, str]:
+def environment(component: Component, options: ControlPlaneOptions) -> dict[str, str]:
     """The environment of a component: ours, without variables that would change how it runs."""
     kept = {k: v for k, v in free_of_proxies().items() if not k.startswith("ETCD_")}  # etcd reads flags there too
     if component == "kube-apiserver" and options.gogc is not None:
@@ -130,7 +130,7 @@ def environment(component: Component, options: Options) -> dict[str, str]:
     return kept
 
 
-def _etcd(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
+def _etcd(layout: Layout, ports: Ports, _: ControlPlaneOptions) -> dict[str, object]:
     client, peer = f"https://127.0.0.1:{ports.etcd}", f"https://127.0.0.1:{ports.etcd_peer}"
     certificate, key, authority = layout.certificate("etcd"), layout.key("etcd"), layout.certificate("ca")
     return {
@@ -155,7 +155,7 @@ def _etcd(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
     }
 
 
-def _apiserver(layout: Layout, ports: Ports, options: Options) -> dict[str, object]:
+def _apiserver(layout: Layout, ports: Ports, options: ControlPlaneOptions) -> dict[str, object]:
     return {
         **(_with_real_nodes(layout) if options.real is not None else _ALONE),
         "secure-port": ports.apiserver,
@@ -206,7 +206,7 @@ def _with_real_nodes(layout: Layout) -> dict[str, object]:
     }
 
 
-def _controller_manager(layout: Layout, ports: Ports, options: Options) -> dict[str, object]:
+def _controller_manager(layout: Layout, ports: Ports, options: ControlPlaneOptions) -> dict[str, object]:
     return {
         **_client("kube-controller-manager", layout),
         "bind-address": "127.0.0.1",
@@ -224,13 +224,13 @@ def _controller_manager(layout: Layout, ports: Ports, options: Options) -> dict[
     }
 
 
-def _disabled_controllers(options: Options) -> list[str]:
+def _disabled_controllers(options: ControlPlaneOptions) -> list[str]:
     known = VERSIONS[: VERSIONS.index(options.version or NEWEST) + 1]
     simulated = () if options.real is not None else (VOLUME_BINDER,)
     return [name for name in (*DISABLED_CONTROLLERS, *simulated) if SINCE.get(name, OLDEST) in known]
 
 
-def _scheduler(layout: Layout, ports: Ports, _: Options) -> dict[str, object]:
+def _scheduler(layout: Layout, ports: Ports, _: ControlPlaneOptions) -> dict[str, object]:
     return {
         **_client("kube-scheduler", layout),
         "bind-address": "127.0.0.1",
@@ -253,7 +253,7 @@ def _client(component: str, layout: Layout) -> dict[str, object]:
     }
 
 
-def _kwok(layout: Layout, _: Ports, options: Options) -> dict[str, object]:
+def _kwok(layout: Layout, _: Ports, options: ControlPlaneOptions) -> dict[str, object]:
     return kwok_flags(layout.component_kubeconfig("kwok"), options.node_lease)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from gangline.devcluster.building.build import ensure
 from gangline.devcluster.building.programs import CONTROL_PLANE, KWOK
 from gangline.devcluster.clusters import clusters_root
-from gangline.devcluster.components import Options, kwok_flags
+from gangline.devcluster.components import ControlPlaneOptions, kwok_flags
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.processes.supervisor import Supervisor, free_of_proxies
 from gangline.devcluster.progress import narrate
@@ -34,7 +34,7 @@ def run(command: Sequence[str], timeout: float) -> str:
     return answer.stdout
 
 
-class Kind:
+class KindCluster:
     """One kind cluster by name."""
 
     def __init__(self, name: str, runner: Runner = run) -> None:
@@ -85,6 +85,6 @@ def start_kwok(kubeconfig: Path, directory: Path) -> Supervisor:
     """Run kwok on this machine against the cluster of `kubeconfig`, until the supervisor is closed."""
     binary = ensure(CONTROL_PLANE, (KWOK,)) / KWOK.name
     supervisor = Supervisor(directory)
-    flags = [f"--{name}={value}" for name, value in kwok_flags(kubeconfig, Options().node_lease).items()]
+    flags = [f"--{name}={value}" for name, value in kwok_flags(kubeconfig, ControlPlaneOptions().node_lease).items()]
     supervisor.spawn("kwok", [str(binary), *flags], free_of_proxies())
     return supervisor

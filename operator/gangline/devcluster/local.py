@@ -22,7 +22,7 @@ from gangline.devcluster.components import (
     COMPONENTS,
     MASTERS,
     Component,
-    Options,
+    ControlPlaneOptions,
     Ports,
     arguments,
     create_certificates,
@@ -56,13 +56,15 @@ IDENTITIES: dict[Component, tuple[str, tuple[str, ...]]] = {
 class LocalControlPlane:
     """One control plane. As a context manager it is up inside the block; `start` and `stop` may also be called directly.
 
-    Its programs end with this process, however that ends, unless `Options.detached`. Not thread-safe.
+    Its programs end with this process, however that ends, unless `ControlPlaneOptions.detached`. Not thread-safe.
     """
 
-    def __init__(self, options: Options | None = None) -> None:
-        self.options = options if options is not None else Options()
+    def __init__(self, options: ControlPlaneOptions | None = None) -> None:
+        self.options = options if options is not None else ControlPlaneOptions()
         if self.options.detached and self.options.directory is None:
-            raise ValueError("Options.directory: a detached control plane needs one, so that it can be found again")
+            raise ValueError(
+                "ControlPlaneOptions.directory: a detached control plane needs one, so that it can be found again"
+            )
         self._layout: Layout | None = None
         self._lock: FileLock | None = None
         self._reserved = PortReservation()
@@ -402,7 +404,7 @@ def sweep_temporary() -> list[Path]:
     return swept
 
 
-def _version(options: Options) -> str:
+def _version(options: ControlPlaneOptions) -> str:
     """The version to run. Raises StartError where it doesn't fit the data or the nodes of the control plane."""
     directory = options.directory
     stored = Layout(directory).stored_version() if directory is not None else None

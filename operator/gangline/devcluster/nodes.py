@@ -30,7 +30,7 @@ DEFAULTS: Mapping[str, int | str] = {"cpu": 96, "memory": "1Ti", "ephemeral-stor
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
+class NodeTaint:
     """A node taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
@@ -39,20 +39,20 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
-class NodePool:
+class EqualNodes:
     """`count` equal nodes NAME-0 … with these resources (Kubernetes quantities; unnamed ones are ample)."""
 
     name: str
     count: int
     allocatable: Mapping[str, int | str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Taint] = ()
+    taints: Sequence[NodeTaint] = ()
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise ValueError(f"NodePool.name: {self.name!r} must be 1 to 52 lower-case letters, digits and dashes")
+            raise ValueError(f"EqualNodes.name: {self.name!r} must be 1 to 52 lower-case letters, digits and dashes")
         if self.count < 0:
-            raise ValueError(f"NodePool.count: {self.count} must not be negative")
+            raise ValueError(f"EqualNodes.count: {self.count} must not be negative")
 
     @property
     def node_names(self) -> list[str]:
@@ -78,7 +78,7 @@ class NodePool:
         }
 
 
-async def create_pools(client: ApiClient, pools: Iterable[NodePool], *, timeout: float = 60.0) -> list[str]:  # noqa: ASYNC109
+async def create_pools(client: ApiClient, pools: Iterable[EqualNodes], *, timeout: float = 60.0) -> list[str]:  # noqa: ASYNC109
     """Create the missing nodes. Returns all their names when every one is Ready.
 
     Raises DevClusterError after `timeout` seconds.
@@ -179,7 +179,7 @@ def is_ready(node: Json) -> bool:
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def create_pools_in(kubeconfig: Path, pools: Iterable[NodePool], *, context: str | None = None) -> list[str]:
+def create_pools_in(kubeconfig: Path, pools: Iterable[EqualNodes], *, context: str | None = None) -> list[str]:
     """`create_pools` for callers without an event loop."""
 
     async def create() -> list[str]:

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from gangline.engine.cycle.explanations import NOT_TRIED
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
-    from gangline.engine.floor.modes import BY_FORECAST, MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
+    from gangline.engine.floor.modes import BY_FORECAST, MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
     from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
-    from gangline.engine.isolated_engine import Fault, IsolatedEngine
+    from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
     from gangline.engine.model.runtime import Runtime
     from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT
+    from gangline.engine.occupancy.fitting import HOSTNAME, usage_of
     from gangline.engine.placing.fragmentation import Fragments
-    from gangline.engine.placing.hosts import Ask, Host, Place
+    from gangline.engine.placing.hosts import Host, HostPlace, PodRequest
     from gangline.engine.placing.own_scorers import OWN_SCORERS, OwnScorers
-    from gangline.engine.placing.pipeline import Choice, Pipeline
+    from gangline.engine.placing.pipeline import BestPlace, Pipeline
     from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
     from gangline.engine.placing.scorers import Field
     from gangline.engine.queues.estimates import flavors_of
     from gangline.engine.quota.limits import BorrowingLimit, QuotaLimits
-    from gangline.engine.rooms.fitting import HOSTNAME, usage_of
     from gangline.engine.simulation.course import Stretch
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gangline.engine.topology.expressions import expression_matches
     from gangline.engine.topology.leaf_ranking import OF_POLICY
     from gangline.engine.topology.node_filter import tolerates
-    from gangline.engine.topology.placement_request import Placement, PlacementRequest, Profile
+    from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
     from gangline.engine.topology.placing import levels_of, place
     from gangline.engine.topology.replacing import ReplacementRequest, replace_node
     from gangline.engine.topology.topology_ledger import TopologyLedger
@@ -70,7 +70,7 @@ _MODULES: Final = {
     "floor.floor": ("Floor",),
     "floor.modes": (
         "BY_FORECAST",
-        "FallenBack",
+        "PolicyFallback",
         "MODES",
         "Mode",
         "PLAIN",
@@ -81,7 +81,7 @@ _MODULES: Final = {
     "floor.verdicts": ("FLOOR_LEAST",),
     "floor.waits": ("Comparison",),
     "isolated_engine": (
-        "Fault",
+        "EngineFault",
         "IsolatedEngine",
     ),
     "model.runtime": ("Runtime",),
@@ -99,16 +99,16 @@ _MODULES: Final = {
     ),
     "placing.fragmentation": ("Fragments",),
     "placing.hosts": (
-        "Ask",
+        "PodRequest",
         "Host",
-        "Place",
+        "HostPlace",
     ),
     "placing.own_scorers": (
         "OWN_SCORERS",
         "OwnScorers",
     ),
     "placing.pipeline": (
-        "Choice",
+        "BestPlace",
         "Pipeline",
     ),
     "placing.profiles": (
@@ -122,7 +122,7 @@ _MODULES: Final = {
         "BorrowingLimit",
         "QuotaLimits",
     ),
-    "rooms.fitting": (
+    "occupancy.fitting": (
         "HOSTNAME",
         "usage_of",
     ),
@@ -155,9 +155,9 @@ _MODULES: Final = {
     "topology.leaf_ranking": ("OF_POLICY",),
     "topology.node_filter": ("tolerates",),
     "topology.placement_request": (
-        "Placement",
+        "PlacementResult",
         "PlacementRequest",
-        "Profile",
+        "PlacementRules",
     ),
     "topology.placing": (
         "levels_of",
@@ -199,33 +199,33 @@ __all__ = [
     "STOPPING",
     "SUSPECT",
     "Alarms",
-    "Ask",
+    "BestPlace",
     "BorrowingLimit",
     "CardRoom",
-    "Choice",
     "Comparison",
     "CycleRecord",
     "Engine",
+    "EngineFault",
     "EventKind",
     "ExpectedStart",
-    "FallenBack",
-    "Fault",
     "Field",
     "Floor",
     "Fragments",
     "HeadStart",
     "Host",
+    "HostPlace",
     "IsolatedEngine",
     "Lateness",
     "Mode",
     "Outlook",
     "OwnScorers",
     "Pipeline",
-    "Place",
-    "Placement",
     "PlacementRequest",
+    "PlacementResult",
+    "PlacementRules",
     "PlacingProfile",
-    "Profile",
+    "PodRequest",
+    "PolicyFallback",
     "QuotaLimits",
     "ReplacementRequest",
     "Requeued",

@@ -45,7 +45,7 @@ from gangline.engine.quota.limits import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
-from gangline.engine.state.engine_snapshot import Snapshot, as_assumed, facts, roots_with_a_history, snapshot
+from gangline.engine.state.engine_snapshot import EngineSnapshot, as_assumed, facts, roots_with_a_history, snapshot
 from gangline.engine.state.figures import cluster_queue_figures, cohort_figures, workloads_of
 from gangline.engine.state.lifecycle import Lifecycle
 from gangline.engine.state.queue_summary import (
@@ -56,7 +56,7 @@ from gangline.engine.state.queue_summary import (
     local_queue_status,
 )
 from gangline.engine.state.store import Store
-from gangline.engine.state.workload_intake import Intake
+from gangline.engine.state.workload_intake import WorkloadIntake
 
 #: rounds in which a new engine may find out what it would start
 _MOST_ROUNDS = 100
@@ -74,7 +74,7 @@ class Engine:
     def _build(self) -> None:
         """The state of an engine without facts."""
         self._store = store = Store(self.settings, self._journal)
-        self._intake = Intake(store)
+        self._intake = WorkloadIntake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store, self._tally)
@@ -222,9 +222,9 @@ class Engine:
         """How a policy ranks nodes for a pod outside of all gangs, by node: why it excludes the node, or the node's worth by
         tier. Unknown nodes are left out.
         """
-        rooms = self._store.rooms
-        known = [rooms.rooms[name] for name in dict.fromkeys(names) if name in rooms.rooms]
-        taken = [(room.node, (room.placed, rooms.foreign_on(room.node.name))) for room in known]
+        node_ledger = self._store.node_ledger
+        known = [node_ledger.nodes[name] for name in dict.fromkeys(names) if name in node_ledger.nodes]
+        taken = [(room.node, (room.placed, node_ledger.foreign_on(room.node.name))) for room in known]
         return rank_nodes(policy, pod_set, taken, self._store.typical.fragments())
 
     def unusable(self, node: str) -> tuple[str, Millis]:
@@ -311,8 +311,8 @@ class Engine:
 
     @property
     def looks(self) -> int:
-        """What deciding took so far, in looks at a room (see `RoomLedger.looks`)."""
-        return self._store.rooms.looks
+        """What deciding took so far, in looks at a node (see `NodeLedger.looks`)."""
+        return self._store.node_ledger.looks
 
     @property
     def preemption_skips(self) -> Mapping[str, int]:
@@ -363,7 +363,7 @@ class Engine:
             return None
         return self._store.capacity.places_of(gang)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineSnapshot:
         """The state in brief, for comparisons."""
         self._store.settle()
         return snapshot(self._store)
@@ -397,7 +397,7 @@ class Engine:
         anew._store.capacity.adopt(self._store.capacity)
         for queue in self._store.queues.values():  # what waits for its victims keeps its room against other trees, too
             for hold in queue.quota_holds.values():
-                anew._store.rooms.assign(hold.holder, self._store.rooms.assigned(hold.holder))
+                anew._store.node_ledger.assign(hold.holder, self._store.node_ledger.assigned(hold.holder))
         starts: list[Admit] = []
         for _ in range(_MOST_ROUNDS):
             starts += [each for each in anew.decide(now) if isinstance(each, Admit)]

@@ -24,7 +24,7 @@ MOST_FAULTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class EngineFault:
     """A failure: the fact that caused it ("" = none in particular), and the error."""
 
     kind: type[Any]
@@ -35,9 +35,11 @@ class Fault:
 class IsolatedEngine(Engine):
     """The engine with isolation. `report` is called once for every fault."""
 
-    def __init__(self, settings: Settings | None = None, report: Callable[[Fault], None] = lambda fault: None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, report: Callable[[EngineFault], None] = lambda fault: None
+    ) -> None:
         super().__init__(settings)
-        self.report = report
+        self._report = report
         self._facts: dict[Fact, Item] = {}
         #: facts that are left out, as they are
         self._left_out: dict[Fact, Item] = {}
@@ -45,6 +47,10 @@ class IsolatedEngine(Engine):
         self._unconfirmed: set[str] = set()
         self._rest: Millis = 0
         self._resting_until: Millis = 0
+
+    def report_faults_to(self, report: Callable[[EngineFault], None]) -> None:
+        """Call `report` with every further fault, in place of the one before."""
+        self._report = report
 
     def observe(self, change: Change) -> None:
         fact = self._note(change)
@@ -60,7 +66,7 @@ class IsolatedEngine(Engine):
         except Exception as error:
             if fact is None:
                 self._rebuild()
-                self.report(Fault(Workload, "", error))
+                self._report(EngineFault(Workload, "", error))
             else:
                 self._leave_out(fact, error)
 
@@ -118,13 +124,13 @@ class IsolatedEngine(Engine):
         if item is not None:
             self._left_out[fact] = item
         self._rebuild()
-        self.report(Fault(*fact, error))
+        self._report(EngineFault(*fact, error))
 
     def _pause(self, now: Millis, error: Exception) -> None:
         self._rest = min(LONGEST_REST, 2 * self._rest or FIRST_REST)
         self._resting_until = now + self._rest
         self._rebuild()
-        self.report(Fault(Workload, "", error))
+        self._report(EngineFault(Workload, "", error))
 
     def _rebuild(self) -> None:
         """Drop everything but the facts, and the decisions that are not confirmed yet."""
@@ -148,7 +154,7 @@ class IsolatedEngine(Engine):
                 super().observe(Put(item))
             except Exception as error:
                 self._left_out[fact] = self._facts[fact]
-                self.report(Fault(*fact, error))
+                self._report(EngineFault(*fact, error))
 
     def _as_decided(self, fact: Fact, item: Item) -> Item:
         kind, key = fact

@@ -27,7 +27,7 @@ from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import Need
 from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import Node
+from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.state.lifecycle import required_checks
 from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
@@ -78,7 +78,7 @@ class Scheduler:
         self._store = store
         self._tally = tally or CycleTally()
         #: interrupted trees, and the states seen in them
-        self._unfinished: dict[int, tuple[Node, set[State]]] = {}
+        self._unfinished: dict[int, tuple[QuotaNode, set[State]]] = {}
         self._doubts: dict[int, _Doubts] = {}  # by tree
         self._settings = store.settings
         fair = store.settings.fair_sharing is not None
@@ -106,8 +106,8 @@ class Scheduler:
                 self._doubts[known].scanned.clear()
         waiting = {**{known: root for known, (root, _) in self._unfinished.items()}, **touched}
         touched.clear()
-        turns: deque[Node] = deque()
-        for root in sorted(waiting.values(), key=Node.sort_key if room is None else _drawn(now)):
+        turns: deque[QuotaNode] = deque()
+        for root in sorted(waiting.values(), key=QuotaNode.sort_key if room is None else _drawn(now)):
             if root.parent is None:
                 turns.append(root)
             else:  # part of another tree by now, which was touched
@@ -172,7 +172,7 @@ class Scheduler:
 
     def _run_tree(
         self,
-        root: Node,
+        root: QuotaNode,
         now: Millis,
         note: Callable[[Attempt], None],
         seen: set[State],
@@ -188,8 +188,8 @@ class Scheduler:
         though they may have room since. So at the end such workloads are scanned from their first flavor once.
         """
         known: Nominations = {}
-        rooms = self._store.rooms
-        spent, looks = 0, rooms.looks
+        node_ledger = self._store.node_ledger
+        spent, looks = 0, node_ledger.looks
         doubts = self._doubts.setdefault(id(root), _Doubts())
         while True:
             attempts = self._cycle(root, now, known, share)
@@ -211,12 +211,12 @@ class Scheduler:
                 seen.clear()
             seen.add(state)
             share -= len(news)
-            if spent + (rooms.looks - looks) // LOOKS >= effort or share <= 0:
+            if spent + (node_ledger.looks - looks) // LOOKS >= effort or share <= 0:
                 self._unfinished[id(root)] = root, seen
                 break
         if id(root) not in self._unfinished:
             del self._doubts[id(root)]
-        return spent + (rooms.looks - looks) // LOOKS
+        return spent + (node_ledger.looks - looks) // LOOKS
 
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree with a workload in a heap."""
@@ -224,7 +224,7 @@ class Scheduler:
         roots = {id(queue.root): queue.root for queue in self._store.queues.values() if queue.pending.active}
         order: dict[str, tuple[str, ...]] = {}
         attempts: list[Attempt] = []
-        for root in sorted(roots.values(), key=Node.sort_key):
+        for root in sorted(roots.values(), key=QuotaNode.sort_key):
             done = self._cycle(root, now)
             if done:
                 order[root.name] = tuple(attempt.gang.key for attempt in done)
@@ -237,11 +237,13 @@ class Scheduler:
             requeued=tuple(_requeued(attempt) for attempt in attempts if not attempt.reserved),
         )
 
-    def _cycle(self, root: Node, now: Millis, known: Nominations | None = None, most: int = maxsize) -> list[Attempt]:
+    def _cycle(
+        self, root: QuotaNode, now: Millis, known: Nominations | None = None, most: int = maxsize
+    ) -> list[Attempt]:
         heads: list[WorkloadState] = []
         for queue in cluster_queues_of(root):
             if queue.in_service and (gang := queue.pending.pop()) is not None:
-                self._store.rooms.looks += queue.pending.lanes
+                self._store.node_ledger.looks += queue.pending.lanes
                 heads.append(queue.pending.exchange(gang, first_of_family(gang, queue)) if gang.variant else gang)
         if not heads:
             return []
@@ -280,7 +282,7 @@ class Scheduler:
         return not self._store.unready and all(required_checks(a.queue.config, _admission(a)) for a in starting)
 
 
-def _drawn(now: Millis) -> Callable[[Node], bytes]:
+def _drawn(now: Millis) -> Callable[[QuotaNode], bytes]:
     """A pseudo-random order of trees that depends on the time alone: a repeated decision is the same."""
     return lambda root: blake2b(repr((now, root.sort_key())).encode(), digest_size=8).digest()
 
@@ -345,7 +347,7 @@ def _migrate(attempt: Attempt, running: WorkloadState) -> Evict:
     return Evict(running.key, running.uid, "FlavorMigration", message)
 
 
-def _path(queue: Node) -> str:
+def _path(queue: QuotaNode) -> str:
     return "/" + "/".join(node.name for node in reversed(list(queue.path())))
 
 

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from gangline.forecast.forecaster import Forecaster
     from gangline.forecast.history.run_store import HistoryStore, StoreError
     from gangline.forecast.history.runs import Run, command_shape, from_trace, from_workload, hint_seconds
-    from gangline.forecast.learning.guard import Verdict
-    from gangline.forecast.learning.quantile_model import Model, load
-    from gangline.forecast.learning.settings import Settings
+    from gangline.forecast.learning.guard import ModelVerdict
+    from gangline.forecast.learning.quantile_model import QuantileModel, load
+    from gangline.forecast.learning.settings import LearningSettings
     from gangline.forecast.learning.training import train
     from gangline.forecast.learning.worker import train_in_process
-    from gangline.forecast.quantiles import LEVELS, Forecast, Source
+    from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource
 
 _MODULES: Final = {
     "errors": ("ModelError", "TooFewRunsError", "TrainingError"),
     "forecaster": ("Forecaster",),
-    "learning.guard": ("Verdict",),
-    "learning.quantile_model": ("Model", "load"),
-    "quantiles": ("LEVELS", "Forecast", "Source"),
+    "learning.guard": ("ModelVerdict",),
+    "learning.quantile_model": ("QuantileModel", "load"),
+    "quantiles": ("LEVELS", "Forecast", "ForecastSource"),
     "history.runs": ("Run", "command_shape", "from_trace", "from_workload", "hint_seconds"),
-    "learning.settings": ("Settings",),
+    "learning.settings": ("LearningSettings",),
     "history.run_store": ("HistoryStore", "StoreError"),
     "learning.training": ("train",),
     "learning.worker": ("train_in_process",),
@@ -43,17 +43,17 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 __all__ = [
     "LEVELS",
     "Forecast",
+    "ForecastSource",
     "Forecaster",
     "HistoryStore",
-    "Model",
+    "LearningSettings",
     "ModelError",
+    "ModelVerdict",
+    "QuantileModel",
     "Run",
-    "Settings",
-    "Source",
     "StoreError",
     "TooFewRunsError",
     "TrainingError",
-    "Verdict",
     "command_shape",
     "from_trace",
     "from_workload",

@@ -20,8 +20,8 @@ from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.runs import Run
 from gangline.forecast.learning import dataset, training
 from gangline.forecast.learning.dataset import Table
-from gangline.forecast.learning.guard import Verdict
-from gangline.forecast.learning.training import DEFAULTS, Settings
+from gangline.forecast.learning.guard import ModelVerdict
+from gangline.forecast.learning.training import DEFAULTS, LearningSettings
 from gangline.forecast.quantiles import LEVELS, Forecast
 from gangline.forecast.tracking import baselines, flavors
 from gangline.forecast.tracking.tracker import Tracker
@@ -68,7 +68,7 @@ class Report:
     trained_on: int
     models: int
     sources: dict[str, int]
-    verdict: Verdict
+    verdict: ModelVerdict
     overall: Scores
     by_size: dict[str, Scores]
     by_queue: dict[str, Scores]
@@ -98,7 +98,7 @@ def _scores_json(scores: Scores) -> dict[str, Any]:
 
 
 def evaluate(
-    runs: Sequence[Run], window: Window, settings: Settings = DEFAULTS, progress: Progress = lambda _: None
+    runs: Sequence[Run], window: Window, settings: LearningSettings = DEFAULTS, progress: Progress = lambda _: None
 ) -> Report:
     """Train, play, score. Raises TooFewRunsError with too few runs to train on, ValueError without runs to test."""
     runs = [run for run in runs if run.submit < window.last]
@@ -114,7 +114,7 @@ class _Trial:
     """One evaluation in progress."""
 
     def __init__(
-        self, table: Table, scale: flavors.FlavorScale, window: Window, settings: Settings, progress: Progress
+        self, table: Table, scale: flavors.FlavorScale, window: Window, settings: LearningSettings, progress: Progress
     ) -> None:
         self._table, self._scale, self._window, self._settings = table, scale, window, settings
         self._progress = progress
@@ -164,7 +164,7 @@ class _Trial:
             self._forecasts.append(forecast)
             self._baselines.append(compared)
 
-    def _report(self, verdict: Verdict) -> Report:
+    def _report(self, verdict: ModelVerdict) -> Report:
         actual = np.array([run.log_seconds for run in self._tested])
         logs = np.log(np.array([forecast.values for forecast in self._forecasts]))
         compared = np.log(np.maximum(np.array(self._baselines), 1.0))

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from gangline.forecast.history import playback
 from gangline.forecast.history.runs import Run, StartedRun
 from gangline.forecast.learning.calibration import Calibrator, group_of
-from gangline.forecast.learning.guard import Guard, Verdict
-from gangline.forecast.quantiles import LEVELS, Forecast, Source, of_logs
+from gangline.forecast.learning.guard import ModelGuard, ModelVerdict
+from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource, of_logs
 from gangline.forecast.tracking import baselines, fallback_estimator, features
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
-    from gangline.forecast.learning.quantile_model import Model
+    from gangline.forecast.learning.quantile_model import QuantileModel
 
 _MEDIAN: Final = LEVELS.index(0.5)
 _LEARNED: Final = (
@@ -65,12 +65,12 @@ class _Ended:
 class Forecaster:
     """Forecasts runtimes. Facts must arrive in time order; times are Unix seconds, durations seconds."""
 
-    def __init__(self, model: Model | None = None, *, enabled: bool = True) -> None:
+    def __init__(self, model: QuantileModel | None = None, *, enabled: bool = True) -> None:
         self._enabled = enabled
-        self._model: Model | None = None
+        self._model: QuantileModel | None = None
         self._tracker = Tracker()
         self._calibrator = Calibrator()
-        self._guard = Guard()
+        self._guard = ModelGuard()
         self._asked: dict[str, _Asked] = {}
         #: starts and ends since the last predictions, oldest first: calibrator and guard have not been told
         self._past: list[_Started | _Ended] = []
@@ -85,10 +85,10 @@ class Forecaster:
         return self._tracker
 
     @property
-    def model(self) -> Model | None:
+    def model(self) -> QuantileModel | None:
         return self._model
 
-    def use(self, model: Model | None) -> None:
+    def use(self, model: QuantileModel | None) -> None:
         """Forecast with this model from now on, or without one."""
         self.catch_up()
         self._model = model
@@ -97,7 +97,7 @@ class Forecaster:
         for asked in self._asked.values():
             asked.logs = None
         if model is None:
-            self._guard = Guard()
+            self._guard = ModelGuard()
             return
         self._guard.use(model.validation, model.trained_at)
         seeded: set[str] = set()
@@ -118,13 +118,15 @@ class Forecaster:
             pass
         self.use(model)
 
-    def status(self, now: float) -> Verdict:
+    def status(self, now: float) -> ModelVerdict:
         """Whether the model is in use, and why."""
         nan = math.nan
         if not self._enabled:
-            return Verdict(False, nan, nan, 0, "the model is disabled by configuration")
+            return ModelVerdict(False, nan, nan, 0, "the model is disabled by configuration")
         if self._model is None:
-            return Verdict(False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history")
+            return ModelVerdict(
+                False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history"
+            )
         self.catch_up()
         return self._guard.verdict(now)
 
@@ -254,8 +256,8 @@ class Forecaster:
         if trusted and asked.logs is not None and self._model_knows(run, asked):
             shifts = self._calibrator.shifts(now, asked.group).tolist()
             logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
-            basis = of_logs(logs, Source.MODEL, self._model.samples if self._model else 0)
-        from_author = basis.source in (Source.HINT, Source.LIMIT)
+            basis = of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
+        from_author = basis.source in (ForecastSource.HINT, ForecastSource.LIMIT)
         if not from_author:
             basis = basis.with_tail(self._tracker.survival(now).tail(basis.q95))
         where = run.flavor if run.start is not None else flavor or run.flavor
@@ -295,7 +297,7 @@ class Forecaster:
                 self._calibrator.add(StartedRun(each.uid, each.at, each.asked.logs, group=each.asked.group))
 
     @staticmethod
-    def _predict(model: Model, runs: Iterable[_Asked]) -> None:
+    def _predict(model: QuantileModel, runs: Iterable[_Asked]) -> None:
         """Predict the runs that have no prediction yet."""
         asked = list({id(each): each for each in runs if each.logs is None}.values())
         if asked:

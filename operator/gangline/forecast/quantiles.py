@@ -35,7 +35,7 @@ _NEARLY_ONE: Final = 1.0 - 1e-12
 _MAX_LOG: Final = math.log(100 * 365 * 86400.0)  # forecasts are capped at a century
 
 
-class Source(StrEnum):
+class ForecastSource(StrEnum):
     """The basis of a forecast."""
 
     MODEL = "Model"
@@ -111,7 +111,7 @@ class Forecast:
     def scaled(self, factor: float) -> Forecast:
         return self._of(value * factor for _, value in self.points)
 
-    def because(self, source: Source, samples: int) -> Forecast:
+    def because(self, source: ForecastSource, samples: int) -> Forecast:
         return replace(self, source=source.value, samples=samples)
 
     def _of(self, values: Iterable[float]) -> Forecast:
@@ -124,13 +124,13 @@ class Forecast:
         return logs
 
 
-def of_logs(logs: Sequence[float], source: Source, samples: int) -> Forecast:
+def of_logs(logs: Sequence[float], source: ForecastSource, samples: int) -> Forecast:
     """A forecast from the logarithms of its five quantiles, in any order."""
     values = [math.exp(min(max(log, 0.0), _MAX_LOG)) for log in sorted(logs)]
     return Forecast.of_values(values, source.value, samples)
 
 
-def log_normal(mean: float, deviation: float, source: Source, samples: int) -> Forecast:
+def log_normal(mean: float, deviation: float, source: ForecastSource, samples: int) -> Forecast:
     """A forecast from mean and standard deviation of log seconds."""
     return of_logs([mean + score * deviation for score in _SCORES[:_KNOWN]], source, samples)
 

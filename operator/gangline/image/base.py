@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gangline.debian import DebianError, Package, Packages, unpack
-from gangline.image.oci import Entry, Layer, tree, write_layer
+from gangline.image.oci import Layer, LayerEntry, tree, write_layer
 
 LOCK: Final = Path(__file__).with_name("base.lock")
 #: the minor version of Debian 12's Python
@@ -80,19 +80,19 @@ def unpacked(packages: Sequence[Package], source: Packages, root: Path) -> Path:
     return root
 
 
-def entries(root: Path) -> list[Entry]:
+def entries(root: Path) -> list[LayerEntry]:
     """The entries of an unpacked base, without what a container never reads."""
     made = list(tree(root, keep=lambda path: not _UNNEEDED.match(path)))
     made += [
-        Entry("usr/bin/python3", "link", 0o777, target=f"python{PYTHON}"),
-        Entry("tmp", "directory", 0o1777),
-        Entry("etc/passwd", content=f"root:x:0:0:root:/:/\ngangline:x:{USER}:{USER}:gangline:/tmp:/\n".encode()),
-        Entry("etc/group", content=f"root:x:0:\ngangline:x:{USER}:\n".encode()),
-        Entry("etc/nsswitch.conf", content=b"passwd: files\ngroup: files\nhosts: files dns\n"),
-        Entry(_TRUSTED, content=_certificates(root)),
+        LayerEntry("usr/bin/python3", "link", 0o777, target=f"python{PYTHON}"),
+        LayerEntry("tmp", "directory", 0o1777),
+        LayerEntry("etc/passwd", content=f"root:x:0:0:root:/:/\ngangline:x:{USER}:{USER}:gangline:/tmp:/\n".encode()),
+        LayerEntry("etc/group", content=f"root:x:0:\ngangline:x:{USER}:\n".encode()),
+        LayerEntry("etc/nsswitch.conf", content=b"passwd: files\ngroup: files\nhosts: files dns\n"),
+        LayerEntry(_TRUSTED, content=_certificates(root)),
     ]
     if (root / "bin").is_dir() and not (root / "bin").is_symlink():  # Debian's merged /usr
-        made += [Entry(name, "link", 0o777, target=f"usr/{name}") for name in ("bin", "sbin")]
+        made += [LayerEntry(name, "link", 0o777, target=f"usr/{name}") for name in ("bin", "sbin")]
     return made
 
 

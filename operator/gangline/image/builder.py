@@ -19,7 +19,7 @@ from typing import Any, Final
 import gangline
 from gangline.debian import Package, Packages
 from gangline.image import base, oci, python_packages
-from gangline.image.oci import Config, Entry, Layer
+from gangline.image.oci import Config, Layer, LayerEntry
 
 Say = Callable[[str], object]
 
@@ -39,7 +39,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class BuiltImage:
     """A built archive. `size`: of its compressed layers, in bytes."""
 
     archive: Path
@@ -48,7 +48,7 @@ class Image:
     size: int
 
 
-def build_gangline(sources: Sources, source: Packages, into: Path, reference: str, say: Say) -> Image:
+def build_gangline(sources: Sources, source: Packages, into: Path, reference: str, say: Say) -> BuiltImage:
     """Build Gangline's image, with its SBOM beside it. Raises DebianError or PythonPackagesError."""
     locked = base.read_lock()
     with _workplace(into) as folder:
@@ -105,7 +105,7 @@ def progress_files() -> dict[str, Path]:
     return {f"{_DEBIAN_SITE}/gangline/{name}": package / name for name in ("__init__.py", "progress.py")}
 
 
-def build_user_image(wanted: UserImage, source: Packages, into: Path, reference: str, say: Say) -> Image:
+def build_user_image(wanted: UserImage, source: Packages, into: Path, reference: str, say: Say) -> BuiltImage:
     """Build a user's image on the base. Raises DebianError."""
     locked = base.read_lock()
     chosen = {package.name: package for package in locked}
@@ -127,9 +127,9 @@ def build_user_image(wanted: UserImage, source: Packages, into: Path, reference:
         return _written(into, reference, layers, config)
 
 
-def alternatives(root: Path) -> list[Entry]:
+def alternatives(root: Path) -> list[LayerEntry]:
     """Links that Debian's packages make when they are installed, and that their libraries need: those of BLAS and LAPACK."""
-    made: list[Entry] = []
+    made: list[LayerEntry] = []
     for folder in sorted((root / "usr/lib").glob("*-linux-gnu")):
         for name in ("libblas.so.3", "liblapack.so.3"):
             found = next(
@@ -141,7 +141,7 @@ def alternatives(root: Path) -> list[Entry]:
                 None,
             )
             if found and not (folder / name).exists():
-                made.append(Entry(f"usr/lib/{folder.name}/{name}", "link", 0o777, target=f"{found}/{name}"))
+                made.append(LayerEntry(f"usr/lib/{folder.name}/{name}", "link", 0o777, target=f"{found}/{name}"))
     return made
 
 
@@ -158,11 +158,11 @@ def _copy_sources(sources: Sources, into: Path) -> None:
         shutil.copytree(folder, into / "gangline/_data" / name, ignore=ignored)
 
 
-def _added(path: str, file: Path) -> Iterator[Entry]:
+def _added(path: str, file: Path) -> Iterator[LayerEntry]:
     if file.is_dir():
         yield from oci.tree(file, path, plain=True, keep=lambda each: "__pycache__" not in each)
     else:
-        yield Entry(path.lstrip("/"), mode=0o755 if file.stat().st_mode & 0o100 else 0o644, content=file)
+        yield LayerEntry(path.lstrip("/"), mode=0o755 if file.stat().st_mode & 0o100 else 0o644, content=file)
 
 
 @contextmanager
@@ -172,9 +172,9 @@ def _workplace(into: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def _written(into: Path, reference: str, layers: Sequence[Layer], config: Config) -> Image:
+def _written(into: Path, reference: str, layers: Sequence[Layer], config: Config) -> BuiltImage:
     digest = oci.write_archive(into, reference, layers, config)
-    return Image(into, reference, digest, sum(layer.size for layer in layers))
+    return BuiltImage(into, reference, digest, sum(layer.size for layer in layers))
 
 
 def _sbom(

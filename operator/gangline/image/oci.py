@@ -31,7 +31,7 @@ Kind = Literal["file", "directory", "link"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayerEntry:
     """One file, directory or symbolic link. `content`: the bytes, or the file that has them; of a link: its target."""
 
     path: str  # relative, such as usr/bin/python3
@@ -75,7 +75,7 @@ def architecture() -> str:
 
 def tree(
     directory: Path, prefix: str = "", *, keep: Callable[[str], bool] = lambda _: True, plain: bool = False
-) -> Iterable[Entry]:
+) -> Iterable[LayerEntry]:
     """The entries of a directory, by their paths in the image (`prefix` first), where `keep(path)` says so.
 
     `plain`: files that everybody may read, whatever the umask was when they were written.
@@ -90,23 +90,23 @@ def tree(
                 yield _entry(file, path, plain)
 
 
-def _entry(file: Path, path: str, plain: bool) -> Entry:
+def _entry(file: Path, path: str, plain: bool) -> LayerEntry:
     status = file.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
-        return Entry(path, "link", 0o777, target=str(file.readlink()))
+        return LayerEntry(path, "link", 0o777, target=str(file.readlink()))
     if stat.S_ISDIR(status.st_mode):
-        return Entry(path, "directory", 0o755 if plain else mode)
-    return Entry(path, "file", (0o755 if mode & 0o100 else 0o644) if plain else mode, file)
+        return LayerEntry(path, "directory", 0o755 if plain else mode)
+    return LayerEntry(path, "file", (0o755 if mode & 0o100 else 0o644) if plain else mode, file)
 
 
-def write_layer(entries: Iterable[Entry], into: Path) -> Layer:
+def write_layer(entries: Iterable[LayerEntry], into: Path) -> Layer:
     """Write a compressed layer to the file `into`. Of entries with the same path the last one counts."""
     chosen = {str(PurePosixPath(entry.path)).lstrip("/"): entry for entry in entries}
     for path in list(chosen):  # an engine that unpacks a layer must know the mode of every directory
         for parent in PurePosixPath(path).parents:
             if str(parent) != "." and str(parent) not in chosen:
-                chosen[str(parent)] = Entry(str(parent), "directory", 0o755)
+                chosen[str(parent)] = LayerEntry(str(parent), "directory", 0o755)
     into.parent.mkdir(parents=True, exist_ok=True)
     with into.open("wb") as raw:
         outer = _Digested(raw)
@@ -118,7 +118,7 @@ def write_layer(entries: Iterable[Entry], into: Path) -> Layer:
     return Layer(into, outer.digest, inner.digest)
 
 
-def _add(archive: tarfile.TarFile, path: str, entry: Entry) -> None:
+def _add(archive: tarfile.TarFile, path: str, entry: LayerEntry) -> None:
     about = tarfile.TarInfo(path)
     about.mode, about.uid, about.gid, about.mtime = entry.mode, entry.uid, entry.gid, 0
     if entry.kind == "directory":
@@ -158,12 +158,12 @@ def write_archive(into: Path, reference: str, layers: Sequence[Layer], config: C
         }
     ]
     entries = [
-        Entry("oci-layout", content=_json({"imageLayoutVersion": "1.0.0"})),
-        Entry("index.json", content=index),
-        Entry("manifest.json", content=_json(docker)),
-        Entry(_blob(_digest(config_blob)), content=config_blob),
-        Entry(_blob(_digest(manifest)), content=manifest),
-        *(Entry(_blob(layer.digest), content=layer.file) for layer in layers),
+        LayerEntry("oci-layout", content=_json({"imageLayoutVersion": "1.0.0"})),
+        LayerEntry("index.json", content=index),
+        LayerEntry("manifest.json", content=_json(docker)),
+        LayerEntry(_blob(_digest(config_blob)), content=config_blob),
+        LayerEntry(_blob(_digest(manifest)), content=manifest),
+        *(LayerEntry(_blob(layer.digest), content=layer.file) for layer in layers),
     ]
     partial = into.with_name(f".{into.name}.{os.getpid()}.partial")
     try:

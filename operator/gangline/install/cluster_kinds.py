@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.control.visibility import api_service
+from gangline.control.answers.api import api_service
 from gangline.kube import ownership
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey, Resource

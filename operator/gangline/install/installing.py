@@ -38,7 +38,7 @@ class InstallationError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """One object: what happens to it, and the fields that change."""
 
     action: Action
@@ -48,9 +48,9 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InstallPlan:
     namespace: str
-    changes: tuple[Change, ...]
+    changes: tuple[ObjectChange, ...]
     before: Inventory | None
 
     @property
@@ -74,22 +74,22 @@ async def foreign_namespaces(api: ApiClient) -> frozenset[str]:
     return frozenset() if ours else frozenset({KUEUE_NAMESPACE})
 
 
-async def plan(api: ApiClient, namespace: str, wanted: Sequence[Json]) -> Plan:
+async def plan(api: ApiClient, namespace: str, wanted: Sequence[Json]) -> InstallPlan:
     """Compare the objects with the cluster's. Raises InstallationError or ApiError."""
     await _refuse_helms(api, namespace)
     await _refuse_unserved(api, wanted)
     before = await inventory.read(api, namespace)
     room = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(body: Json) -> Change:
+    async def one(body: Json) -> ObjectChange:
         async with room:
             return await _compare(api, body)
 
     found = await asyncio.gather(*(one(body) for body in wanted))
     known = before.made if before else frozenset[ObjectKey]()
     left = sorted(known - {key_of(body) for body in wanted}, key=told, reverse=True)
-    removed = [Change("remove", key) for key in left if key.resource not in _KEPT and await _there(api, key)]
-    return Plan(namespace, (*found, *removed), before)
+    removed = [ObjectChange("remove", key) for key in left if key.resource not in _KEPT and await _there(api, key)]
+    return InstallPlan(namespace, (*found, *removed), before)
 
 
 async def _refuse_helms(api: ApiClient, namespace: str) -> None:
@@ -125,12 +125,12 @@ async def _there(api: ApiClient, key: ObjectKey) -> bool:
     return True
 
 
-async def _compare(api: ApiClient, body: Json) -> Change:
+async def _compare(api: ApiClient, body: Json) -> ObjectChange:
     key = key_of(body)
     try:
         live = await api.get(key.resource, key.namespace, key.name)
     except NotFound:
-        return Change("create", key, body)
+        return ObjectChange("create", key, body)
     ours = (live["metadata"].get("labels") or {}).get(PART_OF) == PRODUCT
     if not ours and key.resource not in _TAKEN_OVER:
         raise InstallationError(
@@ -141,9 +141,9 @@ async def _compare(api: ApiClient, body: Json) -> Change:
     except Invalid:
         if key.resource not in _REPLACED:
             raise
-        return Change("replace", key, body)
+        return ObjectChange("replace", key, body)
     fields = tuple(changes(live, after))
-    return Change("keep" if not fields else "change" if ours else "take over", key, body, fields)
+    return ObjectChange("keep" if not fields else "change" if ours else "take over", key, body, fields)
 
 
 async def apply(api: ApiClient, body: Json, *, dry_run: bool = False) -> Json:
@@ -165,7 +165,7 @@ async def apply(api: ApiClient, body: Json, *, dry_run: bool = False) -> Json:
 # --- the changes ------------------------------------------------------------------------------------------------------
 
 
-async def carry_out(api: ApiClient, decided: Plan, say: Say) -> None:
+async def carry_out(api: ApiClient, decided: InstallPlan, say: Say) -> None:
     """Carry out a plan. Raises InstallationError or ApiError; the same plan made again goes on from there."""
     changes = decided.changes
     namespaces = [each for each in changes if each.key.resource is NAMESPACES]
@@ -184,7 +184,7 @@ async def carry_out(api: ApiClient, decided: Plan, say: Say) -> None:
     await inventory.write(api, decided.namespace, Inventory(both.version, both.made - gone, both.adopted))
 
 
-async def _install_kinds(api: ApiClient, crds: Sequence[Change], say: Say) -> None:
+async def _install_kinds(api: ApiClient, crds: Sequence[ObjectChange], say: Say) -> None:
     """Install the kinds and wait until they are served. Kinds that don't change may still have to be served, after an interrupted
     run.
     """
@@ -196,7 +196,7 @@ async def _install_kinds(api: ApiClient, crds: Sequence[Change], say: Say) -> No
         say(f"✓ {len(names)} kinds are served")
 
 
-async def _carry_out(api: ApiClient, change: Change, say: Say) -> None:
+async def _carry_out(api: ApiClient, change: ObjectChange, say: Say) -> None:
     if change.action == "keep":
         return
     if change.action in ("remove", "replace"):

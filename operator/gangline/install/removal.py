@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api.schema.kinds import CONVERTED, KINDS, Kind
+from gangline.api.schema.kinds import CONVERTED, KINDS, ApiKind
 from gangline.install import inventory
 from gangline.install.cluster_kinds import BY_KIND, CLAIMS, DEPLOYMENTS, MADE_AT_RUN_TIME, key_of, told
 from gangline.install.installing import InstallationError, remove
@@ -149,7 +149,7 @@ def _is_ours(crd: Json) -> bool:
 # --- kinds and their objects ------------------------------------------------------------------------------------------
 
 
-def _kinds() -> list[tuple[Kind, Resource]]:
+def _kinds() -> list[tuple[ApiKind, Resource]]:
     return [
         (kind, Resource(kind.group, kind.versions[-1].name, kind.plural, kind.namespaced, kind.kind)) for kind in KINDS
     ]

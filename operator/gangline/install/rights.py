@@ -17,11 +17,11 @@ from gangline.api.jobkinds.others import others
 from gangline.api.read.autoscalers import STATUS_MAP as AUTOSCALER_STATUS
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.schema.kinds import CONVERTED
+from gangline.control.answers.api import api_service, discovery, front_proxy
+from gangline.control.answers.api.access_review import REVIEWS
+from gangline.control.nodes.recovery.node_leases import NAMESPACE as NODE_LEASES
 from gangline.control.process import leader_endpoint
 from gangline.control.process.token_review import TOKEN_REVIEWS
-from gangline.control.recovery.node_leases import NAMESPACE as NODE_LEASES
-from gangline.control.visibility import api_service, discovery, front_proxy
-from gangline.control.visibility.access_review import REVIEWS
 from gangline.jobs.serving import BY_RESOURCE as SERVING
 from gangline.kube import field_tracking, ownership
 from gangline.kube import resources as kube
@@ -54,7 +54,7 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServiceAccount:
     """A service account in `gangline-system`: its permissions in all namespaces, and those in its own namespace. `elected`: it
     needs the Lease, too.
     """
@@ -80,7 +80,7 @@ def _own_role(name: str) -> Right:
     return Right(ownership.CLUSTER_ROLES, ("get",), names=(name,))
 
 
-OPERATOR: Final = Account(
+OPERATOR: Final = ServiceAccount(
     ownership.OPERATOR,
     "What `gangline admin operator` needs.",
     everywhere=(
@@ -165,7 +165,7 @@ OPERATOR: Final = Account(
     elected=True,
 )
 
-WEBHOOKS: Final = Account(
+WEBHOOKS: Final = ServiceAccount(
     ownership.WEBHOOKS,
     "What `gangline admin webhooks` needs.",
     everywhere=(
@@ -204,7 +204,7 @@ WEBHOOKS: Final = Account(
 )
 
 #: not part of an installation: it reads, beside Kueue or Gangline
-RECORDER: Final = Account(
+RECORDER: Final = ServiceAccount(
     ownership.RECORDER,
     "What `gangline admin record` needs: to read what it records, and no more.",
     everywhere=tuple(Right(resource, ("list", "watch")) for resource in watched()),
@@ -367,7 +367,7 @@ def _shared_namespace(name: str) -> Json:
     return {"apiVersion": "v1", **head}
 
 
-def _granted(name: str, account: Account, rights: Iterable[Right], namespace: str = "") -> list[Json]:
+def _granted(name: str, account: ServiceAccount, rights: Iterable[Right], namespace: str = "") -> list[Json]:
     """A Role in `namespace`, or a ClusterRole if `namespace` is "", with these permissions, and its binding to the account."""
     kind = "Role" if namespace else "ClusterRole"
     head = _head(kind, name, namespace)
@@ -376,7 +376,7 @@ def _granted(name: str, account: Account, rights: Iterable[Right], namespace: st
     return [role, _binding(name, account, kind, name, namespace)]
 
 
-def _binding(name: str, account: Account, kind: str, role: str, namespace: str = "") -> Json:
+def _binding(name: str, account: ServiceAccount, kind: str, role: str, namespace: str = "") -> Json:
     return {
         "apiVersion": f"{_GROUP}/v1",
         **_head("RoleBinding" if namespace else "ClusterRoleBinding", name, namespace),

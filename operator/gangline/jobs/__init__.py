@@ -10,7 +10,7 @@ from gangline.api.jobkinds import Declaration
 from gangline.jobs.base import JobKind, RunsElsewhere
 from gangline.jobs.declared import DeclaredKind
 from gangline.jobs.external import ExternalKind
-from gangline.jobs.gpujob import GPUJob
+from gangline.jobs.gpujob import GPUJobKind
 from gangline.jobs.job import BatchJob
 from gangline.jobs.jobset import JobSet
 from gangline.jobs.pods.elsewhere import PodsElsewhere
@@ -23,7 +23,7 @@ def _declared(declarations: Iterable[Declaration]) -> list[JobKind]:
 
 
 #: the kinds that every process knows
-KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), GPUJob(), JobSet(), *_declared(jobkinds.BUILT_IN))
+KINDS: Final[tuple[JobKind, ...]] = (BatchJob(), GPUJobKind(), JobSet(), *_declared(jobkinds.BUILT_IN))
 
 #: all kinds by their resources: also those that the configuration declares
 BY_RESOURCE: Final[dict[Resource, JobKind]] = {kind.resource: kind for kind in KINDS}

@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 from gangline.api import names
 from gangline.api.jobkinds.declaration import Declaration, Path, Suspension
 from gangline.api.jobkinds.declaration import JobError as JobError
-from gangline.api.jobkinds.declaration import Outcome as Outcome
+from gangline.api.jobkinds.declaration import JobOutcome as JobOutcome
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, Stored
 
@@ -176,7 +176,7 @@ class SentAlone:
     def marks(self, job: JobObject) -> Mapping[str, str]:
         return {}
 
-    def finished(self, job: JobObject) -> Outcome | None:
+    def finished(self, job: JobObject) -> JobOutcome | None:
         return None
 
 
@@ -286,7 +286,7 @@ class JobKind(Protocol):
         """Whether pods of the job may still run: its quota must stay held."""
         ...
 
-    def finished(self, job: JobObject) -> Outcome | None: ...
+    def finished(self, job: JobObject) -> JobOutcome | None: ...
 
     def pods_ready(self, job: JobObject) -> bool: ...
 
@@ -438,7 +438,7 @@ class RunsElsewhere(Protocol):
         """
         ...
 
-    def finished(self, job: JobObject) -> Outcome | None:
+    def finished(self, job: JobObject) -> JobOutcome | None:
         """How the job has ended; None while it has not, or for a kind whose jobs may go at any time."""
         ...
 

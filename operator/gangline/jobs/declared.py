@@ -15,10 +15,10 @@ from typing import Final
 import orjson
 
 from gangline.api.jobkinds import declaration_of
-from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Behaviour, Declaration, Place, at, drop, put, shown
+from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Behaviour, Declaration, PodSetPlace, at, drop, put, shown
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
-from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
+from gangline.jobs.base import Children, Declared, JobError, JobOutcome, JobWrite, Json, Patch, PodSetInfo, RuntimeHints
 from gangline.objects import JobObject
 
 #: names of pod sets: what the schema of a Workload allows
@@ -135,7 +135,7 @@ class DeclaredKind(Declared):
             return any(map(_runs, children.jobs))
         return self._behaviour.active(job)
 
-    def finished(self, job: JobObject) -> Outcome | None:
+    def finished(self, job: JobObject) -> JobOutcome | None:
         return self._behaviour.finished(job)
 
     def pods_ready(self, job: JobObject) -> bool:
@@ -184,7 +184,7 @@ class DeclaredKind(Declared):
         draft: Json = {"metadata": metadata, "spec": spec}
         return {**draft, UNKNOWN_FIELDS: job[UNKNOWN_FIELDS]} if UNKNOWN_FIELDS in job else draft
 
-    def _places(self, job: JobObject) -> Sequence[Place]:
+    def _places(self, job: JobObject) -> Sequence[PodSetPlace]:
         """The pod sets, each with a name that a Workload can have. Raises JobError."""
         places = self._behaviour.places(job)
         seen: set[str] = set()
@@ -217,7 +217,7 @@ def _change(job: JobObject, wanted: Json) -> Json:
     return {part: found for part, found in change.items() if found}
 
 
-def _pod_set(place: Place) -> Json:
+def _pod_set(place: PodSetPlace) -> Json:
     pod_set: Json = {"name": place.name, "count": place.count, "template": place.counted}
     if request := podspec.topology_request(place.counted, place.index_label, shown(place.path)):
         if place.sub_groups is not None:
@@ -227,7 +227,7 @@ def _pod_set(place: Place) -> Json:
     return pod_set
 
 
-def _restore(wanted: Json, place: Place, original: Json) -> None:
+def _restore(wanted: Json, place: PodSetPlace, original: Json) -> None:
     """Put the template back as the Workload has it; one that only the admission had written is removed."""
     restored = podspec.restore(at(wanted, place.path), original)
     if not restored.get("metadata") and "metadata" not in original:

@@ -19,7 +19,7 @@ from gangline.api import names
 from gangline.api.jobkinds import own
 from gangline.api.read import merge
 from gangline.jobs import base, podspec, runtime_hints
-from gangline.jobs.base import Children, Declared, JobError, JobWrite, Json, Outcome, Patch, PodSetInfo, RuntimeHints
+from gangline.jobs.base import Children, Declared, JobError, JobOutcome, JobWrite, Json, Patch, PodSetInfo, RuntimeHints
 from gangline.objects import JobObject
 
 MAIN: Final = "main"
@@ -135,9 +135,9 @@ class BatchJob(Declared):
     def has_seen_suspension(self, job: JobObject) -> bool:
         return self.finished(job) is not None or base.has_seen_suspension(job)
 
-    def finished(self, job: JobObject) -> Outcome | None:
+    def finished(self, job: JobObject) -> JobOutcome | None:
         row = job.true_condition("Complete") or job.true_condition("Failed")
-        return Outcome(row["type"] == "Complete", row.get("message") or "") if row is not None else None
+        return JobOutcome(row["type"] == "Complete", row.get("message") or "") if row is not None else None
 
     def pods_ready(self, job: JobObject) -> bool:
         status = job.status

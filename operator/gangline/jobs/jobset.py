@@ -20,7 +20,7 @@ from gangline.api.jobkinds.declaration import (
     MOST_PODS,
     Behaviour,
     Path,
-    Place,
+    PodSetPlace,
     ended_by_conditions,
     shown,
 )
@@ -96,7 +96,7 @@ class JobSet(DeclaredKind):
 # --- what follows from the spec and the status alone ---
 
 
-def _places(job: Json) -> list[Place]:
+def _places(job: Json) -> list[PodSetPlace]:
     found = [_place(row, path) for row, path in _rows(job)]
     if not found:
         raise JobError("needs at least one replicated job", _LIST)
@@ -177,8 +177,8 @@ def _exclusive(job: JobObject, row: Json) -> str:
     return own.get(names.EXCLUSIVE_TOPOLOGY) or job.annotations.get(names.EXCLUSIVE_TOPOLOGY) or ""
 
 
-def _place(row: Json, path: Path) -> Place:
-    return Place(
+def _place(row: Json, path: Path) -> PodSetPlace:
+    return PodSetPlace(
         name=_name(row),
         count=_pods(row, path),
         path=(*path, "template", "spec", "template"),

@@ -17,8 +17,8 @@ from gangline.kube.errors import (
     AlreadyExists,
     ApiError,
     Conflict,
+    Expired,
     Forbidden,
-    Gone,
     Invalid,
     NotFound,
     TooManyRequests,
@@ -35,13 +35,13 @@ __all__ = [
     "ApiError",
     "Body",
     "Conflict",
+    "Expired",
     "Forbidden",
-    "Gone",
     "Invalid",
     "Json",
-    "Listing",
     "NotFound",
     "ObjectKey",
+    "ObjectList",
     "Observer",
     "PatchKind",
     "Resource",
@@ -67,7 +67,7 @@ _PATCH_TYPES: dict[PatchKind, str] = {
 }
 
 
-class Listing(NamedTuple):
+class ObjectList(NamedTuple):
     """Objects and the resourceVersion at which the whole list was true (a watch may start there)."""
 
     items: list[Json]
@@ -109,7 +109,7 @@ class ApiClient(Transport):
         field_selector: str = "",
         resource_version: str | None = None,
         limit: int = PAGE_SIZE,
-    ) -> Listing:
+    ) -> ObjectList:
         """All objects, fetched in pages of `limit` (0 = in one answer). Raises Gone if paging took too long."""
         items: list[Json] = []
         version = ""
@@ -123,7 +123,7 @@ class ApiClient(Transport):
         ):
             items += page.items
             version = page.resource_version
-        return Listing(items, version)
+        return ObjectList(items, version)
 
     async def pages(
         self,
@@ -134,7 +134,7 @@ class ApiClient(Transport):
         field_selector: str = "",
         resource_version: str | None = None,
         limit: int = PAGE_SIZE,
-    ) -> AsyncGenerator[Listing]:
+    ) -> AsyncGenerator[ObjectList]:
         """The list page by page. Without a `resource_version` it is the newest; "0" accepts a cached one."""
         query = _selectors(label_selector, field_selector)
         first = query if resource_version is None else {**query, "resourceVersion": resource_version}
@@ -148,7 +148,7 @@ class ApiClient(Transport):
             for item in items:  # lists of built-in kinds leave these out, watches do not
                 item.setdefault("apiVersion", answer["apiVersion"])
                 item.setdefault("kind", answer["kind"].removesuffix("List"))
-            yield Listing(items, metadata["resourceVersion"])
+            yield ObjectList(items, metadata["resourceVersion"])
             token = metadata.get("continue")
             if not token:
                 return

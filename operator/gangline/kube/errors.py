@@ -58,7 +58,7 @@ class AlreadyExists(Conflict):
     """A create found the name taken."""
 
 
-class Gone(ApiError):
+class Expired(ApiError):
     """The resourceVersion or continue token is too old: list again."""
 
 
@@ -105,7 +105,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     403: Forbidden,
     404: NotFound,
     409: Conflict,
-    410: Gone,
+    410: Expired,
     413: Invalid,
     415: Invalid,
     422: Invalid,

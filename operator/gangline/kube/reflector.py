@@ -34,10 +34,10 @@ from gangline.kube.client import (
     PAGE_SIZE,
     ApiClient,
     ApiError,
-    Gone,
+    Expired,
     Json,
-    Listing,
     NotFound,
+    ObjectList,
     Resource,
     Unavailable,
     key_of,
@@ -268,7 +268,7 @@ class Reflector:
             if self._version is None or await self._has_gone_back():
                 await self._list()
             await self._watch(self._version or "")
-        except Gone as error:
+        except Expired as error:
             logger.info("%s: %s; listing again", self.resource, error)
             self.counters.restarted("gone")
             self._version = None
@@ -318,7 +318,7 @@ class Reflector:
         async with aclosing(pages) as listing:
             return self._evidence(await anext(listing)) != ""
 
-    def _evidence(self, page: Listing) -> str:
+    def _evidence(self, page: ObjectList) -> str:
         """What shows that the store went back; empty if nothing does.
 
         Not only the version of a list: a restore may raise the store's version above all that it ever was, and objects keep

@@ -322,7 +322,7 @@ async def _run(
         async with asyncio.timeout(seconds):
             output = await _answer(process, given)
             await process.wait()
-    except TooLongError:
+    except OutputTooLongError:
         raise LoginError(f"{name}: its answer is longer than {MOST_OUTPUT} bytes") from None
     except TimeoutError:
         raise LoginError(f"{name}: no answer within {seconds:g} s") from None
@@ -336,12 +336,12 @@ async def _run(
     return output
 
 
-class TooLongError(Exception):
+class OutputTooLongError(Exception):
     """A program says more than it may."""
 
 
 async def _answer(process: asyncio.subprocess.Process, given: bytes | None) -> bytes:
-    """The output of the process, which gets `given`. Raises TooLongError."""
+    """The output of the process, which gets `given`. Raises OutputTooLongError."""
     if process.stdin is not None:
         with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
             process.stdin.write(given or b"")
@@ -353,7 +353,7 @@ async def _answer(process: asyncio.subprocess.Process, given: bytes | None) -> b
         await process.stdout.readexactly(MOST_OUTPUT + 1)
     except asyncio.IncompleteReadError as end:
         return end.partial
-    raise TooLongError
+    raise OutputTooLongError
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:

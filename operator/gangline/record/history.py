@@ -16,7 +16,7 @@ class RecordError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileLine:
     """A line of a file."""
 
     path: Path
@@ -27,18 +27,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecordedChange:
     """An object of the configuration, or a node, is as `body` says from now on; None: it is gone."""
 
     at: Millis
     kind: str
     name: str
     body: Json | None
-    place: Place
+    place: FileLine
 
 
 @dataclass(slots=True)
-class Stay:
+class AdmittedSpan:
     """A time for which a Workload was admitted. `end` is None while it lasts."""
 
     start: Millis
@@ -54,8 +54,8 @@ class Recorded:
     uid: str
     name: str  #: namespace/name
     body: Json
-    place: Place
-    stays: list[Stay] = field(default_factory=list[Stay])
+    place: FileLine
+    stays: list[AdmittedSpan] = field(default_factory=list[AdmittedSpan])
     gone: Millis | None = None
 
     @property
@@ -68,14 +68,14 @@ class Recorded:
 
 
 @dataclass(slots=True)
-class History:
+class RecordedHistory:
     """What a record holds, in the order of time."""
 
     first: Millis = 0
     last: Millis = 0
-    changes: list[Change] = field(default_factory=list[Change])
+    changes: list[RecordedChange] = field(default_factory=list[RecordedChange])
     workloads: dict[str, Recorded] = field(default_factory=dict[str, Recorded])
     #: times for which nobody recorded
     gaps: list[tuple[Millis, Millis]] = field(default_factory=list[tuple[Millis, Millis]])
     #: lines that could not be read, and were passed over
-    cut: list[Place] = field(default_factory=list[Place])
+    cut: list[FileLine] = field(default_factory=list[FileLine])

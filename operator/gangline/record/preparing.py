@@ -11,15 +11,15 @@ from typing import Final
 from gangline.engine.model import Millis
 from gangline.forecast import from_trace
 from gangline.forecast.learning.dataset import known_at
-from gangline.record.history import History
-from gangline.record.workloads import Played, as_it_was, capacity, played
+from gangline.record.history import RecordedHistory
+from gangline.record.workloads import PlayableWorkloads, as_it_was, capacity, played
 from gangline.record.worlds import worlds
 from gangline.replay import metrics
 from gangline.replay.learned import school
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Plan, Prepared
-from gangline.replay.replayed import LONGEST, Cluster, Job, ReplayError, replayed
-from gangline.replay.run import Story
+from gangline.replay.replay_plan import Prepared, ReplayPlan
+from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
+from gangline.replay.run import PolicyResult
 from gangline.traces import TraceJob
 
 #: what really happened, beside the policies that are played
@@ -27,12 +27,12 @@ RECORDED: Final = "recorded"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReadRecord:
     """A record that was read."""
 
-    history: History
-    played: Played
-    cluster: Cluster
+    history: RecordedHistory
+    played: PlayableWorkloads
+    cluster: ReplayedCluster
 
     @property
     def first(self) -> float:
@@ -43,15 +43,15 @@ class Source:
         return self.history.last / 1000
 
 
-def source(history: History) -> Source:
+def source(history: RecordedHistory) -> ReadRecord:
     """Prepare a record for replays. Raises RecordError for a Workload that can't be read, ReplayError where nothing ran."""
     found = played(history)
     if not found.trace.jobs:
         raise ReplayError("no Workload of the record ever ran")
-    return Source(history, found, Cluster(capacity(history, found.accelerators), 0))
+    return ReadRecord(history, found, ReplayedCluster(capacity(history, found.accelerators), 0))
 
 
-def prepare(source: Source, plan: Plan) -> tuple[Prepared, list[str]]:
+def prepare(source: ReadRecord, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
     """Prepare the part of a record that a plan is about; also returns notes on it. Raises ReplayError if the window has
     no job.
     """
@@ -88,7 +88,7 @@ def prepare(source: Source, plan: Plan) -> tuple[Prepared, list[str]]:
     ), notes
 
 
-def _sized(jobs: Sequence[TraceJob]) -> list[Job]:
+def _sized(jobs: Sequence[TraceJob]) -> list[ReplayedJob]:
     """Jobs without accelerators are played, too."""
     sizes = {job.id: job.gpus for job in jobs}
     return [
@@ -96,7 +96,7 @@ def _sized(jobs: Sequence[TraceJob]) -> list[Job]:
     ]
 
 
-def _matters(source: Source, job: TraceJob, first: float) -> bool:
+def _matters(source: ReadRecord, job: TraceJob, first: float) -> bool:
     """Whether the job was submitted in the window, or was still there when it began."""
     if job.submit >= first:
         return True
@@ -110,7 +110,7 @@ def _cut(job: TraceJob) -> TraceJob:
     return replace(job, duration=min(job.duration, LONGEST / 1000))
 
 
-def _notes(source: Source, plan: Plan) -> list[str]:
+def _notes(source: ReadRecord, plan: ReplayPlan) -> list[str]:
     history = source.history
     notes = [f"{count} Workloads left out: {reason}" for reason, count in source.played.trace.skipped.items()]
     open_ends = sum(not job.ended for job in source.played.trace.jobs)
@@ -126,12 +126,12 @@ def _notes(source: Source, plan: Plan) -> list[str]:
     return notes
 
 
-def as_recorded(source: Source, plan: Plan, prepared: Prepared) -> Story:
+def as_recorded(source: ReadRecord, plan: ReplayPlan, prepared: Prepared) -> PolicyResult:
     """What really happened to the jobs of the window, by the same measures."""
     rules = plan.rules
     jobs = [rules.applied(job) for job in prepared.jobs if job.submit >= plan.first * 1000]
     result = as_it_was(jobs, source.played.recorded, source.cluster, source.history.last)
-    return Story(RECORDED, result, metrics.of(result))
+    return PolicyResult(RECORDED, result, metrics.of(result))
 
 
 def with_own(policies: Sequence[Policy], own: Policy) -> tuple[Policy, ...]:

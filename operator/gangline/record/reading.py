@@ -15,7 +15,7 @@ from gangline.kube.resources import Json
 from gangline.record import values
 from gangline.record.entries import VERSION
 from gangline.record.folder import files_of
-from gangline.record.history import Change, History, Place, Recorded, RecordError, Stay
+from gangline.record.history import AdmittedSpan, FileLine, Recorded, RecordedChange, RecordedHistory, RecordError
 from gangline.record.recorder import ALIVE_EVERY, LONGEST_LINE
 
 #: bytes of all files together
@@ -35,7 +35,7 @@ _WORKLOAD: Final = "Workload"
 _KEPT: Final = ("assignments", "clusterQueue", "user", "hint", "limit", "checkpoint")
 
 
-def read(folder: Path) -> History:
+def read(folder: Path) -> RecordedHistory:
     """The record in a folder. Raises RecordError."""
     try:
         paths = files_of(folder)
@@ -52,10 +52,10 @@ def read(folder: Path) -> History:
     return reader.done()
 
 
-def _lines(path: Path, reader: _Reader) -> Iterator[tuple[Place, Json]]:
+def _lines(path: Path, reader: _Reader) -> Iterator[tuple[FileLine, Json]]:
     try:
         for number, line in enumerate(files.read_lines(path, longest=LONGEST_LINE, most=MOST_BYTES), start=1):
-            place = Place(path, number)
+            place = FileLine(path, number)
             reader.count(len(line), place)
             if not line.strip():
                 continue
@@ -73,30 +73,30 @@ def _lines(path: Path, reader: _Reader) -> Iterator[tuple[Place, Json]]:
 
 class _Reader:
     def __init__(self) -> None:
-        self._history = History()
+        self._history = RecordedHistory()
         self._bytes = 0
         self._now: Millis | None = None
         self._state: dict[tuple[str, str], Json] = {}  # of all but Workloads
         self._current: dict[str, str] = {}  # Workload's name -> uid
 
-    def count(self, size: int, place: Place) -> None:
+    def count(self, size: int, place: FileLine) -> None:
         self._bytes += size
         if self._bytes > MOST_BYTES:
             raise RecordError(f"{place}: the record has more than {MOST_BYTES} bytes")
 
-    def passed_over(self, place: Place) -> None:
+    def passed_over(self, place: FileLine) -> None:
         self._history.cut.append(place)
         if len(self._history.cut) > MOST_CUT:
             raise RecordError(f"{place}: more than {MOST_CUT} lines are no JSON")
 
-    def done(self) -> History:
+    def done(self) -> RecordedHistory:
         history = self._history
         if self._now is None:
             raise RecordError("the record has no line that can be read")
         history.last = self._now
         return history
 
-    def take(self, place: Place, body: Json) -> None:
+    def take(self, place: FileLine, body: Json) -> None:
         now = self._moment(place, body, "at")
         if self._now is None:
             self._history.first = self._now = now
@@ -128,12 +128,12 @@ class _Reader:
 
     # --- configuration and nodes --------------------------------------------------------------------------------------
 
-    def _kind(self, place: Place, field: str, kind: Any) -> str:
+    def _kind(self, place: FileLine, field: str, kind: Any) -> str:
         if kind not in values.KINDS:
             self._refuse(place, field, f"{bounded.shown(kind)} is not recorded: use one of {', '.join(values.KINDS)}")
         return kind
 
-    def _change(self, place: Place, kind: str, name: str, body: Json | None, now: Millis) -> None:
+    def _change(self, place: FileLine, kind: str, name: str, body: Json | None, now: Millis) -> None:
         before = self._state.get((kind, name))
         if body is None:
             if self._state.pop((kind, name), None) is None:
@@ -147,13 +147,13 @@ class _Reader:
             except ParseError as error:
                 raise RecordError(f"{place}: {error}") from None
             self._state[kind, name] = body
-        self._history.changes.append(Change(now, kind, name, body, place))
+        self._history.changes.append(RecordedChange(now, kind, name, body, place))
         if len(self._history.changes) > MOST_CHANGES:
             raise RecordError(f"{place}: more than {MOST_CHANGES} changes")
 
     # --- Workloads ----------------------------------------------------------------------------------------------------
 
-    def _workload(self, place: Place, name: str, body: Json, now: Millis) -> None:
+    def _workload(self, place: FileLine, name: str, body: Json, now: Millis) -> None:
         uid = self._text(place, body, "uid") or name
         self._moment(place, body, "created")
         for field in ("reserved", "admitted"):
@@ -193,29 +193,29 @@ class _Reader:
 
     # --- fields -------------------------------------------------------------------------------------------------------
 
-    def _name(self, place: Place, body: Json) -> str:
+    def _name(self, place: FileLine, body: Json) -> str:
         name = self._text(place, body, "name")
         if not name:
             self._refuse(place, "name", "is missing")
         return name
 
-    def _text(self, place: Place, body: Json, field: str, path: str = "") -> str:
+    def _text(self, place: FileLine, body: Json, field: str, path: str = "") -> str:
         value = body.get(field, "")
         if not isinstance(value, str) or len(value) > LONGEST_NAME:
             self._refuse(place, path or field, f"is no text of at most {LONGEST_NAME} characters")
         return value
 
-    def _moment(self, place: Place, body: Json, field: str, path: str = "") -> Millis:
+    def _moment(self, place: FileLine, body: Json, field: str, path: str = "") -> Millis:
         value = body.get(field)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LATEST:
             self._refuse(place, path or field, f"{bounded.shown(value)} is no time in Unix milliseconds")
         return value
 
-    def _refuse(self, place: Place, field: str, why: str) -> NoReturn:
+    def _refuse(self, place: FileLine, field: str, why: str) -> NoReturn:
         raise RecordError(f"{place}: {field}: {why}")
 
 
-def _follow(stays: list[Stay], body: Json, now: Millis) -> None:
+def _follow(stays: list[AdmittedSpan], body: Json, now: Millis) -> None:
     """What this state of a Workload says of its admissions."""
     admitted, evicted, finished = body.get("admitted"), body.get("evicted"), body.get("finished")
     last = stays[-1] if stays else None
@@ -226,10 +226,10 @@ def _follow(stays: list[Stay], body: Json, now: Millis) -> None:
             at = evicted["at"] if evicted is not None and evicted["at"] >= last.start else now
             _end(last, at, evicted["reason"] if evicted is not None else "")
     if admitted is not None and (last is None or admitted > last.start):
-        stays.append(Stay(admitted))
+        stays.append(AdmittedSpan(admitted))
         if finished is not None:
             _end(stays[-1], finished["at"], "Finished", finished=True)
 
 
-def _end(stay: Stay, at: Millis, reason: str, *, finished: bool = False) -> None:
+def _end(stay: AdmittedSpan, at: Millis, reason: str, *, finished: bool = False) -> None:
     stay.end, stay.reason, stay.finished = max(stay.start, at), reason, finished

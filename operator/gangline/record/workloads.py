@@ -16,8 +16,8 @@ from gangline.api.read.reading import ParseError
 from gangline.engine import accelerators_of, is_accelerator, model
 from gangline.engine.model import Millis
 from gangline.record import values
-from gangline.record.history import History, Recorded, RecordError
-from gangline.replay.replayed import LONGEST, Cluster, Job, Outcome, Result, Sample, Stint
+from gangline.record.history import Recorded, RecordedHistory, RecordError
+from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayedOutcome, ReplayResult, Sample, Stint
 from gangline.traces import Trace, TraceJob
 
 CPU: Final = "cpu"
@@ -26,7 +26,7 @@ _PER_CORE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DecidingFields:
     """What of a Workload the engine decides by."""
 
     queue: str  #: namespace/name of its LocalQueue
@@ -36,20 +36,20 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayableWorkloads:
     """The Workloads of a record that can be played."""
 
     trace: Trace
-    shapes: dict[str, Shape]  # by uid
+    shapes: dict[str, DecidingFields]  # by uid
     recorded: dict[str, Recorded]
     accelerators: bool  #: sizes are accelerators; otherwise cores
 
 
-def played(history: History) -> Played:
+def played(history: RecordedHistory) -> PlayableWorkloads:
     """The jobs of a record as they are played. Raises RecordError for a Workload that can't be read, naming its line and
     field.
     """
-    shapes: dict[str, Shape] = {}
+    shapes: dict[str, DecidingFields] = {}
     for uid, each in history.workloads.items():
         try:
             shapes[uid] = _shape(each)
@@ -69,16 +69,16 @@ def played(history: History) -> Played:
             raise RecordError(f"{each.place}: {error}") from None
         recorded[uid] = each
     jobs.sort(key=lambda job: job.submit)
-    return Played(Trace(FORMAT, tuple(jobs), dict(skipped)), shapes, recorded, by_cards)
+    return PlayableWorkloads(Trace(FORMAT, tuple(jobs), dict(skipped)), shapes, recorded, by_cards)
 
 
-def _shape(recorded: Recorded) -> Shape:
+def _shape(recorded: Recorded) -> DecidingFields:
     body = recorded.body
     namespace = recorded.name.partition("/")[0]
     queue = body.get("queue", "")
     if not isinstance(queue, str) or len(queue) > 253:
         raise ParseError("queue", "is no name")
-    return Shape(
+    return DecidingFields(
         queue=f"{namespace}/{queue}",
         pod_sets=values.pod_sets(body),
         priority=values.priority(body),
@@ -86,7 +86,7 @@ def _shape(recorded: Recorded) -> Shape:
     )
 
 
-def _job(recorded: Recorded, shape: Shape, now: Millis, by_cards: bool) -> TraceJob:
+def _job(recorded: Recorded, shape: DecidingFields, now: Millis, by_cards: bool) -> TraceJob:
     body, stays = recorded.body, recorded.stays
     work, ended = _work(recorded, shape, now)
     flavors = values.flavors(body)
@@ -111,7 +111,7 @@ def _job(recorded: Recorded, shape: Shape, now: Millis, by_cards: bool) -> Trace
     )
 
 
-def _work(recorded: Recorded, shape: Shape, now: Millis) -> tuple[Millis, bool]:
+def _work(recorded: Recorded, shape: DecidingFields, now: Millis) -> tuple[Millis, bool]:
     """How long a workload runs if nobody stops it, and whether that is known, or a lower bound."""
     *earlier, last = recorded.stays
     every = None if shape.checkpoint is None else max(1, round(shape.checkpoint * 1000))
@@ -129,7 +129,7 @@ def size_of(pod_sets: Sequence[model.PodSet], by_cards: bool) -> int:
     return -(-sum(pods.count * pods.requests.get(CPU, 0) for pods in pod_sets) // _PER_CORE)
 
 
-def capacity(history: History, by_cards: bool) -> int:
+def capacity(history: RecordedHistory, by_cards: bool) -> int:
     """The largest sum of nominal quotas that the record shows, in the same unit; at least 1."""
     queues: dict[tuple[str, str], int] = {}
     largest = total = 0
@@ -156,14 +156,16 @@ def capacity(history: History, by_cards: bool) -> int:
 # --- what really happened -----------------------------------------------------------------------------------------------
 
 
-def as_it_was(jobs: Sequence[Job], recorded: dict[str, Recorded], cluster: Cluster, now: Millis) -> Result:
+def as_it_was(
+    jobs: Sequence[ReplayedJob], recorded: dict[str, Recorded], cluster: ReplayedCluster, now: Millis
+) -> ReplayResult:
     """The record itself as the result of a replay. `now` is its end."""
     outcomes = [_outcome(job, recorded[job.id], now) for job in jobs]
-    return Result(cluster=cluster, outcomes=outcomes, samples=_samples(outcomes))
+    return ReplayResult(cluster=cluster, outcomes=outcomes, samples=_samples(outcomes))
 
 
-def _outcome(job: Job, recorded: Recorded, now: Millis) -> Outcome:
-    outcome = Outcome(job)
+def _outcome(job: ReplayedJob, recorded: Recorded, now: Millis) -> ReplayedOutcome:
+    outcome = ReplayedOutcome(job)
     for stay, follower in pairwise([*recorded.stays, None]):
         assert stay is not None
         end = now if stay.end is None else stay.end
@@ -180,7 +182,7 @@ def _outcome(job: Job, recorded: Recorded, now: Millis) -> Outcome:
     return outcome
 
 
-def _samples(outcomes: Sequence[Outcome]) -> list[Sample]:
+def _samples(outcomes: Sequence[ReplayedOutcome]) -> list[Sample]:
     """GPUs in use and jobs that wait, at each instant at which these change."""
     steps: list[tuple[Millis, int, int]] = []  # time, GPUs in use, jobs waiting
     sizes: list[tuple[Millis, int]] = []

@@ -18,12 +18,12 @@ from gangline.engine.model import Gone, Millis, Put
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import values
-from gangline.record.history import Change, History
-from gangline.record.workloads import Shape
+from gangline.record.history import RecordedChange, RecordedHistory
+from gangline.record.workloads import DecidingFields
 from gangline.replay.policies import Policy
-from gangline.replay.replayed import Job, name_of
+from gangline.replay.replayed import ReplayedJob, name_of
 from gangline.replay.trace_facts import NAMESPACE
-from gangline.replay.world import Happening
+from gangline.replay.world import ReplayEvent
 
 #: the cluster's own settings and QueuePolicies
 OWN: Final = Policy("own", "the cluster's own queues and QueuePolicies, as they were")
@@ -48,14 +48,14 @@ class RecordedWorlds:
     """A record under any policy: see `replay.world.Worlds`."""
 
     first: Millis
-    changes: tuple[Change, ...]
-    shapes: Mapping[str, Shape]
+    changes: tuple[RecordedChange, ...]
+    shapes: Mapping[str, DecidingFields]
 
     def under(self, policy: Policy, restart_seconds: float) -> RecordedWorld:
         return RecordedWorld(self, policy, restart_seconds)
 
 
-def worlds(history: History, shapes: Mapping[str, Shape]) -> RecordedWorlds:
+def worlds(history: RecordedHistory, shapes: Mapping[str, DecidingFields]) -> RecordedWorlds:
     return RecordedWorlds(history.first, tuple(history.changes), shapes)
 
 
@@ -67,21 +67,21 @@ class RecordedWorld:
         self._numbers: dict[str, int] = {}  # of nodes
         state = _State(policy, restart_seconds, self._numbers)
         self._begins: list[Fact] = [Put(model.Namespace(NAMESPACE))]
-        self._later: list[Happening] = []
+        self._later: list[ReplayEvent] = []
         for change in recorded.changes:
             facts, lost = state.facts(change)
             if change.at <= recorded.first + _BEGINNING:
                 self._begins += facts
             elif facts:
-                self._later.append(Happening(change.at, tuple(facts), frozenset(lost)))
+                self._later.append(ReplayEvent(change.at, tuple(facts), frozenset(lost)))
 
     def begins(self) -> Iterable[Fact]:
         return self._begins
 
-    def later(self) -> list[Happening]:
+    def later(self) -> list[ReplayEvent]:
         return self._later
 
-    def of(self, job: Job) -> model.Workload:
+    def of(self, job: ReplayedJob) -> model.Workload:
         shape, name = self._shapes[job.id], name_of(job.number)
         return model.Workload(
             uid=name,
@@ -116,7 +116,7 @@ class _State:
     policies: dict[str, Json] = field(default_factory=dict[str, Json])
     nodes: dict[str, model.Node] = field(default_factory=dict[str, model.Node])
 
-    def facts(self, change: Change) -> tuple[list[Fact], set[int]]:
+    def facts(self, change: RecordedChange) -> tuple[list[Fact], set[int]]:
         """What the engine is told, and the numbers of nodes that were lost."""
         kind, name, body = change.kind, change.name, change.body
         if kind == _POLICIES:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gangline.forecast import LEVELS
 from gangline.forecast import metrics as scores
 from gangline.replay.foresight import Foresight
-from gangline.replay.replayed import Job
+from gangline.replay.replayed import ReplayedJob
 
 Floats = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 LEAST: Final = 200
 
 
-def of(jobs: Sequence[Job], believed: Foresight) -> dict[str, Any]:
+def of(jobs: Sequence[ReplayedJob], believed: Foresight) -> dict[str, Any]:
     """Scores of all jobs with a forecast; empty without any."""
     forecasts, compared = believed.forecasts, believed.compared
     forecast_jobs = [job for job in jobs if job.number in forecasts]

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.forecast import Forecast, Source, from_trace
+from gangline.forecast import Forecast, ForecastSource, from_trace
 from gangline.forecast.history.runs import Run
 from gangline.forecast.quantiles import log_normal
 from gangline.forecast.tracking.baselines import last_two
 from gangline.forecast.tracking.tracker import Tracker
-from gangline.replay.replayed import Job
+from gangline.replay.replayed import ReplayedJob
 
 #: of an estimate that is one number: all quantiles up to the second level are that number
 _POINT: Final = (0.5, 0.99)
@@ -37,15 +37,15 @@ class Foresight(Protocol):
     #: the mean of the owner's last two runtimes at that time, in log seconds; NaN or absent without one
     compared: dict[int, float]
 
-    def submitted(self, job: Job, now: Millis) -> None: ...
+    def submitted(self, job: ReplayedJob, now: Millis) -> None: ...
 
-    def started(self, job: Job, now: Millis) -> None: ...
+    def started(self, job: ReplayedJob, now: Millis) -> None: ...
 
-    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
+    def stopped(self, job: ReplayedJob, ran: Millis, saved: Millis, now: Millis) -> None:
         """Note that the job was evicted after `ran` of its work was done, in all its runs; `saved` of that is not repeated."""
         ...
 
-    def finished(self, job: Job, now: Millis) -> None: ...
+    def finished(self, job: ReplayedJob, now: Millis) -> None: ...
 
     def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
         """Estimates that are new or have changed. `wanted`: jobs wait for them; they may come later otherwise."""
@@ -59,13 +59,13 @@ class Blind:
         self.forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
 
-    def submitted(self, job: Job, now: Millis) -> None: ...
+    def submitted(self, job: ReplayedJob, now: Millis) -> None: ...
 
-    def started(self, job: Job, now: Millis) -> None: ...
+    def started(self, job: ReplayedJob, now: Millis) -> None: ...
 
-    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None: ...
+    def stopped(self, job: ReplayedJob, ran: Millis, saved: Millis, now: Millis) -> None: ...
 
-    def finished(self, job: Job, now: Millis) -> None: ...
+    def finished(self, job: ReplayedJob, now: Millis) -> None: ...
 
     def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
         return ()
@@ -78,23 +78,23 @@ class _Spoken(Blind):
         super().__init__()
         self._news: list[RuntimeForecast] = []
 
-    def submitted(self, job: Job, now: Millis) -> None:
+    def submitted(self, job: ReplayedJob, now: Millis) -> None:
         self._say(job, self._total(job, now))
 
-    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
+    def stopped(self, job: ReplayedJob, ran: Millis, saved: Millis, now: Millis) -> None:
         self._say(job, self._left(job, ran, saved))
 
     def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
         news, self._news = self._news, []
         return news
 
-    def _say(self, job: Job, quantiles: tuple[tuple[float, Millis], ...]) -> None:
+    def _say(self, job: ReplayedJob, quantiles: tuple[tuple[float, Millis], ...]) -> None:
         self._news.append(RuntimeForecast(job.key, quantiles))
 
-    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _total(self, job: ReplayedJob, now: Millis) -> tuple[tuple[float, Millis], ...]:
         raise NotImplementedError
 
-    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _left(self, job: ReplayedJob, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
         raise NotImplementedError
 
 
@@ -105,24 +105,24 @@ class Truth(_Spoken):
         super().__init__()
         self._restart = restart
 
-    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _total(self, job: ReplayedJob, now: Millis) -> tuple[tuple[float, Millis], ...]:
         return _point(job.duration)
 
-    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _left(self, job: ReplayedJob, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
         return _point(job.duration - saved + self._restart)
 
 
-class Limits(_Spoken):
+class RequestedTimes(_Spoken):
     """A job's requested time; `default` for jobs without one. A job that outlives it is given as long again."""
 
     def __init__(self, default: Millis) -> None:
         super().__init__()
         self._default = default
 
-    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _total(self, job: ReplayedJob, now: Millis) -> tuple[tuple[float, Millis], ...]:
         return _point(job.limit or self._default)
 
-    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _left(self, job: ReplayedJob, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
         return _point(max(1000, (job.limit or self._default) - saved))
 
 
@@ -139,21 +139,21 @@ class LastTwo(_Spoken):
                 self._tracker.started(run.uid, run.start)
                 self._tracker.finished(run.uid, run.finish)
 
-    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _total(self, job: ReplayedJob, now: Millis) -> tuple[tuple[float, Millis], ...]:
         run = run_of(job)
         seconds = last_two(run, self._tracker)
         self._tracker.submitted(run)
         limit = job.limit or self._default
         return _point(limit if math.isnan(seconds) else min(limit, round(seconds * 1000)))
 
-    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _left(self, job: ReplayedJob, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
         limit = job.limit or self._default
         return _point(max(1000, min(limit, 2 * ran) - saved))
 
-    def started(self, job: Job, now: Millis) -> None:
+    def started(self, job: ReplayedJob, now: Millis) -> None:
         self._tracker.started(job.key, now / 1000)
 
-    def finished(self, job: Job, now: Millis) -> None:
+    def finished(self, job: ReplayedJob, now: Millis) -> None:
         self._tracker.finished(job.key, now / 1000)
 
 
@@ -165,13 +165,13 @@ class Drawn(_Spoken):
         self._random = random.Random(seed)
         self._drawn: dict[int, Forecast] = {}
 
-    def _total(self, job: Job, now: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _total(self, job: ReplayedJob, now: Millis) -> tuple[tuple[float, Millis], ...]:
         median = max(1.0, self._median(job.duration / 1000))
-        forecast = log_normal(math.log(median), _SPREAD, Source.DEFAULT, 0)
+        forecast = log_normal(math.log(median), _SPREAD, ForecastSource.DEFAULT, 0)
         self._drawn[job.number] = self.forecasts[job.number] = forecast
         return quantiles_of(forecast)
 
-    def _left(self, job: Job, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
+    def _left(self, job: ReplayedJob, ran: Millis, saved: Millis) -> tuple[tuple[float, Millis], ...]:
         return quantiles_of(self._drawn[job.number].after(ran / 1000), saved)
 
     def _median(self, seconds: float) -> float:
@@ -203,7 +203,7 @@ class Noisy(Drawn):
         return seconds * factor if self._random.random() < 0.5 else seconds / factor
 
 
-def run_of(job: Job) -> Run:
+def run_of(job: ReplayedJob) -> Run:
     """The job as a run of the forecaster: submitted, neither started nor ended."""
     assert job.trace is not None, job
     return replace(from_trace(job.trace), uid=job.key, submit=job.submit / 1000, start=None, finish=None)

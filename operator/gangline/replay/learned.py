@@ -19,7 +19,7 @@ from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
 from gangline.replay.lessons import Lessons
-from gangline.replay.replayed import Job
+from gangline.replay.replayed import ReplayedJob
 
 #: number of estimates made at a time when no job waits for them
 _BATCH: Final = 256
@@ -36,12 +36,12 @@ class Schooling:
     forecaster: Forecaster
     past: Table  #: the finished runs of its training: the replay knows no others
     scale: FlavorScale
-    settings: training.Settings
+    settings: training.LearningSettings
     note: str = ""  #: why there is no model, if there is none
 
 
 def school(
-    runs: Sequence[Run], until: float, first: float, settings: training.Settings = training.DEFAULTS
+    runs: Sequence[Run], until: float, first: float, settings: training.LearningSettings = training.DEFAULTS
 ) -> Schooling:
     """Trained on the runs known at `until`, with the history of all runs known at `first` (Unix seconds).
 
@@ -75,10 +75,10 @@ class Learned:
         self._due: Millis | None = None
         self._lessons = Lessons(schooling.past, schooling.scale)
         self._renewal: dict[str, Millis] = {}  # when a job is to be forecast again if it still waits
-        self._untold: dict[str, Job] = {}
-        self._open: dict[str, Job] = {}
+        self._untold: dict[str, ReplayedJob] = {}
+        self._open: dict[str, ReplayedJob] = {}
         self._news: list[RuntimeForecast] = []
-        self._renewals = Alarms[Job](self._to_renew, lambda: len(self._open))
+        self._renewals = Alarms[ReplayedJob](self._to_renew, lambda: len(self._open))
         #: evicted jobs: how much of their work was done by then, and how much of that was saved
         self._done: dict[int, tuple[Millis, Millis]] = {}
 
@@ -89,7 +89,7 @@ class Learned:
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
-    def submitted(self, job: Job, now: Millis) -> None:
+    def submitted(self, job: ReplayedJob, now: Millis) -> None:
         run, forecaster = run_of(job), self._forecaster
         if self._retrain is not None:
             if self._due is None:
@@ -103,13 +103,13 @@ class Learned:
         self._untold[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 
-    def started(self, job: Job, now: Millis) -> None:
+    def started(self, job: ReplayedJob, now: Millis) -> None:
         """Work saved in an earlier run counts as if it had been done directly before."""
         start = (now - self._done.get(job.number, (0, 0))[1]) / 1000
         self._lessons.started(job.number, start)
         self._forecaster.started(job.key, start)
 
-    def stopped(self, job: Job, ran: Millis, saved: Millis, now: Millis) -> None:
+    def stopped(self, job: ReplayedJob, ran: Millis, saved: Millis, now: Millis) -> None:
         """Note that the job was stopped, so that it will take longer than it ran: that much is known of it."""
         self._tell(now)
         self._done[job.number] = ran, saved
@@ -118,7 +118,7 @@ class Learned:
         self._tell_again([job], now)
         self._renew_at(now + _FIRST_RENEWAL, job)
 
-    def finished(self, job: Job, now: Millis) -> None:
+    def finished(self, job: ReplayedJob, now: Millis) -> None:
         untold = self._untold.pop(job.key, None) is not None
         del self._open[job.key], self._renewal[job.key]
         told = partial(self._forecasts.__setitem__, job.number) if untold else None
@@ -145,23 +145,23 @@ class Learned:
             self._forecasts[job.number] = forecast
             self._news.append(RuntimeForecast(job.key, quantiles_of(forecast), forecast.source, forecast.samples))
 
-    def _tell_again(self, jobs: Iterable[Job], now: Millis) -> None:
+    def _tell_again(self, jobs: Iterable[ReplayedJob], now: Millis) -> None:
         by_key = {job.key: job for job in jobs}
         for key, forecast in self._forecaster.forecasts(by_key, now / 1000, conditional=False).items():
             ran, saved = self._done.get(by_key[key].number, (0, 0))
             quantiles = quantiles_of(forecast.after(ran / 1000), saved)
             self._news.append(RuntimeForecast(key, quantiles, forecast.source, forecast.samples))
 
-    def _renew_at(self, when: Millis, job: Job) -> None:
+    def _renew_at(self, when: Millis, job: ReplayedJob) -> None:
         self._renewal[job.key] = when
         self._renewals.set(when, job.key, job)
 
-    def _to_renew(self, when: Millis, job: Job) -> bool:
+    def _to_renew(self, when: Millis, job: ReplayedJob) -> bool:
         return self._renewal.get(job.key) == when and self._lessons.waits(job.number)
 
     def _renew(self, now: Millis) -> None:
         """Forecast jobs again that have waited for long."""
-        due: list[Job] = []
+        due: list[ReplayedJob] = []
         while (job := self._renewals.due(now)) is not None:
             due.append(job)
             self._renew_at(now + max(_FIRST_RENEWAL, round(_RENEWAL_SHARE * (now - job.submit))), job)

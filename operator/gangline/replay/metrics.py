@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.engine import BACKFILL, BUDGET, EARLY_END
-from gangline.replay.replayed import Outcome, Result
+from gangline.replay.replayed import ReplayedOutcome, ReplayResult
 
 Floats = NDArray[np.float64]
 
@@ -19,14 +19,14 @@ _WINDOWS: Final = {"1h": 3600.0, "6h": 6 * 3600.0, "24h": 86400.0}
 _LATE: Final = 60.0  # a start is late when it is later than promised by more
 
 
-def of(result: Result) -> dict[str, Any]:
+def of(result: ReplayResult) -> dict[str, Any]:
     """All figures of a policy in `replay.json`."""
     done = [outcome for outcome in result.outcomes if outcome.finish is not None]
     gpus = np.array([outcome.job.gpus for outcome in done], dtype=np.int64)
     wait = np.array([outcome.wait or 0 for outcome in done], dtype=np.float64) / 1000
     duration = np.array([outcome.job.duration for outcome in done], dtype=np.float64) / 1000
     jct = wait + duration
-    use = Use(result)
+    use = GpuUse(result)
     return {
         "jobs": len(result.outcomes),
         "finished": len(done),
@@ -96,15 +96,15 @@ def _slowdown(jct: Floats, duration: Floats, tau: float) -> float | None:
     return _mean(np.maximum(1.0, jct / np.maximum(duration, tau)))
 
 
-def _by_tenant(done: Sequence[Outcome], wait: Floats) -> dict[str, Any]:
+def _by_tenant(done: Sequence[ReplayedOutcome], wait: Floats) -> dict[str, Any]:
     tenants = np.array([outcome.job.tenant for outcome in done])
     return {str(name): spread(wait[tenants == name]) for name in np.unique(tenants)} if len(done) else {}
 
 
-class Use:
+class GpuUse:
     """The use of the GPUs."""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: ReplayResult) -> None:
         samples, capacity = result.samples, result.cluster.gpus
         at = np.array([sample.at for sample in samples], dtype=np.float64) / 1000
         held = np.array([sample.allocated for sample in samples], dtype=np.float64)
@@ -126,7 +126,7 @@ def _share(held: Floats, weights: Floats, capacity: int) -> float:
     return float((held * weights).sum()) / (total * capacity) if total else 0.0
 
 
-def _promises(result: Result) -> dict[str, Any]:
+def _promises(result: ReplayResult) -> dict[str, Any]:
     """The delay of heads by backfill, and the errors of their first promises."""
     late = np.array([max(0.0, (start - promised) / 1000) for promised, start in result.promises.values()])
     return {
@@ -140,7 +140,7 @@ def _promises(result: Result) -> dict[str, Any]:
     }
 
 
-def _starvation(result: Result, wait: Floats) -> dict[str, Any]:
+def _starvation(result: ReplayResult, wait: Floats) -> dict[str, Any]:
     """Starvation: the longest wait, and the share of jobs that more than 100 later ones of their tenant passed."""
     passed = overtaken(result.outcomes)
     return {
@@ -151,7 +151,7 @@ def _starvation(result: Result, wait: Floats) -> dict[str, Any]:
     }
 
 
-def overtaken(outcomes: Sequence[Outcome]) -> NDArray[np.int64]:
+def overtaken(outcomes: Sequence[ReplayedOutcome]) -> NDArray[np.int64]:
     """A count for each started job: how many of the same tenant were submitted later and started before it."""
     found: list[int] = []
     by_tenant: dict[str, list[tuple[int, int]]] = {}
@@ -185,7 +185,7 @@ def _smaller_after(values: NDArray[np.int64]) -> list[int]:
 # --- fairness -----------------------------------------------------------------------------------------------------------
 
 
-def fairness(result: Result) -> dict[str, Any]:
+def fairness(result: ReplayResult) -> dict[str, Any]:
     """Jain's index of the service of tenants relative to their demand, over windows; and GPU hours and waits per tenant.
 
     Jain's index is (Σx)² / (n Σx²): 1 = all alike, 1/n = one has everything. x is GPU time received in a window as a share of
@@ -203,7 +203,7 @@ def fairness(result: Result) -> dict[str, Any]:
     return found
 
 
-def _jain(result: Result, tenants: Sequence[str], first: float, last: float, width: float) -> list[float]:
+def _jain(result: ReplayResult, tenants: Sequence[str], first: float, last: float, width: float) -> list[float]:
     bins = max(1, math.ceil((last - first) / width))
     row = {tenant: number for number, tenant in enumerate(tenants)}
     received, wanted = np.zeros((len(tenants), bins)), np.zeros((len(tenants), bins))

@@ -12,8 +12,8 @@ from gangline.forecast import Run, from_trace
 from gangline.forecast.learning.dataset import known_at
 from gangline.replay.learned import Schooling, school
 from gangline.replay.policies import CHOSEN, Policy
-from gangline.replay.replayed import LONGEST, Cluster, Job, ReplayError, replayed
-from gangline.replay.simulator import Rules
+from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
+from gangline.replay.simulator import SavingRules
 from gangline.replay.trace_facts import SETTINGS, quotas_by_use
 from gangline.replay.world import Worlds
 from gangline.traces import Trace, TraceJob
@@ -24,10 +24,10 @@ SHAKE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """The parameters. Instants are Unix seconds, spans seconds."""
 
-    cluster: Cluster
+    cluster: ReplayedCluster
     policies: tuple[Policy, ...]
     first: float
     last: float
@@ -60,9 +60,9 @@ class Plan:
             raise ReplayError(f"--save-cost must be less than a day, not {self.save_cost:g} s")
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> SavingRules:
         checkpoint = None if self.checkpoint is None else round(self.checkpoint * 1000)
-        return Rules(checkpoint, round(self.restart * 1000), round(self.save_cost * 1000))
+        return SavingRules(checkpoint, round(self.restart * 1000), round(self.save_cost * 1000))
 
     def predictor_of(self, policy: Policy) -> str:
         return self.predictor if policy.predictor == CHOSEN else policy.predictor
@@ -75,7 +75,7 @@ class Plan:
 class Prepared:
     """Inputs of all runs: the window's jobs, and the history before them."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ReplayedJob, ...]
     history: tuple[Run, ...]  # known at the beginning of the window
     past_seconds: tuple[float, ...]  # durations of jobs known when the training ended
     limit: Millis
@@ -84,7 +84,7 @@ class Prepared:
     worlds: Worlds | None = None  #: a cluster of its own, instead of the plan's
 
 
-def prepare(trace: Trace, plan: Plan) -> tuple[Prepared, list[str]]:
+def prepare(trace: Trace, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
     """Prepare the part of a trace that a plan is about; also returns notes on it. Raises ReplayError if the window has no job."""
     window = trace.between(plan.first, plan.last)
     jobs = replayed(window.jobs)
@@ -126,12 +126,12 @@ def _span(trace: Trace) -> str:
     return f"the trace runs from {trace.jobs[0].submit:.0f} to {trace.jobs[-1].submit:.0f} (Unix seconds)"
 
 
-def shake(jobs: Sequence[Job], seed: int, share: float = SHAKE) -> list[Job]:
+def shake(jobs: Sequence[ReplayedJob], seed: int, share: float = SHAKE) -> list[ReplayedJob]:
     """Submissions and durations moved by a little, at random: a difference that this removes is noise."""
     chance = random.Random(seed)
     typical = (jobs[-1].submit - jobs[0].submit) / max(1, len(jobs) - 1)
 
-    def moved(job: Job) -> Job:
+    def moved(job: ReplayedJob) -> ReplayedJob:
         submit = job.submit + round(chance.uniform(0, typical) * share / SHAKE)
         return replace(job, submit=submit, duration=max(1, round(job.duration * chance.uniform(1 - share, 1 + share))))
 

@@ -21,7 +21,7 @@ class ReplayError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplayedJob:
     """A gang of the window. `number` is its index by submission; it breaks ties."""
 
     number: int
@@ -55,11 +55,11 @@ def number_of(key: str) -> int:
     return int(key[-8:])
 
 
-def replayed(jobs: Iterable[TraceJob], longest: Millis = LONGEST) -> list[Job]:
+def replayed(jobs: Iterable[TraceJob], longest: Millis = LONGEST) -> list[ReplayedJob]:
     """The jobs of a trace that are replayed: those with GPUs, in the order of submission."""
     ordered = sorted((job for job in jobs if job.gpus > 0), key=lambda job: job.submit)
     return [
-        Job(
+        ReplayedJob(
             number=number,
             id=job.id,
             submit=round(job.submit * 1000),
@@ -81,7 +81,7 @@ def _millis(seconds: float) -> Millis:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ReplayedCluster:
     """`gpus` in nodes of `per_node`; 0 per node = a flat pool, where only the count of free GPUs matters."""
 
     gpus: int
@@ -113,10 +113,10 @@ class Stint:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayedOutcome:
     """The outcome of a job. Without a finish it was still waiting or running when the replay ended."""
 
-    job: Job
+    job: ReplayedJob
     stints: list[Stint] = field(default_factory=list[Stint])
     finish: Millis | None = None
     evictions: int = 0
@@ -158,9 +158,9 @@ class Headship:
 
 
 @dataclass(slots=True)
-class Result:
-    cluster: Cluster
-    outcomes: list[Outcome]
+class ReplayResult:
+    cluster: ReplayedCluster
+    outcomes: list[ReplayedOutcome]
     samples: Sequence[Sample] = ()
     decisions: int = 0
     seconds: float = 0.0  #: CPU seconds of the replay

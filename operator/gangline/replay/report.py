@@ -11,8 +11,8 @@ import numpy as np
 
 from gangline.replay.calibration import LEAST
 from gangline.replay.charts import Axis, Plot, colour, legend, span_axis, thinned
-from gangline.replay.replayed import Outcome, Result
-from gangline.replay.run import Replay, Story, shaken_lines
+from gangline.replay.replayed import ReplayedOutcome, ReplayResult
+from gangline.replay.run import PolicyResult, Replay, shaken_lines
 
 _DAY: Final = 86_400_000
 #: of the Gantt chart
@@ -76,7 +76,7 @@ def _head(done: Replay, name: str) -> str:
 _HEADS: Final = ("head delay", "budget", "early ends", "heads late", "by")
 
 
-def _table(stories: Sequence[Story]) -> str:
+def _table(stories: Sequence[PolicyResult]) -> str:
     waits = ("mean", "p50", "p90", "p99", "max", ">8 GPUs", "≤8 GPUs")
     columns = ("policy", *waits, "slowdown", "allocated", "evicted", "lost", *_HEADS, "unfinished", "impossible")
     rows: list[Sequence[str]] = []
@@ -121,7 +121,7 @@ def _html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 # --- queue delay --------------------------------------------------------------------------------------------------------
 
 
-def _delays(stories: Sequence[Story]) -> str:
+def _delays(stories: Sequence[PolicyResult]) -> str:
     parts = ['<h2>Queue delay</h2><p class="note">Share of jobs that waited longer.</p>', _names(stories)]
     for title, least, most in (("All jobs", 0, 10**9), ("Jobs on more than 8 GPUs", 9, 10**9)):
         waits = [_waits(story.result, least, most) for story in stories]
@@ -139,19 +139,19 @@ def _delays(stories: Sequence[Story]) -> str:
     return "".join(parts)
 
 
-def _waits(result: Result, least: int, most: int) -> np.ndarray:
+def _waits(result: ReplayResult, least: int, most: int) -> np.ndarray:
     waits = [o.wait / 1000 for o in result.outcomes if o.wait is not None and least <= o.job.gpus <= most]
     return np.sort(np.array(waits))
 
 
-def _names(stories: Sequence[Story]) -> str:
+def _names(stories: Sequence[PolicyResult]) -> str:
     return legend([(story.policy, colour(number)) for number, story in enumerate(stories)])
 
 
 # --- use over time ------------------------------------------------------------------------------------------------------
 
 
-def _use(stories: Sequence[Story]) -> str:
+def _use(stories: Sequence[PolicyResult]) -> str:
     last = max((outcome.job.submit for story in stories for outcome in story.result.outcomes), default=0)
     first = min((outcome.job.submit for story in stories for outcome in story.result.outcomes), default=0)
     x = Axis(first, last, words=_day, ticks=_days(first, last))
@@ -188,7 +188,7 @@ def _days(first: float, last: float) -> tuple[float, ...]:
 # --- Gantt --------------------------------------------------------------------------------------------------------------
 
 
-def _gantt(stories: Sequence[Story]) -> str:
+def _gantt(stories: Sequence[PolicyResult]) -> str:
     drawn = [story for story in stories if story.result.cluster.per_node]
     if not drawn:
         return ""
@@ -206,14 +206,14 @@ def _gantt(stories: Sequence[Story]) -> str:
     return "".join(parts)
 
 
-def _busiest(stories: Sequence[Story]) -> int:
+def _busiest(stories: Sequence[PolicyResult]) -> int:
     """The most interesting stretch: centred on the moment with the longest queue under the last policy."""
     samples = stories[-1].result.samples
     peak = max(samples, key=lambda sample: sample.waiting_gpus, default=None)
     return (peak.at if peak else 0) - _STRETCH // 2
 
 
-def _nodes(result: Result, start: int, rows: int) -> str:
+def _nodes(result: ReplayResult, start: int, rows: int) -> str:
     end, per_node = start + _STRETCH, result.cluster.per_node
     hours = tuple(start + hour * 3_600_000 for hour in range(0, 13, 2))
     x = Axis(start, end, words=lambda at: datetime.fromtimestamp(at / 1000, UTC).strftime("%d %H:%M"), ticks=hours)
@@ -266,7 +266,7 @@ class _Lanes:
         return lane
 
 
-def _words(outcome: Outcome) -> str:
+def _words(outcome: ReplayedOutcome) -> str:
     job = outcome.job
     wait = "" if outcome.wait is None else f", waited {_span(outcome.wait / 1000)}"
     owner = f" of {job.tenant}" if job.tenant else ""
@@ -276,7 +276,7 @@ def _words(outcome: Outcome) -> str:
 # --- fairness -----------------------------------------------------------------------------------------------------------
 
 
-def _fairness(stories: Sequence[Story]) -> str:
+def _fairness(stories: Sequence[PolicyResult]) -> str:
     tenants = _largest_tenants(stories[0].result) if stories else []
     if len(tenants) < 2:
         return ""
@@ -308,7 +308,7 @@ def _fairness(stories: Sequence[Story]) -> str:
     return f'<h2>Fairness</h2><p class="note">{note}</p>{_names(stories)}{plot.text()}{_html_table(columns, rows)}'
 
 
-def _largest_tenants(result: Result) -> list[str]:
+def _largest_tenants(result: ReplayResult) -> list[str]:
     asked: dict[str, int] = {}
     for outcome in result.outcomes:
         asked[outcome.job.tenant] = asked.get(outcome.job.tenant, 0) + outcome.job.gpus * outcome.job.duration

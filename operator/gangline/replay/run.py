@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gangline.replay import calibration, metrics, savings
-from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Limits, Noisy, Truth
+from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth
 from gangline.replay.learned import Learned
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Plan, Prepared, shake
-from gangline.replay.replayed import Result
+from gangline.replay.replay_plan import Prepared, ReplayPlan, shake
+from gangline.replay.replayed import ReplayResult
 from gangline.replay.savings import Saving
 from gangline.replay.simulator import Simulator
 
 
-def foresight(plan: Plan, policy: Policy, prepared: Prepared, seed: int) -> Foresight:
+def foresight(plan: ReplayPlan, policy: Policy, prepared: Prepared, seed: int) -> Foresight:
     """The source of estimates of this policy."""
     match plan.predictor_of(policy):
         case "blind":
@@ -25,7 +25,7 @@ def foresight(plan: Plan, policy: Policy, prepared: Prepared, seed: int) -> Fore
         case "true":
             return Truth(plan.rules.restart)
         case "limit":
-            return Limits(prepared.limit)
+            return RequestedTimes(prepared.limit)
         case "last-two":
             return LastTwo(prepared.history, prepared.limit)
         case "random":
@@ -39,8 +39,8 @@ def foresight(plan: Plan, policy: Policy, prepared: Prepared, seed: int) -> Fore
 
 
 def play(
-    plan: Plan, policy: Policy, prepared: Prepared, shaken: int = 0, progress: Callable[[int], None] | None = None
-) -> tuple[Story, dict[str, Any]]:
+    plan: ReplayPlan, policy: Policy, prepared: Prepared, shaken: int = 0, progress: Callable[[int], None] | None = None
+) -> tuple[PolicyResult, dict[str, Any]]:
     """One policy, and the accuracy of its forecasts. `shaken` > 0 numbers a shaken copy of the input."""
     seed = plan.seed + shaken
     jobs = shake(prepared.jobs, seed, plan.shake) if shaken else prepared.jobs
@@ -60,17 +60,17 @@ def play(
     result = simulator.run()
     if prepared.worlds is not None:  # those submitted before the window only fill the cluster
         result.outcomes = [each for each in result.outcomes if each.job.submit >= plan.first * 1000]
-    return Story(policy.name, result, metrics.of(result)), calibration.of(
+    return PolicyResult(policy.name, result, metrics.of(result)), calibration.of(
         [outcome.job for outcome in result.outcomes], believed
     )
 
 
 @dataclass(slots=True)
-class Story:
+class PolicyResult:
     """The data of a policy for the report: results are kept, traces of jobs are not."""
 
     policy: str
-    result: Result
+    result: ReplayResult
     measures: dict[str, Any]
 
 
@@ -78,9 +78,9 @@ class Story:
 class Replay:
     """The results of a replay."""
 
-    plan: Plan
+    plan: ReplayPlan
     trace_format: str
-    stories: list[Story]
+    stories: list[PolicyResult]
     shaken: dict[str, list[dict[str, Any]]]
     forecast: dict[str, Any]
     limit: float

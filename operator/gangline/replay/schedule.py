@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from gangline.engine.model import Millis
-from gangline.replay.replayed import Headship, Outcome, ReplayError, Result, Stint
+from gangline.replay.replayed import Headship, ReplayedOutcome, ReplayError, ReplayResult, Stint
 
 Format: TypeAlias = Literal["csv", "parquet"]
 FORMATS: Final[tuple[Format, ...]] = ("csv", "parquet")
@@ -48,7 +48,7 @@ def require(format_: Format) -> None:
         _arrow()
 
 
-def write(result: Result, folder: Path, name: str, format_: Format = "csv") -> None:
+def write(result: ReplayResult, folder: Path, name: str, format_: Format = "csv") -> None:
     """NAME.csv and NAME-heads.csv, or .parquet. Raises ReplayError if the format can't be written here."""
     put = _put_csv if format_ == "csv" else _put_parquet
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def write(result: Result, folder: Path, name: str, format_: Format = "csv") -> N
 # --- rows ---------------------------------------------------------------------------------------------------------------
 
 
-def _runs(result: Result) -> Iterator[_Row]:
+def _runs(result: ReplayResult) -> Iterator[_Row]:
     for outcome in result.outcomes:
         job = outcome.job
         promised = result.promises.get(job.number)
@@ -70,7 +70,7 @@ def _runs(result: Result) -> Iterator[_Row]:
             yield *about, *_run(outcome, stint, number)
 
 
-def _run(outcome: Outcome, stint: Stint, number: int) -> _Row:
+def _run(outcome: ReplayedOutcome, stint: Stint, number: int) -> _Row:
     """`outcome` is how the run ended: finished, evicted, or running when the replay ended."""
     ended = "evicted" if stint.evicted else "finished" if outcome.finish is not None else "running"
     end = None if ended == "running" else stint.end

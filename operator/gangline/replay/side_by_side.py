@@ -15,27 +15,27 @@ from queue import Empty
 from typing import Any, Final, TypeAlias
 
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Plan, Prepared
-from gangline.replay.replayed import Outcome
-from gangline.replay.run import Replay, Story, play
+from gangline.replay.replay_plan import Prepared, ReplayPlan
+from gangline.replay.replayed import ReplayedOutcome
+from gangline.replay.run import PolicyResult, Replay, play
 from gangline.traces import Trace
 
 #: (policy, shaken copy, jobs submitted since the last message)
 Tick: TypeAlias = tuple[str, int, int]
 Tell: TypeAlias = Callable[[Tick], None]
 Task: TypeAlias = tuple[Policy, int]
-Done: TypeAlias = tuple[Story, dict[str, Any]]
+Done: TypeAlias = tuple[PolicyResult, dict[str, Any]]
 
 #: jobs between two progress messages
 _STEP: Final = 250
 
 
 def replay(
-    trace: Trace, plan: Plan, prepared: Prepared, notes: Sequence[str] = (), tell: Tell = lambda tick: None
+    trace: Trace, plan: ReplayPlan, prepared: Prepared, notes: Sequence[str] = (), tell: Tell = lambda tick: None
 ) -> Replay:
     """Run every policy, and every shaken copy of its input; in this process if there is only one worker."""
     tasks = [(policy, shaken) for shaken in range(plan.jitter + 1) for policy in plan.policies]
-    stories: dict[str, Story] = {}
+    stories: dict[str, PolicyResult] = {}
     shaken_runs: dict[str, dict[int, dict[str, Any]]] = {}
     forecasts: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="gangline-replay-") as folder:
@@ -57,12 +57,12 @@ def replay(
     return Replay(plan, trace.format, ordered, in_order, told, prepared.limit / 1000, list(notes))
 
 
-def _one_by_one(plan: Plan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:
+def _one_by_one(plan: ReplayPlan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:
     for task in tasks:
         yield task, _play(plan, task, _load(path), tell)
 
 
-def _in_processes(plan: Plan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:
+def _in_processes(plan: ReplayPlan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:
     context = multiprocessing.get_context("spawn")
     ticks: Queue[Tick] = context.Queue()
     workers = min(plan.workers, len(tasks))
@@ -103,7 +103,7 @@ def _set_up(ticks: Queue[Tick], path: Path) -> None:
     _WORKER.ticks, _WORKER.path = ticks, path
 
 
-def _work(plan: Plan, task: Task) -> Done:
+def _work(plan: ReplayPlan, task: Task) -> Done:
     assert _WORKER.ticks is not None
     return _play(plan, task, _load(_WORKER.path), _WORKER.ticks.put)
 
@@ -116,7 +116,7 @@ def _load(path: Path) -> Prepared:
     return prepared
 
 
-def _play(plan: Plan, task: Task, prepared: Prepared, tell: Tell) -> Done:
+def _play(plan: ReplayPlan, task: Task, prepared: Prepared, tell: Tell) -> Done:
     policy, shaken = task
     count = 0
 
@@ -134,6 +134,6 @@ def _play(plan: Plan, task: Task, prepared: Prepared, tell: Tell) -> Done:
     return story, forecast
 
 
-def _without_trace(outcome: Outcome) -> Outcome:
+def _without_trace(outcome: ReplayedOutcome) -> ReplayedOutcome:
     outcome.job = replace(outcome.job, trace=None)
     return outcome

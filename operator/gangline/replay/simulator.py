@@ -24,9 +24,20 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.replay.foresight import Foresight
-from gangline.replay.replayed import LONGEST, TRUTH, Cluster, Headship, Job, Outcome, Result, Sample, Stint, number_of
+from gangline.replay.replayed import (
+    LONGEST,
+    TRUTH,
+    Headship,
+    ReplayedCluster,
+    ReplayedJob,
+    ReplayedOutcome,
+    ReplayResult,
+    Sample,
+    Stint,
+    number_of,
+)
 from gangline.replay.trace_facts import GPU, SETTINGS, Workloads, facts, node_number
-from gangline.replay.world import Happening, World
+from gangline.replay.world import ReplayedWorld, ReplayEvent
 
 #: the reason of an eviction by the loss of a node
 NODE_LOST: Final = "NodeLost"
@@ -35,14 +46,14 @@ _HEARING: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SavingRules:
     """What saving costs, and a stop. What the trace says of a job's checkpoints precedes the rules."""
 
     checkpoint: Millis | None = None  #: the checkpoint interval; None = all work is lost
     restart: Millis = 60_000  #: extra cost of a restart
     save: Millis = 0  #: what one save costs: the job does nothing else meanwhile
 
-    def applied(self, job: Job) -> Job:
+    def applied(self, job: ReplayedJob) -> ReplayedJob:
         """The job as it runs: with the time that saving takes, and the real interval between the ends of two saves."""
         every = self.checkpoint if job.saves == TRUTH else job.saves
         cost = self.save if job.save is None else job.save
@@ -69,16 +80,16 @@ class Simulator(Simulation):
 
     def __init__(
         self,
-        jobs: Sequence[Job],
-        cluster: Cluster,
+        jobs: Sequence[ReplayedJob],
+        cluster: ReplayedCluster,
         queue: ClusterQueue,
         foresight: Foresight,
         *,
-        rules: Rules = Rules(),
+        rules: SavingRules = SavingRules(),
         quotas: Mapping[str, int] | None = None,
         ranked: bool = False,
         progress: Callable[[int], None] | None = None,
-        world: World | None = None,
+        world: ReplayedWorld | None = None,
         settings: Settings = SETTINGS,
     ) -> None:
         """`world`: a cluster of its own, in which `queue` and `quotas` say nothing."""
@@ -101,7 +112,7 @@ class Simulator(Simulation):
         self._modes: list[tuple[Millis, str, str]] = []
         for fact in first:
             self.observe(fact)
-        self._outcomes = [Outcome(job) for job in jobs]
+        self._outcomes = [ReplayedOutcome(job) for job in jobs]
         self._left: dict[int, Millis] = {}  # remaining work of stopped jobs
         self._saved: dict[int, Millis] = {}  # … and saved work, which is not repeated
         #: whether jobs waited at the end of the last round: otherwise those that arrive may simply fit, and estimates can wait
@@ -115,7 +126,7 @@ class Simulator(Simulation):
         self._headships: list[Headship] = []
         self._heads: dict[str, tuple[str, Millis]] = {}
 
-    def run(self) -> Result:
+    def run(self) -> ReplayResult:
         begun = time.perf_counter()
         self._schedule_all()
         first = self.next_event()
@@ -124,7 +135,7 @@ class Simulator(Simulation):
             self.play()
         self._hear_of_heads()
         self._note_heads({})
-        return Result(
+        return ReplayResult(
             cluster=self._cluster,
             outcomes=self._outcomes,
             samples=self._samples,
@@ -156,7 +167,7 @@ class Simulator(Simulation):
     def order(self, key: str, number: int) -> int:
         return number_of(key)
 
-    def _change(self, happening: Happening) -> None:
+    def _change(self, happening: ReplayEvent) -> None:
         for change in happening.changes:
             self.observe(change)
         if happening.lost:
@@ -164,7 +175,7 @@ class Simulator(Simulation):
                 if any(node in happening.lost for node, _ in self._outcomes[number_of(key)].stints[-1].places):
                     self.stop(replace(self.workloads[key], evicted=NODE_LOST), NODE_LOST)
 
-    def _submit(self, job: Job) -> None:
+    def _submit(self, job: ReplayedJob) -> None:
         self._arrived += 1
         self._foresight.submitted(job, self.now)
         self._waiting_gpus += job.gpus

@@ -30,7 +30,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.replay.replayed import TRUTH, Cluster, Job, name_of
+from gangline.replay.replayed import TRUTH, ReplayedCluster, ReplayedJob, name_of
 
 GPU: Final = "nvidia.com/gpu"
 HOST: Final = "kubernetes.io/hostname"
@@ -45,13 +45,13 @@ _ONE_HOST: Final = TopologyRequest(required=HOST)
 _ANYWHERE: Final = TopologyRequest(unconstrained=True)
 
 
-def facts(cluster: Cluster, queue: ClusterQueue, quotas: Mapping[str, int] | None) -> Iterator[Change]:
+def facts(cluster: ReplayedCluster, queue: ClusterQueue, quotas: Mapping[str, int] | None) -> Iterator[Change]:
     """The facts of a trace without its jobs. With `quotas` every tenant has a queue like `queue` and lends its unused quota."""
     for item in _items(cluster, queue, quotas):
         yield Put(item)
 
 
-def _items(cluster: Cluster, queue: ClusterQueue, quotas: Mapping[str, int] | None) -> Iterator[Item]:
+def _items(cluster: ReplayedCluster, queue: ClusterQueue, quotas: Mapping[str, int] | None) -> Iterator[Item]:
     yield Namespace(NAMESPACE)
     if cluster.per_node:
         yield Topology("hosts", (HOST,))
@@ -86,7 +86,7 @@ def queue_of(tenant: str) -> str:
     return f"tenant-{tenant or 'none'}"
 
 
-def quotas_by_use(jobs: Iterable[Job], cluster: Cluster, tenants: Iterable[str]) -> dict[str, int]:
+def quotas_by_use(jobs: Iterable[ReplayedJob], cluster: ReplayedCluster, tenants: Iterable[str]) -> dict[str, int]:
     """The cluster's GPUs shared among the tenants in proportion to the GPU time that they requested, whole nodes at a time."""
     asked: dict[str, float] = dict.fromkeys(tenants, 0.0)
     for job in jobs:
@@ -104,14 +104,14 @@ def quotas_by_use(jobs: Iterable[Job], cluster: Cluster, tenants: Iterable[str])
 class Workloads:
     """Workloads of jobs; gangs of one size share their pod sets."""
 
-    def __init__(self, cluster: Cluster, queue: str, *, by_tenant: bool, ranked: bool) -> None:
+    def __init__(self, cluster: ReplayedCluster, queue: str, *, by_tenant: bool, ranked: bool) -> None:
         self._cluster = cluster
         self._queue = queue
         self._by_tenant = by_tenant
         self._ranked = ranked  # priorities by true duration, the shortest highest
         self._pod_sets: dict[int, tuple[PodSet, ...]] = {}
 
-    def of(self, job: Job) -> Workload:
+    def of(self, job: ReplayedJob) -> Workload:
         name = name_of(job.number)
         pod_sets = self._pod_sets.get(job.gpus)
         if pod_sets is None:

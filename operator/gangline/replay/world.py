@@ -8,11 +8,11 @@ from typing import Protocol
 
 from gangline.engine.model import Admission, Change, Millis, Workload
 from gangline.replay.policies import Policy
-from gangline.replay.replayed import Job
+from gangline.replay.replayed import ReplayedJob
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class ReplayEvent:
     """What changes at an instant. Whoever has pods on `lost` nodes (by their numbers) is stopped, and waits again."""
 
     at: Millis
@@ -20,18 +20,18 @@ class Happening:
     lost: frozenset[int] = frozenset()
 
 
-class World(Protocol):
+class ReplayedWorld(Protocol):
     """A cluster under one policy."""
 
     def begins(self) -> Iterable[Change]:
         """The facts from before the first job."""
         ...
 
-    def later(self) -> Sequence[Happening]:
+    def later(self) -> Sequence[ReplayEvent]:
         """What happens later, in the order of time."""
         ...
 
-    def of(self, job: Job) -> Workload:
+    def of(self, job: ReplayedJob) -> Workload:
         """The job as it waits."""
         ...
 
@@ -43,4 +43,4 @@ class World(Protocol):
 class Worlds(Protocol):
     """A cluster under any policy."""
 
-    def under(self, policy: Policy, restart_seconds: float) -> World: ...
+    def under(self, policy: Policy, restart_seconds: float) -> ReplayedWorld: ...

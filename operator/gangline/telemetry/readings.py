@@ -28,7 +28,7 @@ class Reading:
         return f"{self.namespace}/{self.pod}"
 
 
-class Source(Protocol):
+class ReadingSource(Protocol):
     async def read(self) -> list[Reading]:
         """The newest reading of every pod that has one. Raises SourceError."""
         ...

@@ -20,7 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from gangline.tls import issuing
 from gangline.tls.issuing import CertificateError, KeyPair, Life
 
-__all__ = ["CertificateError", "Certificates", "Names", "create", "renewed", "service_names"]
+__all__ = ["CertificateError", "Certificates", "ServerNames", "create", "renewed", "service_names"]
 
 CA_LIFE: Final = timedelta(days=3650)
 SERVING_LIFE: Final = timedelta(days=365)
@@ -45,25 +45,25 @@ class Certificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ServerNames:
     """Names and addresses of the server."""
 
     dns: tuple[str, ...]
     addresses: tuple[str, ...] = ("127.0.0.1",)
 
 
-def service_names(service: str, namespace: str) -> Names:
+def service_names(service: str, namespace: str) -> ServerNames:
     """All names of an in-cluster service, and the loopback for local use."""
     short = f"{service}.{namespace}"
-    return Names((service, short, f"{short}.svc", f"{short}.svc.cluster.local", "localhost"))
+    return ServerNames((service, short, f"{short}.svc", f"{short}.svc.cluster.local", "localhost"))
 
 
-def create(names: Names, now: datetime) -> Certificates:
+def create(names: ServerNames, now: datetime) -> Certificates:
     authority = new_authority(now)
     return Certificates(authority, new_serving(authority, names, now))
 
 
-def renewed(held: Certificates, names: Names, now: datetime) -> Certificates | None:
+def renewed(held: Certificates, names: ServerNames, now: datetime) -> Certificates | None:
     """The next step of renewal that is due at `now`; None if nothing is. Steps follow each other over several calls."""
     authority, serving = held.authority.parsed, held.serving.parsed
     if now >= authority.not_valid_after_utc:
@@ -88,7 +88,7 @@ def new_authority(now: datetime) -> KeyPair:
     return issuing.authority(name, _life(now, CA_LIFE))
 
 
-def new_serving(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
+def new_serving(authority: KeyPair, names: ServerNames, now: datetime) -> KeyPair:
     """A server certificate for `names`, signed by `authority`, never outliving it."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names.dns[0][:64] if names.dns else "gangline")])
     life = _life(now, min(SERVING_LIFE, authority.parsed.not_valid_after_utc - now))
@@ -152,7 +152,7 @@ def _due(certificate: x509.Certificate) -> datetime:
     return start + (end - start) * 2 / 3
 
 
-def _covers(certificate: x509.Certificate, names: Names) -> bool:
+def _covers(certificate: x509.Certificate, names: ServerNames) -> bool:
     try:
         san = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

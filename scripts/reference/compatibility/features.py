@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api.compatibility.states import WORKS, State, differs, works
+from gangline.api.compatibility.states import WORKS, Support, differs, works
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
     """`gates`: those that switch it; `page`: where docs/ tells more of it."""
 
-    state: State
+    state: Support
     gates: tuple[str, ...] = ()
     page: str = ""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gangline.api.compatibility.states import WORKS, State, differs, no
+from gangline.api.compatibility.states import WORKS, Support, differs, no
 
 _READ_FROM_CLUSTER: Final = (
     "neither written nor read, and a warning says so: sizes and names follow the RayCluster itself"
 )
 
 #: key -> what it does
-KEYS: Final[Mapping[str, State]] = {
+KEYS: Final[Mapping[str, Support]] = {
     "kueue.x-k8s.io/admission": WORKS,
     "kueue.x-k8s.io/admission-gated-by": WORKS,
     "kueue.x-k8s.io/auto-generated": no("set by Kueue's populator, which is not part of Gangline"),
@@ -76,7 +76,7 @@ KEYS: Final[Mapping[str, State]] = {
 }
 
 #: kind and type of a condition -> what it does
-CONDITIONS: Final[Mapping[str, State]] = {
+CONDITIONS: Final[Mapping[str, Support]] = {
     "Workload QuotaReserved": WORKS,
     "Workload Admitted": WORKS,
     "Workload PodsReady": WORKS,

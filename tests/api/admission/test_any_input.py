@@ -11,9 +11,9 @@ from tests.builders.written import Json, cluster_queue, gpujob, job, recipe, wor
 from tests.cluster.serving import deployment, leader_worker_set, stateful_set
 from tests.fuzz.objects import jobset
 
-from gangline.api.admission import KINDS, Context, default, validate
+from gangline.api.admission import KINDS, AdmissionFacts, default, validate
 
-CONTEXT = Context(lambda *_: True, lambda *_: True, lambda *_: False)
+CONTEXT = AdmissionFacts(lambda *_: True, lambda *_: True, lambda *_: False)
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 values = st.recursive(
     leaves,

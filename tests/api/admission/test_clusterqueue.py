@@ -9,9 +9,9 @@ import pytest
 from tests.builders.written import Json, cluster_queue, recipe
 
 from gangline.api import names
-from gangline.api.admission import Context, default, validate, warnings
+from gangline.api.admission import AdmissionFacts, default, validate, warnings
 
-NOTHING_ELSE = Context()
+NOTHING_ELSE = AdmissionFacts()
 
 
 def errors(obj: Json, old: Json | None = None) -> list[str]:

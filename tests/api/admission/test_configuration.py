@@ -8,7 +8,7 @@ import pytest
 from tests.builders.written import Json, cluster_queue
 
 from gangline.api import names
-from gangline.api.admission import KINDS, Context, UnknownKindError, default, validate, warnings
+from gangline.api.admission import KINDS, AdmissionFacts, UnknownKindError, default, validate, warnings
 
 
 def kueue(kind: str, version: str = "v1beta2", **spec: Any) -> Json:
@@ -21,7 +21,7 @@ def policy(**spec: Any) -> Json:
 
 
 def errors(obj: Json, old: Json | None = None) -> list[str]:
-    return [str(error) for error in validate(obj, old, Context())]
+    return [str(error) for error in validate(obj, old, AdmissionFacts())]
 
 
 def test_every_kind_is_known_in_every_version():
@@ -29,9 +29,9 @@ def test_every_kind_is_known_in_every_version():
     own_kinds = [(names.OWN_GROUP, "GPUJob"), (names.OWN_GROUP, "QueuePolicy")]
     assert set(KINDS) >= {*((names.GROUP, kind) for kind in kueue_kinds), *own_kinds, ("batch", "Job")}
     with pytest.raises(UnknownKindError, match="no admission rules for Secret of 'v1'"):
-        default({"apiVersion": "v1", "kind": "Secret"}, None, Context())
+        default({"apiVersion": "v1", "kind": "Secret"}, None, AdmissionFacts())
     with pytest.raises(UnknownKindError, match="an object without kind"):
-        validate({}, None, Context())
+        validate({}, None, AdmissionFacts())
 
 
 def test_a_cohort_lends_and_borrows_by_its_parent():

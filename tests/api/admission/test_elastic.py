@@ -10,17 +10,17 @@ from tests.builders.written import Json, gpujob, job
 from tests.jobs.test_declared import CASES, held
 
 from gangline.api import names
-from gangline.api.admission import Context, default, validate
+from gangline.api.admission import AdmissionFacts, default, validate
 from gangline.api.admission.of_jobs.elastic import resizes
 
-ON, OFF = Context(), Context(elastic=False)
+ON, OFF = AdmissionFacts(), AdmissionFacts(elastic=False)
 GATE = {"name": "kueue.x-k8s.io/elastic-job"}
 RAY = ("RayCluster", "RayJob", "RayService")
 #: the field of the cluster
 CLUSTER_IN = {"RayCluster": "", "RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
 
 
-def errors(obj: Json, old: Json | None = None, context: Context = ON) -> list[str]:
+def errors(obj: Json, old: Json | None = None, context: AdmissionFacts = ON) -> list[str]:
     return [str(error) for error in validate(obj, old, context)]
 
 
@@ -59,7 +59,7 @@ def test_the_pods_of_all_groups_are_created_behind_a_gate(kind: str) -> None:
 @pytest.mark.parametrize(
     ("obj", "context"), [(job(queue="main"), ON), (elastic(job(queue="")), ON), (elastic(job(queue="main")), OFF)]
 )
-def test_no_other_job_gets_the_gate(obj: Json, context: Context) -> None:
+def test_no_other_job_gets_the_gate(obj: Json, context: AdmissionFacts) -> None:
     assert "schedulingGates" not in default(obj, None, context).obj["spec"]["template"]["spec"]
 
 

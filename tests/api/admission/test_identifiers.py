@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.of_jobs import identifiers
 from gangline.api.read.configuration import gates
 from gangline.api.read.configuration.managed_jobs import load
@@ -41,7 +41,7 @@ def named(key: str, made: Json) -> str:
 
 
 def errors(made: Json) -> list[str]:
-    return [str(error) for error in admission.validate(made, None, Context())]
+    return [str(error) for error in admission.validate(made, None, AdmissionFacts())]
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -76,15 +76,15 @@ def test_values_of_other_types_name_nothing(key: str, value: Any) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_what_is_not_read_is_told(key: str) -> None:
-    warned = admission.default(obj(key, annotation="a", label="b"), None, Context()).warnings
+    warned = admission.default(obj(key, annotation="a", label="b"), None, AdmissionFacts()).warnings
     assert f"the {key} label 'b' is ignored: the annotation says 'a'" in warned
     identifiers.choose(annotations_first=False)
     off = "is ignored, since the gate WorkloadIdentifierAnnotations is off:"
-    warned = admission.default(obj(key, annotation="a", label="b"), None, Context()).warnings
+    warned = admission.default(obj(key, annotation="a", label="b"), None, AdmissionFacts()).warnings
     assert f"the {key} annotation 'a' {off} the label says 'b'" in warned
-    warned = admission.default(obj(key, annotation="a"), None, Context()).warnings
+    warned = admission.default(obj(key, annotation="a"), None, AdmissionFacts()).warnings
     assert f"the {key} annotation 'a' {off} write it as a label" in warned
-    assert admission.default(obj(key, label="b"), None, Context()).warnings == ()
+    assert admission.default(obj(key, label="b"), None, AdmissionFacts()).warnings == ()
 
 
 def test_only_what_is_read_has_to_be_a_name() -> None:

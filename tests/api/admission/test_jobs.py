@@ -10,11 +10,11 @@ import pytest
 from tests.builders.written import Json, gpujob, job, template
 
 from gangline.api import names
-from gangline.api.admission import Context, default, validate
+from gangline.api.admission import AdmissionFacts, default, validate
 from gangline.api.admission.of_jobs.pods import MOST_AMOUNTS, MOST_CONTAINERS
 
 QUEUE, CLASS = names.QUEUE_NAME, names.PRIORITY_CLASS
-SIMPLE = Context()
+SIMPLE = AdmissionFacts()
 
 
 def never(*_: object) -> bool:
@@ -22,14 +22,14 @@ def never(*_: object) -> bool:
 
 
 #: everything that costs a read is forbidden
-INCURIOUS = Context(never, never, never)
-WITH_DEFAULTS = Context(
+INCURIOUS = AdmissionFacts(never, never, never)
+WITH_DEFAULTS = AdmissionFacts(
     local_queue_exists=lambda namespace, name: (namespace, name) == ("team", "default"),
     priority_class_exists=lambda name: name == "default",
 )
 
 
-def errors(obj: Json, old: Json | None = None, context: Context = SIMPLE) -> list[str]:
+def errors(obj: Json, old: Json | None = None, context: AdmissionFacts = SIMPLE) -> list[str]:
     return [str(error) for error in validate(obj, old, context)]
 
 
@@ -89,7 +89,9 @@ def test_the_label_wins_and_the_author_is_told():
     assert result.warnings == (f'the {QUEUE} annotation "other" is ignored: the label says "main"',)
 
 
-LACKING = Context(local_queue_is_missing=lambda namespace, name: True, priority_class_is_missing=lambda name: True)
+LACKING = AdmissionFacts(
+    local_queue_is_missing=lambda namespace, name: True, priority_class_is_missing=lambda name: True
+)
 
 
 @pytest.mark.parametrize("make", [job, gpujob])
@@ -162,13 +164,13 @@ def test_the_child_of_a_queued_job_is_never_queued_itself(kind: str, version: st
         asked.append((namespace, reference["name"]))
         return True
 
-    assert default(child, None, Context(owner_is_queued=queued)).obj == child
+    assert default(child, None, AdmissionFacts(owner_is_queued=queued)).obj == child
     assert asked == [("team", "parent")]
 
 
 def test_the_child_of_a_job_without_a_queue_stands_on_its_own():
     child = owned_by("GPUJob", names.V1ALPHA1)
-    assert default(child, None, Context(owner_is_queued=lambda *_: False)).obj["spec"]["suspend"] is True
+    assert default(child, None, AdmissionFacts(owner_is_queued=lambda *_: False)).obj["spec"]["suspend"] is True
 
 
 @pytest.mark.parametrize(
@@ -786,7 +788,7 @@ def test_a_gpujob_that_is_stored_already_may_go_on():
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_child_of_a_queued_job_runs_no_sooner_than_that(waits: bool):
-    context = Context(owner_is_queued=lambda *_: True, owner_waits=lambda *_: waits)
+    context = AdmissionFacts(owner_is_queued=lambda *_: True, owner_waits=lambda *_: waits)
     child, held = job(), job()
     for each in (child, held):
         each["metadata"]["ownerReferences"] = [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 
 Json = dict[str, Any]
 GATES = [{"name": names.ADMISSION_GATE}, {"name": names.TOPOLOGY_GATE}]
@@ -32,42 +32,42 @@ def is_held(made: Json) -> bool:
 
 
 def test_a_pod_that_names_a_queue_waits():
-    made = admission.default(pod(labels={names.QUEUE_NAME: "lq"}), None, Context()).obj
+    made = admission.default(pod(labels={names.QUEUE_NAME: "lq"}), None, AdmissionFacts()).obj
     assert is_held(made)
     assert made["metadata"]["finalizers"] == [names.MANAGED]
     assert made["metadata"]["labels"][names.MANAGED] == "true"
-    assert admission.default(made, None, Context()).obj == made, "idempotent"
-    assert not is_held(admission.default(pod(labels={names.QUEUE_NAME: "lq"}), pod(), Context()).obj), (
+    assert admission.default(made, None, AdmissionFacts()).obj == made, "idempotent"
+    assert not is_held(admission.default(pod(labels={names.QUEUE_NAME: "lq"}), pod(), AdmissionFacts()).obj), (
         "at creation only"
     )
 
 
 def test_a_pod_without_a_queue_gets_that_of_its_namespace_or_is_left_alone():
-    assert admission.default(pod(), None, Context()).obj == pod()
-    made = admission.default(pod(), None, Context(local_queue_exists=lambda namespace, name: True)).obj
+    assert admission.default(pod(), None, AdmissionFacts()).obj == pod()
+    made = admission.default(pod(), None, AdmissionFacts(local_queue_exists=lambda namespace, name: True)).obj
     assert made["metadata"]["labels"][names.QUEUE_NAME] == names.LOCAL_QUEUE_DEFAULT
     assert is_held(made)
-    made = admission.default(pod(), None, Context(without_queue=True)).obj
+    made = admission.default(pod(), None, AdmissionFacts(without_queue=True)).obj
     assert is_held(made)
-    elsewhere = Context(namespace_is_managed=lambda namespace, queued: False)
+    elsewhere = AdmissionFacts(namespace_is_managed=lambda namespace, queued: False)
     assert not is_held(admission.default(pod(labels={names.QUEUE_NAME: "lq"}), None, elsewhere).obj)
 
 
 @pytest.mark.parametrize(("queued", "held"), [(True, False), (False, True)])
 def test_a_pod_of_a_queued_job_waits_with_its_job(queued: bool, held: bool):
     made = pod(labels={names.QUEUE_NAME: "lq"}, owner="batch/v1/Job")
-    context = Context(owner_is_queued=lambda namespace, reference, child: queued)
+    context = AdmissionFacts(owner_is_queued=lambda namespace, reference, child: queued)
     assert is_held(admission.default(made, None, context).obj) is held
 
 
 def test_a_pod_of_a_replica_set_waits_itself():
-    context = Context(owner_is_queued=lambda namespace, reference, child: True)
+    context = AdmissionFacts(owner_is_queued=lambda namespace, reference, child: True)
     made = pod(labels={names.QUEUE_NAME: "lq"}, owner="apps/v1/ReplicaSet")
     assert is_held(admission.default(made, None, context).obj)
 
 
 def test_a_pod_that_its_parent_holds_keeps_its_own_end():
-    made = admission.default(pod(annotations={names.SUSPENDED_BY_PARENT: "statefulset"}), None, Context()).obj
+    made = admission.default(pod(annotations={names.SUSPENDED_BY_PARENT: "statefulset"}), None, AdmissionFacts()).obj
     assert is_held(made)
     assert "finalizers" not in made["metadata"]
     assert names.MANAGED not in made["metadata"]["labels"]
@@ -76,16 +76,16 @@ def test_a_pod_that_its_parent_holds_keeps_its_own_end():
 def test_the_index_of_a_pod_comes_from_the_label_that_it_names():
     given = group(**{"pod-group-pod-index-label": "rank"})
     given["metadata"]["labels"]["rank"] = "1"
-    assert admission.default(given, None, Context()).obj["metadata"]["labels"][names.POD_GROUP_INDEX] == "1"
+    assert admission.default(given, None, AdmissionFacts()).obj["metadata"]["labels"][names.POD_GROUP_INDEX] == "1"
 
 
 def errors(made: Json, old: Json | None = None) -> str:
-    return "; ".join(str(error) for error in admission.validate(made, old, Context()))
+    return "; ".join(str(error) for error in admission.validate(made, old, AdmissionFacts()))
 
 
 def test_a_group_is_valid():
     assert not errors(group())
-    assert not errors(admission.default(group(), None, Context()).obj)
+    assert not errors(admission.default(group(), None, AdmissionFacts()).obj)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_a_pod_may_not_say(given: Json, message: str):
 
 
 def test_what_may_not_change():
-    held = admission.default(group(), None, Context()).obj
+    held = admission.default(group(), None, AdmissionFacts()).obj
     moved = copy.deepcopy(held)
     moved["metadata"]["labels"][names.POD_GROUP] = "other"
     assert "field is immutable" in errors(moved, held)

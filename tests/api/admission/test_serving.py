@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.serving import deployment, leader_worker_set, stateful_set
 
 from gangline.api import admission, names
-from gangline.api.admission import Context
+from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.of_jobs.jobs import ELASTIC
 from gangline.api.jobkinds.declaration import at, put
 
@@ -20,7 +20,7 @@ LWS = "leaderworkerset.x-k8s.io/leaderworkerset"
 
 
 def made(obj: Json, old: Json | None = None, **context: Any) -> Json:
-    return admission.default(obj, old, Context(**context)).obj
+    return admission.default(obj, old, AdmissionFacts(**context)).obj
 
 
 def notes(obj: Json, *path: str) -> Json:
@@ -28,7 +28,7 @@ def notes(obj: Json, *path: str) -> Json:
 
 
 def errors(obj: Json, old: Json | None = None, **context: Any) -> list[str]:
-    return [str(error) for error in admission.validate(obj, old, Context(**context))]
+    return [str(error) for error in admission.validate(obj, old, AdmissionFacts(**context))]
 
 
 def changed(obj: Json, *path: str | int, to: Any) -> Json:

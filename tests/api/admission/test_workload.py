@@ -9,13 +9,13 @@ import pytest
 from tests.builders.written import Json, template, workload
 
 from gangline.api import names
-from gangline.api.admission import Context, validate
+from gangline.api.admission import AdmissionFacts, validate
 from gangline.api.admission.of_jobs import jobs
 from gangline.api.admission.workload import BOOST_PATH
 
 
 def errors(obj: Json, old: Json | None = None) -> list[str]:
-    return [str(error) for error in validate(obj, old, Context())]
+    return [str(error) for error in validate(obj, old, AdmissionFacts())]
 
 
 def pod_set(name: str = "main", **fields: Any) -> Json:

@@ -1,7 +1,7 @@
 """Defaulting and validation of all objects that users write: pure functions on JSON.
 
 `default` completes an object as it is stored, `validate` reports its errors; both look the kind up in `KINDS`. A rule asks the
-`Context` for facts of the cluster.
+`AdmissionFacts` for facts of the cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,17 @@ from typing import Final
 
 from gangline.api import jobkinds, names, object_size
 from gangline.api.admission import multikueue, workload
-from gangline.api.admission.findings import NOTHING, TOO_LONG, Context, FieldError, Json, Result, Rules, metadata, text
+from gangline.api.admission.findings import (
+    NOTHING,
+    TOO_LONG,
+    AdmissionFacts,
+    DefaultedObject,
+    FieldError,
+    Json,
+    KindRules,
+    metadata,
+    text,
+)
 from gangline.api.admission.of_jobs import batch_job, declared_job, gpu_shares, gpujob, jobset, queued_pod, serving
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.admission.of_queues import (
@@ -28,11 +38,11 @@ from gangline.api.compatibility.fields import without_effect
 __all__ = [
     "KINDS",
     "NOTHING",
-    "Context",
+    "AdmissionFacts",
+    "DefaultedObject",
     "FieldError",
     "Json",
-    "Result",
-    "Rules",
+    "KindRules",
     "UnknownKindError",
     "default",
     "validate",
@@ -40,7 +50,7 @@ __all__ = [
 ]
 
 #: (group, kind) -> its rules, for every version of it; those of declared jobs follow from their declarations
-KINDS: Final[Mapping[tuple[str, str], Rules]] = {
+KINDS: Final[Mapping[tuple[str, str], KindRules]] = {
     (names.GROUP, "AdmissionCheck"): admissioncheck.RULES,
     (names.GROUP, "ClusterQueue"): clusterqueue.RULES,
     (names.GROUP, "Cohort"): cohort.RULES,
@@ -71,23 +81,23 @@ class UnknownKindError(LookupError):
     """There are no rules for this kind."""
 
 
-def default(obj: Json, old: Json | None, context: Context) -> Result:
+def default(obj: Json, old: Json | None, context: AdmissionFacts) -> DefaultedObject:
     """`obj` completed, and warnings for its author. `old` is None at creation. Raises UnknownKindError.
 
     Neither is changed: the result shares all parts of `obj` that stay as they are. Idempotent.
     """
     rules = _rules(obj)
     if _is_leaving(obj):
-        return Result(obj)
+        return DefaultedObject(obj)
     completed = dict(obj)
     warnings = rules.default(completed, old, context)
     group = _group(obj)
     if group in _SERVING or (old is None and group not in _OWN):  # pods of other kinds keep what they were made with
         gpu_shares.expose(completed)
-    return Result(completed, tuple(warnings))
+    return DefaultedObject(completed, tuple(warnings))
 
 
-def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     """The errors of `obj`, as a new object (`old` is None) or as a change of `old`. Raises UnknownKindError."""
     rules = _rules(obj)
     if _is_leaving(obj):
@@ -114,7 +124,7 @@ def warnings(obj: Json) -> list[str]:
     return told if kueues or not queue_name(obj) else [*told, *gpu_shares.doubts(obj)]
 
 
-def _rules(obj: Json) -> Rules:
+def _rules(obj: Json) -> KindRules:
     group, kind = _group(obj), text(obj.get("kind"))
     declaration = jobkinds.declaration_of(group, kind)
     found = KINDS.get((group, kind)) or (declared_job.rules(declaration) if declaration is not None else None)

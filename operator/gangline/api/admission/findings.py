@@ -157,7 +157,7 @@ def _unknown(reference: Reference) -> Json | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class AdmissionFacts:
     """The facts of the cluster that a rule may ask for. The answers come from outside, so that the rules stay pure."""
 
     #: whether there is a LocalQueue of this (namespace, name)
@@ -188,7 +188,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class DefaultedObject:
     """A defaulted object and warnings for its author."""
 
     obj: Json
@@ -197,13 +197,13 @@ class Result:
 
 #: completes the object and returns warnings. Only the object itself may be changed: what is in it belongs to the request as well,
 #: and is replaced by changed copies (`fill`, `jobkinds.declaration.put`)
-Default: TypeAlias = Callable[[Json, Json | None, Context], list[str]]
-Validate: TypeAlias = Callable[[Json, Json | None, Context], list[FieldError]]
+Default: TypeAlias = Callable[[Json, Json | None, AdmissionFacts], list[str]]
+Validate: TypeAlias = Callable[[Json, Json | None, AdmissionFacts], list[FieldError]]
 #: what the author of a valid object should know
 Warn: TypeAlias = Callable[[Json], list[str]]
 
 
-def _no_default(obj: Json, old: Json | None, context: Context) -> list[str]:
+def _no_default(obj: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
     return []
 
 
@@ -212,7 +212,7 @@ def _no_warning(obj: Json) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class KindRules:
     """The rules of one kind."""
 
     validate: Validate

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gangline.api import names
-from gangline.api.admission.findings import Context, FieldError, Json, Rules, spec
+from gangline.api.admission.findings import AdmissionFacts, FieldError, Json, KindRules, spec
 
 #: controller of admission checks that send workloads to other clusters, and of the jobs that run there
 CONTROLLER: Final = f"{names.GROUP}/multikueue"
 _WITH_GATE: Final = "has an effect only where the feature gate"
 
 
-def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     return []
 
 
@@ -26,4 +26,4 @@ def warn(obj: Json) -> list[str]:
     return []
 
 
-RULES: Final = Rules(validate=validate, warn=warn)
+RULES: Final = KindRules(validate=validate, warn=warn)

@@ -8,10 +8,10 @@ from gangline.api import names
 from gangline.api.admission import syntax, workload_status
 from gangline.api.admission.findings import (
     IMMUTABLE,
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     annotations_of,
     duplicate,
     forbidden,
@@ -33,7 +33,7 @@ _POSITIVE: Final = "must be greater than 0"
 BOOST_PATH: Final = f"metadata.annotations[{names.PRIORITY_BOOST}]"
 
 
-def validate(workload: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(workload: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     """What did not change was checked before, and is in nobody's way."""
     errors: list[FieldError] = []
     if old is None or metadata(old).get("annotations") != metadata(workload).get("annotations"):
@@ -138,4 +138,4 @@ def _with_count_of(was: Json, new: Json) -> Json:
     return {**new, "count": was.get("count")} if shrunk else new
 
 
-RULES: Final = Rules(validate=validate)
+RULES: Final = KindRules(validate=validate)

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Support:
     """What a part of Kueue's API does here: `does` is as in Kueue, otherwise, or nothing. `words` say how it differs, or what
     holds without it.
     """
@@ -17,23 +17,23 @@ class State:
     words: str = ""
 
 
-def works(words: str) -> State:
+def works(words: str) -> Support:
     """The state of what works as in Kueue; the words say what that is where it may surprise."""
-    return State("works", words)
+    return Support("works", words)
 
 
-def differs(words: str) -> State:
+def differs(words: str) -> Support:
     """The state of what has another effect than in Kueue, or another place; the words say which."""
-    return State("differs", words)
+    return Support("differs", words)
 
 
-def no(words: str) -> State:
+def no(words: str) -> Support:
     """The state of what has no effect; the words say what holds instead."""
-    return State("no", words)
+    return Support("no", words)
 
 
 #: as in Kueue
-WORKS: Final = State("works")
+WORKS: Final = Support("works")
 
 #: path of a field -> what it does
-Fields: TypeAlias = Mapping[str, State]
+Fields: TypeAlias = Mapping[str, Support]

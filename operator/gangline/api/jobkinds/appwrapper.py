@@ -18,11 +18,11 @@ from gangline.api.jobkinds.declaration import (
     Behaviour,
     Declaration,
     JobError,
+    JobOutcome,
     Json,
     Key,
-    Outcome,
     Path,
-    Place,
+    PodSetPlace,
     Words,
     at,
     condition,
@@ -185,7 +185,7 @@ def _components(job: Json) -> list[list[_Pods]]:
     return found
 
 
-def _places(job: Json) -> list[Place]:
+def _places(job: Json) -> list[PodSetPlace]:
     every = [pods for component in _components(job) for pods in component]
     if not every:
         raise JobError("no component has pods", shown(_COMPONENTS))
@@ -193,7 +193,7 @@ def _places(job: Json) -> list[Place]:
         if pods.count > MOST_PODS:
             raise JobError(f"must be 0 to {MOST_PODS} pods", shown(pods.path))
     return [
-        Place(
+        PodSetPlace(
             name=_pod_set(job, i),
             count=pods.count,
             path=pods.path,
@@ -293,13 +293,13 @@ class _BesideComponents:
 # --- status and children ----------------------------------------------------------------------------------------------
 
 
-def _finished(job: Json) -> Outcome | None:
+def _finished(job: Json) -> JobOutcome | None:
     """A failed one still has objects to delete for a while."""
     match at(job, ("status", "phase")):
         case "Succeeded":
-            return Outcome(True, "AppWrapper finished successfully")
+            return JobOutcome(True, "AppWrapper finished successfully")
         case "Failed" if not _DEPLOYED(job):
-            return Outcome(False, "AppWrapper failed")
+            return JobOutcome(False, "AppWrapper failed")
         case _:
             return None
 

@@ -15,11 +15,11 @@ from gangline import bounded
 from gangline.api.jobkinds.declaration import (
     MOST_PODS,
     JobError,
+    JobOutcome,
     Json,
     Key,
-    Outcome,
     Path,
-    Place,
+    PodSetPlace,
     at,
     condition,
     drop,
@@ -66,7 +66,7 @@ def factors(text: str) -> tuple[int | Path, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class ConfiguredPods:
     """One pod set, or one for each entry of a list or a map."""
 
     template: Path
@@ -77,7 +77,7 @@ class Pods:
     name: str = "main"
     index_label: str = ""
 
-    def places(self, job: Json) -> list[Place]:
+    def places(self, job: Json) -> list[PodSetPlace]:
         if not self.each:
             return [self._place(job, (), self.name)]
         found = at(job, self.each)
@@ -94,9 +94,9 @@ class Pods:
             raise JobError("a name is needed", shown((*where, self.name)))
         return name
 
-    def _place(self, job: Json, entry: Path, name: str) -> Place:
+    def _place(self, job: Json, entry: Path, name: str) -> PodSetPlace:
         template = (*entry, *self.template)
-        return Place(
+        return PodSetPlace(
             name.lower(), self._count(job, entry), template, template_at(job, template), index_label=self.index_label
         )
 
@@ -114,14 +114,14 @@ class Pods:
 class AllPods:
     """The pod sets of a job, in the order of the declaration."""
 
-    rows: tuple[Pods, ...]
+    rows: tuple[ConfiguredPods, ...]
 
-    def __call__(self, job: Json) -> Sequence[Place]:
+    def __call__(self, job: Json) -> Sequence[PodSetPlace]:
         return [place for row in self.rows for place in row.places(job)]
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class StatusSign:
     """Something in a job's status: a condition that is true, one of some values, or a number above 0 (true also counts)."""
 
     condition: str = ""
@@ -145,7 +145,7 @@ class Sign:
 class AtRest:
     """The status of a job without what these signs show."""
 
-    signs: tuple[Sign, ...]
+    signs: tuple[StatusSign, ...]
 
     def __call__(self, job: Json) -> Json:
         found: Json = {"status": mapping_at(job, ("status",))}
@@ -161,11 +161,11 @@ class AtRest:
 class Ended:
     """How a job ends; without a sign it never does."""
 
-    succeeded: Sign | None
-    failed: Sign | None
+    succeeded: StatusSign | None
+    failed: StatusSign | None
 
-    def __call__(self, job: Json) -> Outcome | None:
+    def __call__(self, job: Json) -> JobOutcome | None:
         for sign, success in ((self.succeeded, True), (self.failed, False)):
             if sign is not None and sign(job):
-                return Outcome(success, sign.message(job))
+                return JobOutcome(success, sign.message(job))
         return None

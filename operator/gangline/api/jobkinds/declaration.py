@@ -30,7 +30,7 @@ class NoPodsError(JobError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job ended; `message` is copied to the Workload's Finished condition."""
 
     success: bool
@@ -160,7 +160,7 @@ SPEC_SUSPEND: Final = Suspension()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodSetPlace:
     """One pod set of a job, and where in the job the additions of an admission go."""
 
     name: str
@@ -210,8 +210,8 @@ class Behaviour:
     """What Gangline has to know to queue, start, observe and stop a job."""
 
     #: the pod sets in order. Raises JobError.
-    places: Callable[[Json], Sequence[Place]]
-    finished: Callable[[Json], Outcome | None]
+    places: Callable[[Json], Sequence[PodSetPlace]]
+    finished: Callable[[Json], JobOutcome | None]
     #: all pods of the gang are ready
     ready: Test
     #: pods may still run
@@ -431,34 +431,34 @@ def positive(path: Path) -> Test:
     return lambda job: isinstance(found := at(job, path), int) and found > 0
 
 
-def ended_by_conditions(succeeded: str, failed: str) -> Callable[[Json], Outcome | None]:
+def ended_by_conditions(succeeded: str, failed: str) -> Callable[[Json], JobOutcome | None]:
     """Finished when one of these conditions is true; its message is the outcome's."""
 
-    def finished(job: Json) -> Outcome | None:
+    def finished(job: Json) -> JobOutcome | None:
         for row in rows_at(job, ("status", "conditions")):
             if row.get("type") in (succeeded, failed) and row.get("status") == "True":
-                return Outcome(row.get("type") == succeeded, str(row.get("message") or ""))
+                return JobOutcome(row.get("type") == succeeded, str(row.get("message") or ""))
         return None
 
     return finished
 
 
-Ending: TypeAlias = Callable[[Json], Outcome | None]
+Ending: TypeAlias = Callable[[Json], JobOutcome | None]
 
 
 def ended_by_values(path: Path, succeeded: Sequence[object], failed: Sequence[object], message: Path = ()) -> Ending:
     """Finished when one of these values is at the path; `message` is the path of the outcome's message."""
 
-    def finished(job: Json) -> Outcome | None:
+    def finished(job: Json) -> JobOutcome | None:
         found = at(job, path)
         if found is None or (found not in succeeded and found not in failed):
             return None
-        return Outcome(found in succeeded, str((at(job, message) if message else found) or ""))
+        return JobOutcome(found in succeeded, str((at(job, message) if message else found) or ""))
 
     return finished
 
 
-def never_finished(job: Json) -> Outcome | None:
+def never_finished(job: Json) -> JobOutcome | None:
     return None
 
 

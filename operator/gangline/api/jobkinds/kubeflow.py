@@ -17,7 +17,7 @@ from gangline.api.jobkinds.declaration import (
     Key,
     NoPodsError,
     Path,
-    Place,
+    PodSetPlace,
     Suspension,
     Words,
     at,
@@ -43,8 +43,8 @@ _NOTES: Final = ("metadata", "annotations")
 _HELD: Final = Suspension((*_POLICY, "suspend"))
 
 
-def _places(kind: str, field: str, types: tuple[str, ...]) -> Callable[[Json], list[Place]]:
-    def places(job: Json) -> list[Place]:
+def _places(kind: str, field: str, types: tuple[str, ...]) -> Callable[[Json], list[PodSetPlace]]:
+    def places(job: Json) -> list[PodSetPlace]:
         path: Path = ("spec", field)
         written = mapping_at(job, path)
         for name in written:
@@ -60,9 +60,9 @@ def _places(kind: str, field: str, types: tuple[str, ...]) -> Callable[[Json], l
     return places
 
 
-def _place(job: Json, path: Path, name: str) -> Place:
+def _place(job: Json, path: Path, name: str) -> PodSetPlace:
     template = (*path, "template")
-    return Place(
+    return PodSetPlace(
         name=name.lower(),
         count=number_at(job, (*path, "replicas"), 1),
         path=template,

@@ -15,10 +15,10 @@ from gangline.api.jobkinds.declaration import (
     Behaviour,
     Declaration,
     JobError,
+    JobOutcome,
     Json,
-    Outcome,
     Path,
-    Place,
+    PodSetPlace,
     Problem,
     Suspension,
     Words,
@@ -69,11 +69,11 @@ _SIZES: Final = ("replicas", "minReplicas", "maxReplicas", "numOfHosts", "suspen
 # --- pod sets ---------------------------------------------------------------------------------------------------------
 
 
-def _cluster_places(job: Json, cluster: Path, extra: Sequence[Json] = ()) -> list[Place]:
+def _cluster_places(job: Json, cluster: Path, extra: Sequence[Json] = ()) -> list[PodSetPlace]:
     """The head and the groups of the cluster at the path; `extra` are containers that the head gets besides its own."""
     head = (*cluster, "headGroupSpec", "template")
     return [
-        Place(name=_HEAD, count=1, path=head, counted=_counted_head(job, cluster, head, extra)),
+        PodSetPlace(name=_HEAD, count=1, path=head, counted=_counted_head(job, cluster, head, extra)),
         *(
             _group(job, (*cluster, "workerGroupSpecs", i))
             for i in range(len(rows_at(job, (*cluster, "workerGroupSpecs"))))
@@ -81,12 +81,12 @@ def _cluster_places(job: Json, cluster: Path, extra: Sequence[Json] = ()) -> lis
     ]
 
 
-def _group(job: Json, path: Path) -> Place:
+def _group(job: Json, path: Path) -> PodSetPlace:
     name = at(job, (*path, "groupName"))
     if not isinstance(name, str) or not name:
         raise JobError("a group of workers needs a name", shown((*path, "groupName")))
     template = (*path, "template")
-    return Place(name=name.lower(), count=workers(job, path), path=template, counted=template_at(job, template))
+    return PodSetPlace(name=name.lower(), count=workers(job, path), path=template, counted=template_at(job, template))
 
 
 def workers(job: Json, group: Path) -> int:
@@ -144,7 +144,7 @@ def _with_raised_requests(container: Json) -> Json:
     return {**container, "resources": {**resources, "requests": requests}}
 
 
-def _places(cluster: Path) -> Callable[[Json], list[Place]]:
+def _places(cluster: Path) -> Callable[[Json], list[PodSetPlace]]:
     return lambda job: _cluster_places(job, cluster)
 
 
@@ -343,21 +343,21 @@ RAY_SERVICE: Final = Declaration(
 # --- RayJob -----------------------------------------------------------------------------------------------------------
 
 
-def _job_places(job: Json) -> list[Place]:
+def _job_places(job: Json) -> list[PodSetPlace]:
     mode = at(job, ("spec", "submissionMode")) or "K8sJobMode"
     sidecar = {"name": _SUBMITTER_CONTAINER, "resources": _SUBMITTER_NEEDS}
     places = _cluster_places(job, _IN_JOB, [sidecar] if mode == "SidecarMode" else ())
     return [*places, _submitter(job)] if mode == "K8sJobMode" else places
 
 
-def _submitter(job: Json) -> Place:
+def _submitter(job: Json) -> PodSetPlace:
     """The pod of the Job that submits to the cluster; without a template KubeRay makes one with the head's image."""
     path = ("spec", "submitterPodTemplate")
     image = at(job, (*_IN_JOB, "headGroupSpec", "template", "spec", "containers", 0, "image"))
     container = {"name": _SUBMITTER_CONTAINER, "image": image, "resources": _SUBMITTER_NEEDS}
     default: Json = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     template = default if at(job, path) is None else template_at(job, path)
-    return Place(name=_SUBMITTER, count=1, path=path, counted=template, default=default)
+    return PodSetPlace(name=_SUBMITTER, count=1, path=path, counted=template, default=default)
 
 
 def _job_check(job: Json, old: Json | None) -> list[Problem]:
@@ -385,12 +385,12 @@ def _uses_another_cluster(job: Json) -> str:
     )
 
 
-def _job_finished(job: Json) -> Outcome | None:
+def _job_finished(job: Json) -> JobOutcome | None:
     """Complete means that the submitted program has ended: whether it succeeded stands in another field."""
     if at(job, ("status", "jobDeploymentStatus")) not in ("Complete", "Failed"):
         return None
     succeeded = at(job, ("status", "jobStatus")) == "SUCCEEDED"
-    return Outcome(succeeded, str(at(job, ("status", "message")) or ""))
+    return JobOutcome(succeeded, str(at(job, ("status", "message")) or ""))
 
 
 def _job_is_active(job: Json) -> bool:

@@ -21,7 +21,7 @@ from gangline.api.jobkinds.declaration import (
     Json,
     Key,
     Path,
-    Place,
+    PodSetPlace,
     Problem,
     Words,
     at,
@@ -70,10 +70,12 @@ MOVED: Final = f"{names.OWN_GROUP}/node-selector-moved"
 # --- pod sets ---------------------------------------------------------------------------------------------------------
 
 
-def _places(job: Json) -> list[Place]:
+def _places(job: Json) -> list[PodSetPlace]:
     return [
-        Place(name=DRIVER, count=1, path=("spec", DRIVER), counted=_template(job, DRIVER, _resources(job, DRIVER))),
-        Place(
+        PodSetPlace(
+            name=DRIVER, count=1, path=("spec", DRIVER), counted=_template(job, DRIVER, _resources(job, DRIVER))
+        ),
+        PodSetPlace(
             name=EXECUTOR,
             count=_executors(job),
             path=("spec", EXECUTOR),

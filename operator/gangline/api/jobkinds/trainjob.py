@@ -24,7 +24,7 @@ from gangline.api.jobkinds.declaration import (
     Json,
     Look,
     Path,
-    Place,
+    PodSetPlace,
     Problem,
     Reference,
     Words,
@@ -287,11 +287,11 @@ def _trains(row: Json) -> bool:
 # --- pod sets ---------------------------------------------------------------------------------------------------------
 
 
-def _places(job: Json) -> list[Place]:
+def _places(job: Json) -> list[PodSetPlace]:
     if isinstance(running := job.get(RUNS_WITH), list):
         return [_as_admitted(row) for row in cast("list[Json]", running)]
     return [
-        Place(
+        PodSetPlace(
             name=each.name.lower(),
             count=each.replicas * each.pods_each,
             path=_RUNTIME,
@@ -303,14 +303,16 @@ def _places(job: Json) -> list[Place]:
     ]
 
 
-def _as_admitted(row: Json) -> Place:
+def _as_admitted(row: Json) -> PodSetPlace:
     """A pod set of the Workload with which the job runs."""
     asked = mapping_at(row, ("topologyRequest",))
     groups = (
         (str(asked["subGroupIndexLabel"]), asked.get("subGroupCount") or 1) if "subGroupIndexLabel" in asked else None
     )
     label = str(asked.get("podIndexLabel") or "")
-    return Place(str(row["name"]), row.get("count", 1), _RUNTIME, row["template"], index_label=label, sub_groups=groups)
+    return PodSetPlace(
+        str(row["name"]), row.get("count", 1), _RUNTIME, row["template"], index_label=label, sub_groups=groups
+    )
 
 
 class _AsPatch:

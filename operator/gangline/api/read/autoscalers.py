@@ -75,7 +75,7 @@ Requirements: TypeAlias = Mapping[str, tuple[frozenset[str] | None, frozenset[st
 
 
 @dataclass(frozen=True, slots=True)
-class NodePool:
+class KarpenterNodePool:
     """A NodePool of Karpenter. `full`: its nodes have all of a resource that they may have."""
 
     name: str
@@ -166,7 +166,7 @@ def _group(rows: Mapping[str, str]) -> list[NodeGroup]:
     return [NodeGroup(name[:512], wanted, limit, healthy and not growing.startswith("Backoff"))]
 
 
-def node_pool(obj: Json) -> NodePool:
+def node_pool(obj: Json) -> KarpenterNodePool:
     """Read a NodePool of Karpenter. Raises ParseError."""
     template = child(child(obj, "spec", ""), "template", "spec")
     spec, meta = child(template, "spec", "spec.template"), child(template, "metadata", "spec.template")
@@ -185,7 +185,7 @@ def node_pool(obj: Json) -> NodePool:
         wanted[key] = allowed, barred
     limits = amounts(child(obj, "spec", ""), "limits", "spec")
     used = amounts(child(obj, "status", ""), "resources", "status")
-    return NodePool(
+    return KarpenterNodePool(
         text(child(obj, "metadata", ""), "name", "metadata"),
         labels(meta, "labels", "spec.template.metadata"),
         wanted,
@@ -197,7 +197,10 @@ def node_pool(obj: Json) -> NodePool:
 
 
 def growth(
-    selected: Mapping[str, str], nodes: Sequence[NamedNode], groups: Iterable[NodeGroup], pools: Iterable[NodePool]
+    selected: Mapping[str, str],
+    nodes: Sequence[NamedNode],
+    groups: Iterable[NodeGroup],
+    pools: Iterable[KarpenterNodePool],
 ) -> str:
     """The NodePool or node group that can add nodes with these labels; "" if nothing says that one can. `nodes` are those that
     exist.
@@ -249,12 +252,12 @@ def _is_uuid(rest: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{8}-[0-9a-f-]{27}", rest) is not None
 
 
-def _makes(pool: NodePool, selected: Mapping[str, str]) -> bool:
+def _makes(pool: KarpenterNodePool, selected: Mapping[str, str]) -> bool:
     """Whether nodes of the pool have all these labels, or may have them."""
     return bool(selected) and all(_may_have(pool, key, value) for key, value in selected.items())
 
 
-def _may_have(pool: NodePool, key: str, value: str) -> bool:
+def _may_have(pool: KarpenterNodePool, key: str, value: str) -> bool:
     if key == _KARPENTER:
         return value == pool.name
     if key in pool.labels:

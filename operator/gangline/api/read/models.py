@@ -14,10 +14,10 @@ from pydantic_core import ErrorDetails
 
 from gangline import bounded
 from gangline.api.read.reading import ParseError
-from gangline.api.schema.json_schema import Model
+from gangline.api.schema.json_schema import ApiModel
 from gangline.kube.resources import Json
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=ApiModel)
 
 #: pydantic's error type -> the words of the other readers
 _WORDS: Final[Mapping[str, str]] = {
@@ -51,7 +51,7 @@ def _without_nulls(value: Any, path: str, levels: int) -> Any:
     return {name: _without_nulls(inner, path, levels - 1) for name, inner in fields.items() if inner is not None}
 
 
-def _refusal(kind: type[Model], error: ErrorDetails, path: str) -> ParseError:
+def _refusal(kind: type[ApiModel], error: ErrorDetails, path: str) -> ParseError:
     steps, wanted = _place(kind, error["loc"])
     place = f"{path}{steps}".removeprefix(".")  # path of an error when the whole object is read
     return ParseError(place, "must be a whole number or a string" if wanted == int | str else _words(error))

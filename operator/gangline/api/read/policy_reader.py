@@ -18,7 +18,7 @@ from gangline.api import quantity
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child, labels, root
 from gangline.api.schema.v1alpha1 import queuepolicy
-from gangline.api.schema.v1alpha1.placement import PlacementFilter, PlacementScore, PlacementWeights
+from gangline.api.schema.v1alpha1.placement import PlacementFilterSpec, PlacementScoreSpec, PlacementWeights
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
 from gangline.kube.resources import Json, key_of
@@ -207,7 +207,7 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
     )
 
 
-def _filter(said: PlacementFilter, position: int) -> model.PlacementFilter:
+def _filter(said: PlacementFilterSpec, position: int) -> model.PlacementFilter:
     usual = model.PlacementFilter(said.name)
     return model.PlacementFilter(
         name=said.name,
@@ -236,7 +236,7 @@ _MOST_PER_POD: Final = 1 << 40
 _SCORERS: Final = {"Standalone": "ClassAffinity", "Balance": "CardBalance"}
 
 
-def _score(said: PlacementScore) -> model.PlacementScore:
+def _score(said: PlacementScoreSpec) -> model.PlacementScore:
     usual = model.PlacementScore(said.name)
     return model.PlacementScore(
         name=_SCORERS.get(said.name, said.name),
@@ -323,7 +323,7 @@ def floor(policy: Json | None) -> bool:
     return spec is None or spec.floor == "Auto"
 
 
-def _loss_budget(section: queuepolicy.Backfill) -> float | None:
+def _loss_budget(section: queuepolicy.BackfillSpec) -> float | None:
     old = None if section.give_way is None else section.give_way.loss_budget
     return min((float(share) for share in (section.loss_budget, old) if share is not None), default=None)
 

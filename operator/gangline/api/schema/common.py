@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from gangline.api import quantity
-from gangline.api.schema.json_schema import ATOMIC_MAP, INT32, INT64, Keywords, Model, list_map
+from gangline.api.schema.json_schema import ATOMIC_MAP, INT32, INT64, ApiModel, Keywords, list_map
 from gangline.engine.model import UNLIMITED
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -74,7 +74,7 @@ Opaque: TypeAlias = Annotated[
 ObjectMeta: TypeAlias = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 
-class KubeObject(Model):
+class KubeObject(ApiModel):
     """The fields at the top of every object."""
 
     api_version: str | None = None
@@ -84,7 +84,7 @@ class KubeObject(Model):
     metadata: ObjectMeta | None = None  # undescribed: the API server accepts no schema but its own
 
 
-class Condition(Model):
+class Condition(ApiModel):
     """One observed aspect of the object's state."""
 
     type: Annotated[str, Field(max_length=316), Keywords(pattern=QUALIFIED_NAME)]
@@ -104,7 +104,7 @@ class Condition(Model):
 Conditions: TypeAlias = Annotated[list[Condition], Field(max_length=16), list_map("type")]
 
 
-class LabelSelectorRequirement(Model):
+class LabelSelectorRequirement(ApiModel):
     """One condition on a label."""
 
     key: str
@@ -115,7 +115,7 @@ class LabelSelectorRequirement(Model):
     """What the label is compared with; empty for Exists and DoesNotExist."""
 
 
-class LabelSelector(Model):
+class LabelSelector(ApiModel):
     """Selects objects by label; all conditions must hold. An empty selector selects everything."""
 
     match_labels: dict[str, str] | None = None
@@ -127,7 +127,7 @@ class LabelSelector(Model):
 AtomicLabelSelector: TypeAlias = Annotated[LabelSelector, ATOMIC_MAP]
 
 
-class Taint(Model):
+class Taint(ApiModel):
     """A taint of a node: pods that do not tolerate it are kept away."""
 
     key: Annotated[str, Field(min_length=1, max_length=317)]
@@ -140,7 +140,7 @@ class Taint(Model):
     """When the taint was set."""
 
 
-class Toleration(Model):
+class Toleration(ApiModel):
     """Lets pods run on nodes with a matching taint."""
 
     key: Annotated[str, Field(max_length=317)] | None = None
@@ -155,7 +155,7 @@ class Toleration(Model):
     """How long a NoExecute taint is tolerated; left out: forever."""
 
 
-class FairSharing(Model):
+class FairSharing(ApiModel):
     """The member's weight when unused quota is shared."""
 
     weight: Quantity = "1"
@@ -163,7 +163,7 @@ class FairSharing(Model):
     give back. With weight 0 it borrows only what no other member wants."""
 
 
-class FairSharingStatus(Model):
+class FairSharingStatus(ApiModel):
     """The member's status in fair sharing."""
 
     weighted_share: Int64

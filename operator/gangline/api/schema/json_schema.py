@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, core_schema
 from gangline.kube.resources import Json
 
 
-class Model(BaseModel):
+class ApiModel(BaseModel):
     """The base of all API objects: camelCase in JSON, docstrings as descriptions, unknown fields pruned."""
 
     model_config = ConfigDict(

@@ -7,7 +7,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.schema.common import KubeObject
-from gangline.api.schema.crdgen import Column, Kind, Version
+from gangline.api.schema.crdgen import ApiKind, ApiVersion, PrinterColumn
 from gangline.api.schema.v1alpha1 import gpujob, queuepolicy
 from gangline.api.schema.v1beta1 import clusterqueue as clusterqueue1
 from gangline.api.schema.v1beta1 import config as config1
@@ -19,192 +19,200 @@ from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multik
 
 _DEPRECATED: Final = "This version is deprecated. Use v1beta2 instead."
 
-_AGE: Final = Column("Age", ".metadata.creationTimestamp", "date", description="Time since it was created")
+_AGE: Final = PrinterColumn("Age", ".metadata.creationTimestamp", "date", description="Time since it was created")
 
 
-def _condition(name: str, description: str) -> Column:
-    return Column(name, f".status.conditions[?(@.type=='{name}')].status", description=description)
+def _condition(name: str, description: str) -> PrinterColumn:
+    return PrinterColumn(name, f".status.conditions[?(@.type=='{name}')].status", description=description)
 
 
-_PENDING: Final = Column(
+_PENDING: Final = PrinterColumn(
     "Pending Workloads", ".status.pendingWorkloads", "integer", description="Number of workloads that wait"
 )
-_ADMITTED: Final = Column(
+_ADMITTED: Final = PrinterColumn(
     "Admitted Workloads",
     ".status.admittedWorkloads",
     "integer",
     description="Number of admitted workloads that have not finished",
 )
 _CLUSTER_QUEUE_COLUMNS: Final = (
-    Column("Cohort", ".spec.cohortName", description="Cohort that it shares idle quota with"),
-    Column("Strategy", ".spec.queueingStrategy", priority=1, description="How workloads are ordered"),
+    PrinterColumn("Cohort", ".spec.cohortName", description="Cohort that it shares idle quota with"),
+    PrinterColumn("Strategy", ".spec.queueingStrategy", priority=1, description="How workloads are ordered"),
     _PENDING,
     replace(_ADMITTED, priority=1),
-    Column(
+    PrinterColumn(
         "Policy",
         f".status.conditions[?(@.type=='{names.POLICY}')].message",
         description="QueuePolicy that is in force for it",
     ),
 )
 _LOCAL_QUEUE_COLUMNS: Final = (
-    Column("ClusterQueue", ".spec.clusterQueue", description="ClusterQueue behind it"),
+    PrinterColumn("ClusterQueue", ".spec.clusterQueue", description="ClusterQueue behind it"),
     _PENDING,
     _ADMITTED,
 )
 _WORKLOAD_COLUMNS: Final = (
-    Column("Queue", ".spec.queueName", description="LocalQueue that it waits in"),
-    Column("Reserved in", ".status.admission.clusterQueue", description="ClusterQueue that it holds quota of"),
+    PrinterColumn("Queue", ".spec.queueName", description="LocalQueue that it waits in"),
+    PrinterColumn("Reserved in", ".status.admission.clusterQueue", description="ClusterQueue that it holds quota of"),
     _condition("Admitted", "Whether the workload may run"),
     _condition("Finished", "Whether the workload has finished"),
     _AGE,
 )
 _GPU_JOB_COLUMNS: Final = (
-    Column("Phase", ".status.phase", description="The phase of the job"),
-    Column("Queue", r".metadata.labels.kueue\.x-k8s\.io/queue-name", description="LocalQueue that it waits in"),
-    Column("GPUs", ".status.gpus", "integer", description="GPUs of the whole gang"),
-    Column("Ready", ".status.ready", description="Ready pods of all pods"),
-    Column("Restarts", ".status.restarts", "integer", priority=1, description="How often the gang was restarted"),
-    Column("Expected Start", ".status.expectedStart.to", priority=1, description="When it will most likely run"),
+    PrinterColumn("Phase", ".status.phase", description="The phase of the job"),
+    PrinterColumn("Queue", r".metadata.labels.kueue\.x-k8s\.io/queue-name", description="LocalQueue that it waits in"),
+    PrinterColumn("GPUs", ".status.gpus", "integer", description="GPUs of the whole gang"),
+    PrinterColumn("Ready", ".status.ready", description="Ready pods of all pods"),
+    PrinterColumn(
+        "Restarts", ".status.restarts", "integer", priority=1, description="How often the gang was restarted"
+    ),
+    PrinterColumn("Expected Start", ".status.expectedStart.to", priority=1, description="When it will most likely run"),
     _AGE,
 )
 _QUEUE_POLICY_COLUMNS: Final = (
-    Column("Profile", ".spec.profile", description="The profile that sets the parts left out"),
-    Column("Order", ".spec.order.key", description="The order of workloads"),
-    Column("Backfill", ".spec.backfill.depth", "integer", description="The number of workloads that get a reservation"),
+    PrinterColumn("Profile", ".spec.profile", description="The profile that sets the parts left out"),
+    PrinterColumn("Order", ".spec.order.key", description="The order of workloads"),
+    PrinterColumn(
+        "Backfill", ".spec.backfill.depth", "integer", description="The number of workloads that get a reservation"
+    ),
     _condition("Active", "Whether the policy is in force"),
-    Column("Queues", ".status.matched", description="ClusterQueues for which the policy is in force"),
+    PrinterColumn("Queues", ".status.matched", description="ClusterQueues for which the policy is in force"),
     _AGE,
 )
 
 
-def _both(new: Version, old: type[KubeObject] | None = None, **changes: object) -> tuple[Version, Version]:
+def _both(new: ApiVersion, old: type[KubeObject] | None = None, **changes: object) -> tuple[ApiVersion, ApiVersion]:
     """v1beta1 beside v1beta2; with the same model unless `old` is given."""
     return new.older("v1beta1", old or new.model, _DEPRECATED, **changes), new
 
 
-CLUSTER_QUEUE: Final = Kind(
+CLUSTER_QUEUE: Final = ApiKind(
     names.GROUP,
     "ClusterQueue",
     "clusterqueues",
     _both(
-        Version("v1beta2", clusterqueue.ClusterQueue, _CLUSTER_QUEUE_COLUMNS),
-        clusterqueue1.ClusterQueue,
+        ApiVersion("v1beta2", clusterqueue.ClusterQueue, _CLUSTER_QUEUE_COLUMNS),
+        clusterqueue1.V1Beta1ClusterQueue,
         lacks=limits.CLUSTER_QUEUE,
         columns=(replace(_CLUSTER_QUEUE_COLUMNS[0], path=".spec.cohort"), *_CLUSTER_QUEUE_COLUMNS[1:]),
     ),
     short_names=("cq",),
 )
-LOCAL_QUEUE: Final = Kind(
+LOCAL_QUEUE: Final = ApiKind(
     names.GROUP,
     "LocalQueue",
     "localqueues",
     _both(
-        Version("v1beta2", localqueue.LocalQueue, _LOCAL_QUEUE_COLUMNS),
-        localqueue1.LocalQueue,
+        ApiVersion("v1beta2", localqueue.LocalQueue, _LOCAL_QUEUE_COLUMNS),
+        localqueue1.V1Beta1LocalQueue,
         lacks=limits.LOCAL_QUEUE,
     ),
     namespaced=True,
     short_names=("queue", "queues", "lq"),
 )
-WORKLOAD: Final = Kind(
+WORKLOAD: Final = ApiKind(
     names.GROUP,
     "Workload",
     "workloads",
     _both(
-        Version("v1beta2", workload.Workload, _WORKLOAD_COLUMNS, selectable=(".status.admission.clusterQueue",)),
-        workload1.Workload,
+        ApiVersion("v1beta2", workload.Workload, _WORKLOAD_COLUMNS, selectable=(".status.admission.clusterQueue",)),
+        workload1.V1Beta1Workload,
         lacks=limits.WORKLOAD,
         selectable=(),  # fields selectable in all versions alike are refused while the versions' schemas differ
     ),
     namespaced=True,
     short_names=("kwl", "kueueworkload", "kueueworkloads"),
 )
-RESOURCE_FLAVOR: Final = Kind(
+RESOURCE_FLAVOR: Final = ApiKind(
     names.GROUP,
     "ResourceFlavor",
     "resourceflavors",
-    _both(Version("v1beta2", config.ResourceFlavor)),
+    _both(ApiVersion("v1beta2", config.ResourceFlavor)),
     short_names=("flavor", "flavors", "rf"),
     status=False,
 )
-COHORT: Final = Kind(names.GROUP, "Cohort", "cohorts", _both(Version("v1beta2", config.Cohort)), short_names=("co",))
-WORKLOAD_PRIORITY_CLASS: Final = Kind(
+COHORT: Final = ApiKind(
+    names.GROUP, "Cohort", "cohorts", _both(ApiVersion("v1beta2", config.Cohort)), short_names=("co",)
+)
+WORKLOAD_PRIORITY_CLASS: Final = ApiKind(
     names.GROUP,
     "WorkloadPriorityClass",
     "workloadpriorityclasses",
     _both(
-        Version(
+        ApiVersion(
             "v1beta2",
             config.WorkloadPriorityClass,
-            (Column("Value", ".value", "integer", description="The priority; higher goes first"),),
+            (PrinterColumn("Value", ".value", "integer", description="The priority; higher goes first"),),
         ),
         lacks=limits.WORKLOAD_PRIORITY_CLASS,
     ),
     short_names=("wpc",),
     status=False,
 )
-ADMISSION_CHECK: Final = Kind(
+ADMISSION_CHECK: Final = ApiKind(
     names.GROUP,
     "AdmissionCheck",
     "admissionchecks",
-    _both(Version("v1beta2", config.AdmissionCheck), config1.AdmissionCheck, lacks=limits.ADMISSION_CHECK),
+    _both(ApiVersion("v1beta2", config.AdmissionCheck), config1.V1Beta1AdmissionCheck, lacks=limits.ADMISSION_CHECK),
     short_names=("ac",),
 )
-TOPOLOGY: Final = Kind(
+TOPOLOGY: Final = ApiKind(
     names.GROUP,
     "Topology",
     "topologies",
-    _both(Version("v1beta2", config.Topology), config1.Topology),
+    _both(ApiVersion("v1beta2", config.Topology), config1.V1Beta1Topology),
     short_names=("topo",),
     status=False,
 )
-MULTI_KUEUE_CONFIG: Final = Kind(
+MULTI_KUEUE_CONFIG: Final = ApiKind(
     names.GROUP,
     "MultiKueueConfig",
     "multikueueconfigs",
-    _both(Version("v1beta2", multikueue.MultiKueueConfig), multikueue1.MultiKueueConfig),
+    _both(ApiVersion("v1beta2", multikueue.MultiKueueConfig), multikueue1.V1Beta1MultiKueueConfig),
     short_names=("mkconf",),
     status=False,
 )
-MULTI_KUEUE_CLUSTER: Final = Kind(
+MULTI_KUEUE_CLUSTER: Final = ApiKind(
     names.GROUP,
     "MultiKueueCluster",
     "multikueueclusters",
     _both(
-        Version(
+        ApiVersion(
             "v1beta2",
             multikueue.MultiKueueCluster,
             (
-                Column("Connected", _condition("Active", "").path, description="Whether the cluster can be reached"),
+                PrinterColumn(
+                    "Connected", _condition("Active", "").path, description="Whether the cluster can be reached"
+                ),
                 _AGE,
             ),
         ),
-        multikueue1.MultiKueueCluster,
+        multikueue1.V1Beta1MultiKueueCluster,
         lacks=limits.MULTI_KUEUE_CLUSTER,
     ),
     short_names=("mkc",),
 )
-PROVISIONING_REQUEST_CONFIG: Final = Kind(
+PROVISIONING_REQUEST_CONFIG: Final = ApiKind(
     names.GROUP,
     "ProvisioningRequestConfig",
     "provisioningrequestconfigs",
-    _both(Version("v1beta2", provisioning.ProvisioningRequestConfig)),
+    _both(ApiVersion("v1beta2", provisioning.ProvisioningRequestConfig)),
     short_names=("prc",),
     status=False,
 )
-GPU_JOB: Final = Kind(
+GPU_JOB: Final = ApiKind(
     names.OWN_GROUP,
     "GPUJob",
     "gpujobs",
-    (Version("v1alpha1", gpujob.GPUJob, _GPU_JOB_COLUMNS),),
+    (ApiVersion("v1alpha1", gpujob.GPUJob, _GPU_JOB_COLUMNS),),
     namespaced=True,
     short_names=("gj",),
 )
-QUEUE_POLICY: Final = Kind(
+QUEUE_POLICY: Final = ApiKind(
     names.OWN_GROUP,
     "QueuePolicy",
     "queuepolicies",
-    (Version("v1alpha1", queuepolicy.QueuePolicy, _QUEUE_POLICY_COLUMNS),),
+    (ApiVersion("v1alpha1", queuepolicy.QueuePolicy, _QUEUE_POLICY_COLUMNS),),
     short_names=("qp",),
 )
 

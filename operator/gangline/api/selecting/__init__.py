@@ -5,7 +5,7 @@ selected, or why that cannot be said. The runtime of CEL is loaded only when the
 """
 
 from gangline.api.selecting.domains import LONGEST
-from gangline.api.selecting.judge import Group, Judge, Judges, LocalJudge, UnavailableError, Verdict
-from gangline.api.selecting.verdicts import Verdicts
+from gangline.api.selecting.judge import DeviceGroup, Judge, Judges, LocalJudge, UnavailableError, Verdict
+from gangline.api.selecting.verdicts import CelVerdicts
 
-__all__ = ["LONGEST", "Group", "Judge", "Judges", "LocalJudge", "UnavailableError", "Verdict", "Verdicts"]
+__all__ = ["LONGEST", "CelVerdicts", "DeviceGroup", "Judge", "Judges", "LocalJudge", "UnavailableError", "Verdict"]

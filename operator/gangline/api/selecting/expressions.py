@@ -34,7 +34,7 @@ def _too_long(text: str) -> ExpressionError:
     return ExpressionError(f"the expression is longer than {LONGEST} characters")
 
 
-class Expression:
+class CelExpression:
     """A compiled CEL expression. Raises ExpressionError if it does not compile."""
 
     def __init__(self, text: str) -> None:
@@ -70,9 +70,9 @@ class Expression:
 
 
 @bounded.parser(LONGEST, refuse=_too_long, worst=("(", "[", '"', "'", "|", "a.", "device.attributes["))
-def compiled(text: str) -> Expression:
+def compiled(text: str) -> CelExpression:
     """Compile a CEL expression. Raises ExpressionError."""
-    return Expression(text)
+    return CelExpression(text)
 
 
 def _compile(text: str) -> Any:

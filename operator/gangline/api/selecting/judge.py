@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import orjson
 
 from gangline.api.selecting import device_values
-from gangline.api.selecting.expressions import Expression, ExpressionError, compiled
+from gangline.api.selecting.expressions import CelExpression, ExpressionError, compiled
 
 #: compiled expressions that are kept
 _MOST_COMPILED: Final = 256
@@ -18,7 +18,7 @@ _MOST_COMPILED: Final = 256
 Verdict = bool | str
 
 
-class Group(NamedTuple):
+class DeviceGroup(NamedTuple):
     """`devices`: a JSON list of devices of one driver, as in `spec.devices` of a ResourceSlice."""
 
     driver: str
@@ -34,7 +34,7 @@ class Judge(Protocol):
         """Why an expression does not compile; "" if it does. Raises UnavailableError."""
         ...
 
-    def judge(self, expression: str, groups: Sequence[Group]) -> Sequence[tuple[Verdict, ...] | None]:
+    def judge(self, expression: str, groups: Sequence[DeviceGroup]) -> Sequence[tuple[Verdict, ...] | None]:
         """A verdict for each device of each group; None for groups that are not judged yet. Raises UnavailableError."""
         ...
 
@@ -55,7 +55,7 @@ class LocalJudge:
         found = _known(expression)
         return found if isinstance(found, str) else ""
 
-    def judge(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
+    def judge(self, expression: str, groups: Sequence[DeviceGroup]) -> list[tuple[Verdict, ...]]:
         return [judged(expression, each.driver, orjson.loads(each.devices)) for each in groups]
 
 
@@ -66,7 +66,7 @@ def judged(expression: str, driver: str, devices: Sequence[dict[str, Any]]) -> t
 
 
 @lru_cache(maxsize=_MOST_COMPILED)
-def _known(expression: str) -> Expression | str:
+def _known(expression: str) -> CelExpression | str:
     """The compiled expression, or the words of the error where it does not compile."""
     try:
         return compiled(expression)
@@ -74,7 +74,7 @@ def _known(expression: str) -> Expression | str:
         return str(error)
 
 
-def _verdict(expression: Expression | str, driver: str, device: dict[str, Any]) -> Verdict:
+def _verdict(expression: CelExpression | str, driver: str, device: dict[str, Any]) -> Verdict:
     if isinstance(expression, str):
         return expression
     try:

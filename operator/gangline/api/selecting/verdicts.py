@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gangline.api.selecting.judge import Group, Judge, UnavailableError, Verdict
+from gangline.api.selecting.judge import DeviceGroup, Judge, UnavailableError, Verdict
 
 #: expressions whose words are kept, and slices whose verdicts are kept, over all expressions: about 25 MB
 _MOST_FAULTS: Final = 1024
@@ -18,13 +18,13 @@ _MOST_GROUPS: Final = 250_000
 _LATER: Final = "its CEL selectors are being evaluated"
 
 
-class Verdicts:
+class CelVerdicts:
     """Asks `judge` for what is not known. Equal rows of verdicts are one object."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._faults: OrderedDict[str, str] = OrderedDict()
-        self._known: OrderedDict[str, dict[Group, tuple[Verdict, ...]]] = OrderedDict()
+        self._known: OrderedDict[str, dict[DeviceGroup, tuple[Verdict, ...]]] = OrderedDict()
         #: slices whose verdicts are known, over all expressions
         self.kept = 0
         self._rows: dict[tuple[Verdict, ...], tuple[Verdict, ...]] = {}
@@ -49,7 +49,7 @@ class Verdicts:
         if unavailable is not None:
             raise unavailable
 
-    def of(self, expression: str, groups: Sequence[Group]) -> list[tuple[Verdict, ...]]:
+    def of(self, expression: str, groups: Sequence[DeviceGroup]) -> list[tuple[Verdict, ...]]:
         """A verdict for each device of each group. Raises UnavailableError."""
         known = self._known.setdefault(expression, {})
         self._known.move_to_end(expression)

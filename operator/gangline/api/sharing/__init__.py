@@ -6,19 +6,19 @@ of `gangline.io/gpu-milli` and `gangline.io/gpu-mem`, and what contradicts itsel
 More than a dozen modules: each is the words of one system that shares cards out, or of one that places pods.
 """
 
-from gangline.api.sharing.asking import Ask, Fault, doubts, faults, shares
-from gangline.api.sharing.charges import UNKNOWN, Sizes, charged, sizes_of
+from gangline.api.sharing.asking import PodAsk, ShareFault, doubts, faults, shares
+from gangline.api.sharing.charges import UNKNOWN, CardSizes, charged, sizes_of
 from gangline.api.sharing.dra import CapacityPolicy, DeviceAsk
 from gangline.api.sharing.neighbours import of_pod as names_of_pod
 from gangline.api.sharing.neighbours import within
 
 __all__ = [
     "UNKNOWN",
-    "Ask",
     "CapacityPolicy",
+    "CardSizes",
     "DeviceAsk",
-    "Fault",
-    "Sizes",
+    "PodAsk",
+    "ShareFault",
     "charged",
     "doubts",
     "faults",

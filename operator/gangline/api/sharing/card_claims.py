@@ -1,8 +1,8 @@
 """ResourceClaims of pods that say by annotations what part of cards they use, and of which DeviceClass: GPUJob's shares by DRA.
 
 Pods that wait for their place name a template that does not exist, `BY_OPERATOR`. The operator writes the claim of each of them,
-for the cards of its seat, before it lets the pod start (`control.gates`), and the controller of claims takes it: that looks for a
-claim which the pod owns before it makes one of a template. Other pods name a template with the same request.
+for the cards of its seat, before it lets the pod start (`control.nodes.gates`), and the controller of claims takes it: that
+looks for a claim which the pod owns before it makes one of a template. Other pods name a template with the same request.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _NOT_KNOWN: Final = numbers.MOST_MEMORY
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class CardSizes:
     """What is known of the cluster's cards. `smallest`, `largest`: MiB of a card, 0 = not known; `units`: resource -> what one
     unit of it is at most; `policies`: how cards that are claimed round requests for their memory.
     """
@@ -35,10 +35,10 @@ class Sizes:
 
 
 #: nothing is known of cards
-UNKNOWN: Final = Sizes()
+UNKNOWN: Final = CardSizes()
 
 
-def sizes_of(devices: Iterable[Device], policies: Iterable[CapacityPolicy] = ()) -> Sizes:
+def sizes_of(devices: Iterable[Device], policies: Iterable[CapacityPolicy] = ()) -> CardSizes:
     smallest = largest = 0
     units: dict[str, Part] = {}
     for device in devices:
@@ -48,7 +48,7 @@ def sizes_of(devices: Iterable[Device], policies: Iterable[CapacityPolicy] = ())
         for name, size in _units(device):
             known = units.get(name, Part())
             units[name] = Part(max(known.milli, size.milli), max(known.memory, size.memory))
-    return Sizes(smallest, largest, units, tuple(sorted(set(policies), key=repr)))
+    return CardSizes(smallest, largest, units, tuple(sorted(set(policies), key=repr)))
 
 
 def _units(device: Device) -> Iterable[tuple[str, Part]]:
@@ -62,7 +62,7 @@ def _units(device: Device) -> Iterable[tuple[str, Part]]:
             yield f"{mig.PREFIX}{profile.name}", taken
 
 
-def charged(shares: Iterable[Share], sizes: Sizes, explained: Iterable[str] = ()) -> Requests:
+def charged(shares: Iterable[Share], sizes: CardSizes, explained: Iterable[str] = ()) -> Requests:
     """What one pod with these shares counts for besides its requests; nothing if it asks for none.
 
     `explained` are resources that the configuration transforms: it says what they count for.
@@ -77,7 +77,7 @@ def charged(shares: Iterable[Share], sizes: Sizes, explained: Iterable[str] = ()
     return {names.GPU_MILLI: min(UNLIMITED, milli), names.GPU_MEM: min(UNLIMITED, memory)} if asked else _NOTHING
 
 
-def _milli(share: Share, sizes: Sizes) -> int:
+def _milli(share: Share, sizes: CardSizes) -> int:
     """Thousandths of each card that the share counts as."""
     if share.unit or share.profile:
         known = sizes.units.get(share.resource)
@@ -91,7 +91,7 @@ def _milli(share: Share, sizes: Sizes) -> int:
     return share.memory_milli or WHOLE
 
 
-def _memory(share: Share, sizes: Sizes) -> int:
+def _memory(share: Share, sizes: CardSizes) -> int:
     """MiB of each card."""
     if share.unit or share.profile:
         known = sizes.units.get(share.resource, Part())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ShareFault:
     """`key`: the annotation of the pod's template, `value`: what it says, `message`: why that cannot be."""
 
     key: str

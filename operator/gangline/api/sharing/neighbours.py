@@ -12,7 +12,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.label_syntax import is_value
-from gangline.api.sharing.fault import Fault
+from gangline.api.sharing.fault import ShareFault
 from gangline.engine.model import Share
 
 KEYS: Final = (names.GPU_AFFINITY, names.GPU_ANTI_AFFINITY, names.GPU_EXCLUSION)
@@ -36,9 +36,11 @@ def of_pod(annotations: Mapping[str, object], namespace: str) -> tuple[str, ...]
     return tuple(name for share in within(namespace, named(annotations, (Share(),))) for name in share.names)
 
 
-def faults(annotations: Mapping[str, object]) -> list[Fault]:
+def faults(annotations: Mapping[str, object]) -> list[ShareFault]:
     wanted = "must be a name as values of labels are: at most 63 letters, digits, '-', '_' and '.'"
-    return [Fault(key, annotations[key], wanted) for key in KEYS if key in annotations and not _name(annotations, key)]
+    return [
+        ShareFault(key, annotations[key], wanted) for key in KEYS if key in annotations and not _name(annotations, key)
+    ]
 
 
 def _within(namespace: str, share: Share) -> Share:

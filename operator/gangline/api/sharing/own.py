@@ -15,7 +15,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.sharing import card_claims, numbers
-from gangline.api.sharing.fault import Fault
+from gangline.api.sharing.fault import ShareFault
 from gangline.engine.model import Share
 from gangline.engine.model.devices import WHOLE
 
@@ -47,8 +47,8 @@ def of_pod(annotations: Mapping[str, object], others: tuple[Share, ...]) -> tupl
     return (Share(count=count, milli=milli, memory=memory, memory_milli=0 if memory else milli),)
 
 
-def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list[Fault]:
-    found: list[Fault] = []
+def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list[ShareFault]:
+    found: list[ShareFault] = []
     for key, read, wanted in (
         (names.GPU_SHARE, numbers.part, "must be a part of a card above 0 and at most 1, such as 0.5 or 500m"),
         (names.GPU_MEMORY, numbers.memory, "must be memory of a card, such as 8Gi"),
@@ -57,22 +57,22 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
         (names.GPU_COMPUTE, card_claims.compute, "must be milli or cores, with the domain of its driver if it has one"),
     ):
         if key in annotations and read(_text(annotations, key)) is None:
-            found.append(Fault(key, annotations[key], wanted))
+            found.append(ShareFault(key, annotations[key], wanted))
     if others and names.GPU_SHARE in annotations:
         said = "the pod asks for cards in other words, too: by its requests, or by annotations of others"
-        found.append(Fault(names.GPU_SHARE, annotations[names.GPU_SHARE], said))
+        found.append(ShareFault(names.GPU_SHARE, annotations[names.GPU_SHARE], said))
     if others and names.GPU_MEMORY in annotations and not all(each.unit for each in others):
         said = "the pod says in other words, too, how much memory it uses"
-        found.append(Fault(names.GPU_MEMORY, annotations[names.GPU_MEMORY], said))
+        found.append(ShareFault(names.GPU_MEMORY, annotations[names.GPU_MEMORY], said))
     if names.GPU_COUNT in annotations and (others or not says_how_much(annotations)):
         said = f"is the number of cards of which {names.GPU_SHARE} or {names.GPU_MEMORY} says how much of each"
-        found.append(Fault(names.GPU_COUNT, annotations[names.GPU_COUNT], said))
+        found.append(ShareFault(names.GPU_COUNT, annotations[names.GPU_COUNT], said))
     if names.GPU_CLASS in annotations and not (names.GPU_SHARE in annotations and names.GPU_MEMORY in annotations):
         said = f"is of a claim for what {names.GPU_SHARE} and {names.GPU_MEMORY} say"
-        found.append(Fault(names.GPU_CLASS, annotations[names.GPU_CLASS], said))
+        found.append(ShareFault(names.GPU_CLASS, annotations[names.GPU_CLASS], said))
     if names.GPU_COMPUTE in annotations and names.GPU_CLASS not in annotations:
         said = f"is of the claim whose class {names.GPU_CLASS} names"
-        found.append(Fault(names.GPU_COMPUTE, annotations[names.GPU_COMPUTE], said))
+        found.append(ShareFault(names.GPU_COMPUTE, annotations[names.GPU_COMPUTE], said))
     return found
 
 

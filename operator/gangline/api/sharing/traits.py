@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from gangline import bounded
 from gangline.api import names, quantity
-from gangline.api.sharing.fault import Fault
+from gangline.api.sharing.fault import ShareFault
 from gangline.engine.model import NO_TRAITS, Traits
 
 #: of one pod
@@ -49,7 +49,7 @@ def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images
     return NO_TRAITS if found == NO_TRAITS else found
 
 
-def faults(annotations: Mapping[str, object]) -> list[Fault]:
+def faults(annotations: Mapping[str, object]) -> list[ShareFault]:
     """What is written there and cannot be read."""
     readers = (
         (names.CLASS, kind, "must be a name of letters, digits, '.', '_', '/' and '-', at most 253 characters"),
@@ -58,7 +58,7 @@ def faults(annotations: Mapping[str, object]) -> list[Fault]:
         (names.NETWORK, interfaces, f"must be up to {MOST_INTERFACES} interfaces with their Mbit/s, such as ib0=50000"),
     )
     return [
-        Fault(key, annotations[key], wanted)
+        ShareFault(key, annotations[key], wanted)
         for key, read, wanted in readers
         if key in annotations and read(_text(annotations, key)) is None
     ]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gangline.api import names
 from gangline.api.sharing import own
-from gangline.api.sharing.fault import Fault
+from gangline.api.sharing.fault import ShareFault
 from gangline.api.unchecked import listing, mapping
 from gangline.bounded import parser
 from gangline.engine.model import Share
@@ -34,7 +34,7 @@ def of_pod(annotations: Mapping[str, object]) -> str | None:
     return variable(written) if isinstance(written, str) else None
 
 
-def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list[Fault]:
+def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list[ShareFault]:
     """`others`: what the pod asks for in other words than Gangline's annotations."""
     if names.GPU_VISIBLE not in annotations:
         return []
@@ -47,7 +47,7 @@ def faults(annotations: Mapping[str, object], others: tuple[Share, ...]) -> list
         said = "the pod has a claim, which gives it its cards"
     elif not own.says_how_much(annotations):
         said = f"is for pods that say by {names.GPU_SHARE} or {names.GPU_MEMORY} what they use of cards"
-    return [Fault(names.GPU_VISIBLE, annotations[names.GPU_VISIBLE], said)] if said else []
+    return [ShareFault(names.GPU_VISIBLE, annotations[names.GPU_VISIBLE], said)] if said else []
 
 
 def exposed(template: dict[str, Any]) -> dict[str, Any]:

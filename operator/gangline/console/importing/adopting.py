@@ -16,7 +16,7 @@ from gangline.api.read.conditions import mark_observed
 from gangline.console.importing.adoptions import Adoption
 from gangline.console.importing.assigning import GATE
 from gangline.console.importing.conflicts import again
-from gangline.control.status.status_changes import imported
+from gangline.control.writes.status.status_changes import imported
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists

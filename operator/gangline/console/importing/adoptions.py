@@ -16,7 +16,7 @@ class NotAdoptableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class AdoptableJob:
     """A job of the cluster, with the functions of its kind."""
 
     kind: JobKind
@@ -33,7 +33,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Pods:
+class AdoptablePods:
     """One plain pod, the pods of the group `group`, or one pod of the Deployment `parent`."""
 
     pods: tuple[PodObject, ...]
@@ -65,7 +65,7 @@ class Parent:
         return frozenset({self.obj.uid})
 
 
-Subject: TypeAlias = Job | Pods | Parent
+Subject: TypeAlias = AdoptableJob | AdoptablePods | Parent
 
 
 @dataclass(frozen=True, slots=True)

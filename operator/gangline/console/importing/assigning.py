@@ -10,7 +10,7 @@ from gangline.api import names
 from gangline.api.read import parse
 from gangline.api.read.workloads import parse_workload
 from gangline.console.importing.adoptions import Adoption, NotAdoptableError, Subject
-from gangline.console.importing.cluster_facts import ClusterFacts
+from gangline.console.importing.cluster_facts import ImportFacts
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -24,7 +24,7 @@ PodsOf: TypeAlias = Callable[[str, int], Sequence[PodObject]]
 
 
 def adoption(
-    subject: Subject, queue: str, body: Json, pods_of: PodsOf, facts: ClusterFacts, labels: Mapping[str, str]
+    subject: Subject, queue: str, body: Json, pods_of: PodsOf, facts: ImportFacts, labels: Mapping[str, str]
 ) -> Adoption:
     """The adoption with the Workload `body`, which gets these labels more. Raises NotAdoptableError and ParseError."""
     namespace = body["metadata"]["namespace"]
@@ -44,7 +44,7 @@ def adoption(
     return Adoption(subject, queue, body, admission, _checks(cluster_queue, admission))
 
 
-def _cluster_queue(namespace: str, queue: str, facts: ClusterFacts) -> model.ClusterQueue:
+def _cluster_queue(namespace: str, queue: str, facts: ImportFacts) -> model.ClusterQueue:
     local = facts.find(kube.LOCAL_QUEUES, f"{namespace}/{queue}")
     if local is None:
         raise NotAdoptableError(f'namespace {namespace} has no LocalQueue "{queue}"')
@@ -59,7 +59,7 @@ def _cluster_queue(namespace: str, queue: str, facts: ClusterFacts) -> model.Clu
 
 
 def _assignment(
-    pod_set: model.PodSet, queue: model.ClusterQueue, pods: Sequence[PodObject], facts: ClusterFacts
+    pod_set: model.PodSet, queue: model.ClusterQueue, pods: Sequence[PodObject], facts: ImportFacts
 ) -> model.PodSetAssignment:
     usage = {resource: max(0, size) * pod_set.count for resource, size in pod_set.counted.items()}
     if any("pods" in group.covered for group in queue.groups):
@@ -75,7 +75,7 @@ def _assignment(
     return model.PodSetAssignment(pod_set.name, pod_set.count, flavors, usage, _topology(pod_set, flavors, pods, facts))
 
 
-def _flavor(group: model.ResourceGroup, pods: Sequence[PodObject], facts: ClusterFacts) -> str:
+def _flavor(group: model.ResourceGroup, pods: Sequence[PodObject], facts: ImportFacts) -> str:
     """The first flavor whose node labels all nodes of the pods have; without nodes, the first flavor."""
     nodes = sorted({node for pod in pods if (node := pod.node)})
     for quotas in group.flavors:
@@ -86,7 +86,7 @@ def _flavor(group: model.ResourceGroup, pods: Sequence[PodObject], facts: Cluste
     raise NotAdoptableError(f"its pods run on {', '.join(nodes[:3])}, which no flavor has alone (flavors: {offered})")
 
 
-def _flavor_object(name: str, facts: ClusterFacts) -> model.Flavor:
+def _flavor_object(name: str, facts: ImportFacts) -> model.Flavor:
     found = facts.find(kube.RESOURCE_FLAVORS, name)
     if found is None:
         raise NotAdoptableError(f'ResourceFlavor "{name}" does not exist')
@@ -94,7 +94,7 @@ def _flavor_object(name: str, facts: ClusterFacts) -> model.Flavor:
 
 
 def _topology(
-    pod_set: model.PodSet, flavors: Mapping[str, str], pods: Sequence[PodObject], facts: ClusterFacts
+    pod_set: model.PodSet, flavors: Mapping[str, str], pods: Sequence[PodObject], facts: ImportFacts
 ) -> model.TopologyAssignment | None:
     """The topology domains of a pod set's pods, if its flavor has a topology; None if not."""
     topologies = {_flavor_object(flavor, facts).topology for flavor in flavors.values()} - {""}

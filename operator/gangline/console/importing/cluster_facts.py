@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.api import jobkinds
-from gangline.api.read.counting import Rules
+from gangline.api.read.counting import NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules
-from gangline.control.mirror.request_rules import RequestRules
+from gangline.control.feed.request_rules import RequestRules
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
@@ -32,7 +32,7 @@ _COUNTING = (kube.LIMIT_RANGES, kube.RUNTIME_CLASSES, kube.RESOURCE_CLAIM_TEMPLA
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterFacts:
+class ImportFacts:
     """Objects by kind and key, labels of nodes by name, and the pods of each job by the job's uid."""
 
     objects: Mapping[Resource, Mapping[str, Stored]] = field(default_factory=dict[Resource, Mapping[str, Stored]])
@@ -45,7 +45,7 @@ class ClusterFacts:
     def find(self, resource: Resource, key: str) -> Stored | None:
         return self.objects.get(resource, {}).get(key)
 
-    def rules(self, namespace: str) -> Rules:
+    def rules(self, namespace: str) -> NamespaceRules:
         return self.counting.of(namespace)
 
     def priority_class(self, reference: Json) -> Stored | None:
@@ -64,7 +64,7 @@ async def read(
     resources: ResourceRules,
     owners: Sequence[Stored],
     pods: Sequence[PodObject],
-) -> ClusterFacts:
+) -> ImportFacts:
     """The facts of these namespaces. `owners` are the jobs in them, `pods` their pods."""
     looked_up = (*_LOOKED_UP, *(kind for each in jobkinds.known() for kind in each.descriptions))
     every = await asyncio.gather(*(_listed(api, kind) for kind in (*looked_up, *_COUNTING)))
@@ -81,7 +81,7 @@ async def read(
     by_owner = pods_of(pods, [*owners, *(obj for made in between.values() for obj in made)])
     alone = {obj.uid for obj in between[kube.REPLICA_SETS]}
     of_others = (pod.uid for owner, made in by_owner.items() if owner not in alone for pod in made)
-    return ClusterFacts(objects, nodes, by_owner, counting, frozenset(of_others))
+    return ImportFacts(objects, nodes, by_owner, counting, frozenset(of_others))
 
 
 async def listed(api: ApiClient, kind: Resource, namespace: str) -> list[Json]:

@@ -10,7 +10,7 @@ from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import part_with_room
 from gangline.api.role_hash import role_hash
 from gangline.console.importing import serving_handover
-from gangline.console.importing.adoptions import Adoption, Job, Pods
+from gangline.console.importing.adoptions import AdoptableJob, AdoptablePods, Adoption
 from gangline.console.importing.conflicts import again
 from gangline.jobs.pods import member
 from gangline.kube import resources as kube
@@ -35,14 +35,14 @@ class HandingOver:
         that they were imported, and are given more time.
         """
         subject = adoption.job
-        if isinstance(subject, Job):
+        if isinstance(subject, AdoptableJob):
             await self._job(subject, adoption)
-        elif isinstance(subject, Pods):
+        elif isinstance(subject, AdoptablePods):
             await self._pods(subject, adoption)
         else:
             await serving_handover.stateful_set(self._api, subject.obj, adoption.queue, self._labels)
 
-    async def _job(self, job: Job, adoption: Adoption) -> None:
+    async def _job(self, job: AdoptableJob, adoption: Adoption) -> None:
         change: Json = {"uid": job.obj.uid, "labels": {**self._labels, names.QUEUE_NAME: adoption.queue}}
         _name_workload(change, adoption)
         try:
@@ -50,7 +50,7 @@ class HandingOver:
         except NotFound:
             return  # it is gone, and its Workload with it
 
-    async def _pods(self, subject: Pods, adoption: Adoption) -> None:
+    async def _pods(self, subject: AdoptablePods, adoption: Adoption) -> None:
         if subject.parent is not None:
             uid = subject.parent.uid
             if uid not in self._marked:
@@ -60,7 +60,7 @@ class HandingOver:
         for pod in subject.pods:
             await again(lambda pod=pod: self._pod(pod, subject, adoption))
 
-    async def _pod(self, pod: PodObject, subject: Pods, adoption: Adoption) -> None:
+    async def _pod(self, pod: PodObject, subject: AdoptablePods, adoption: Adoption) -> None:
         try:
             found = PodObject(await self._api.get(kube.PODS, pod.namespace, pod.name))
         except NotFound:

@@ -22,7 +22,7 @@ class MappingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MappingRule:
     """The jobs with all these labels, and of this priority class if one is named, belong to `queue`, or are left alone."""
 
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -55,7 +55,7 @@ class _Row(BaseModel):
 _ROWS: Final = TypeAdapter(list[_Row])
 
 
-def from_file(text: str) -> tuple[Rule, ...]:
+def from_file(text: str) -> tuple[MappingRule, ...]:
     """The rules of a file, in its order. Raises MappingError."""
     if len(text) > LONGEST:
         raise MappingError(f"is longer than {LONGEST} characters")
@@ -72,7 +72,9 @@ def from_file(text: str) -> tuple[Rule, ...]:
     for i, row in enumerate(rows):
         if bool(row.to_local_queue) == row.skip:
             raise MappingError(f"rule {i}: either toLocalQueue or skip: true has to be given")
-    return tuple(Rule(row.match.labels, row.match.priority_class_name, row.to_local_queue, row.skip) for row in rows)
+    return tuple(
+        MappingRule(row.match.labels, row.match.priority_class_name, row.to_local_queue, row.skip) for row in rows
+    )
 
 
 class _Loader(yaml.SafeLoader):
@@ -84,9 +86,9 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def from_pairs(label: str, queues: Mapping[str, str]) -> tuple[Rule, ...]:
+def from_pairs(label: str, queues: Mapping[str, str]) -> tuple[MappingRule, ...]:
     """One rule for each value of one label: value -> LocalQueue."""
-    return tuple(Rule({label: value}, queue=queue) for value, queue in queues.items())
+    return tuple(MappingRule({label: value}, queue=queue) for value, queue in queues.items())
 
 
 def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
@@ -101,6 +103,6 @@ def pairs(texts: Iterable[str], option: str) -> dict[str, str]:
     return found
 
 
-def rule_for(rules: Iterable[Rule], labels: Mapping[str, str], priority_class: str) -> Rule | None:
+def rule_for(rules: Iterable[MappingRule], labels: Mapping[str, str], priority_class: str) -> MappingRule | None:
     """The first rule that matches."""
     return next((rule for rule in rules if rule.matches(labels, priority_class)), None)

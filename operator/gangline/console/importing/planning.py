@@ -12,10 +12,10 @@ from dataclasses import replace
 from gangline.api.admission.of_jobs.jobs import could_be_queued
 from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read.reading import ParseError
-from gangline.console.importing.adoptions import Adoption, Job, NotAdoptableError, Skipped
+from gangline.console.importing.adoptions import AdoptableJob, Adoption, NotAdoptableError, Skipped
 from gangline.console.importing.assigning import adoption
-from gangline.console.importing.cluster_facts import ClusterFacts
-from gangline.console.importing.mapping import Rule, rule_for
+from gangline.console.importing.cluster_facts import ImportFacts
+from gangline.console.importing.mapping import MappingRule, rule_for
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError
 from gangline.jobs.priorities import priority_of
@@ -23,7 +23,9 @@ from gangline.kube.resources import Json
 from gangline.objects import JobObject, PodObject
 
 
-def plan(job: Job, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str]) -> Adoption | Skipped:
+def plan(
+    job: AdoptableJob, rules: Sequence[MappingRule], facts: ImportFacts, labels: Mapping[str, str]
+) -> Adoption | Skipped:
     """Decide what is done with one job. `labels` are added to its Workload."""
     try:
         job = _described(job, facts)
@@ -42,14 +44,14 @@ def plan(job: Job, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[s
         return Skipped(job, str(error))
 
 
-def _described(job: Job, facts: ClusterFacts) -> Job:
+def _described(job: AdoptableJob, facts: ImportFacts) -> AdoptableJob:
     """The job with the object that describes its pods, where that is another one."""
     reference = job.kind.declaration.described_by(job.obj)
     found = facts.find(*reference) if reference is not None else None
     return job if found is None else replace(job, obj=JobObject({**job.obj, DESCRIPTION: found}))
 
 
-def _left_alone(job: Job) -> str:
+def _left_alone(job: AdoptableJob) -> str:
     """The reason why nothing has to be done with the job, "" if something has."""
     owner = job.obj.controller
     if owner is not None and could_be_queued(owner):
@@ -71,7 +73,7 @@ def _priority_class(pod_sets: Sequence[Json]) -> str:
 
 
 def _adoption(
-    job: Job, queue: str, pod_sets: Sequence[Json], facts: ClusterFacts, labels: Mapping[str, str]
+    job: AdoptableJob, queue: str, pod_sets: Sequence[Json], facts: ImportFacts, labels: Mapping[str, str]
 ) -> Adoption:
     check_queue(job.obj, queue)
     priority, reference = priority_of(job.obj, pod_sets, facts.priority_class, facts.default_priority_class())
@@ -86,7 +88,7 @@ def check_queue(obj: JobObject, queue: str) -> None:
         raise NotAdoptableError(f'it names queue "{obj.queue_name}", and the rules say "{queue}"')
 
 
-def _pods_of(pod_set: str, pods: Sequence[PodObject], job: Job, pod_sets: int) -> list[PodObject]:
+def _pods_of(pod_set: str, pods: Sequence[PodObject], job: AdoptableJob, pod_sets: int) -> list[PodObject]:
     """The pods of one pod set of a job. Those of which nothing says their pod set may be of any."""
     if pod_sets == 1:
         return list(pods)

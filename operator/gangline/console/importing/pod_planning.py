@@ -13,10 +13,10 @@ from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import could_be_queued
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.reading import ParseError
-from gangline.console.importing.adoptions import Adoption, NotAdoptableError, Pods, Skipped
+from gangline.console.importing.adoptions import AdoptablePods, Adoption, NotAdoptableError, Skipped
 from gangline.console.importing.assigning import adoption
-from gangline.console.importing.cluster_facts import ClusterFacts
-from gangline.console.importing.mapping import Rule, rule_for
+from gangline.console.importing.cluster_facts import ImportFacts
+from gangline.console.importing.mapping import MappingRule, rule_for
 from gangline.console.importing.planning import check_queue
 from gangline.jobs.base import JobError
 from gangline.jobs.pods import composition, member
@@ -31,13 +31,13 @@ _OF_NODES: Final = ("Node", "DaemonSet")
 
 def plan(
     pods: Sequence[PodObject],
-    rules: Sequence[Rule],
-    facts: ClusterFacts,
+    rules: Sequence[MappingRule],
+    facts: ImportFacts,
     labels: Mapping[str, str],
     managed: ManagedJobs,
 ) -> list[Adoption | Skipped]:
     """Decide what is done with the pods that no object of a queued kind has made. Pods that no rule matches are left out."""
-    subjects: list[Pods] = []
+    subjects: list[AdoptablePods] = []
     gangs: dict[tuple[str, str], list[PodObject]] = defaultdict(list)
     for pod in pods:
         if not _is_plain(pod, facts):
@@ -45,13 +45,13 @@ def plan(
         if group := member.group_name(pod):
             gangs[pod.namespace, group].append(pod)
         else:
-            subjects.append(Pods((pod,)))
-    subjects += [Pods(tuple(found), group) for (_, group), found in gangs.items()]
+            subjects.append(AdoptablePods((pod,)))
+    subjects += [AdoptablePods(tuple(found), group) for (_, group), found in gangs.items()]
     planned = (_planned(subject, rules, facts, labels, managed) for subject in subjects)
     return [found for found in planned if found is not None]
 
 
-def _is_plain(pod: PodObject, facts: ClusterFacts) -> bool:
+def _is_plain(pod: PodObject, facts: ImportFacts) -> bool:
     owner = pod.controller
     if owner is None:
         return names.SUSPENDED_BY_PARENT not in pod.annotations
@@ -60,7 +60,11 @@ def _is_plain(pod: PodObject, facts: ClusterFacts) -> bool:
 
 
 def _planned(
-    subject: Pods, rules: Sequence[Rule], facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
+    subject: AdoptablePods,
+    rules: Sequence[MappingRule],
+    facts: ImportFacts,
+    labels: Mapping[str, str],
+    managed: ManagedJobs,
 ) -> Adoption | Skipped | None:
     found = [_rule(rules, pod) for pod in subject.pods]
     rule = found[0]
@@ -82,11 +86,11 @@ def _planned(
         return Skipped(subject, str(error))
 
 
-def _rule(rules: Sequence[Rule], pod: PodObject) -> Rule | None:
+def _rule(rules: Sequence[MappingRule], pod: PodObject) -> MappingRule | None:
     return rule_for(rules, pod.labels, str(pod.spec.get("priorityClassName") or ""))
 
 
-def _left_alone(subject: Pods) -> str:
+def _left_alone(subject: AdoptablePods) -> str:
     """The reason why nothing has to be done with the pods, "" if something has."""
     if all(pod.deleting for pod in subject.pods):
         return "it is being deleted"
@@ -97,7 +101,7 @@ def _left_alone(subject: Pods) -> str:
     return ""
 
 
-def adopt(subject: Pods, queue: str, facts: ClusterFacts, labels: Mapping[str, str]) -> Adoption:
+def adopt(subject: AdoptablePods, queue: str, facts: ImportFacts, labels: Mapping[str, str]) -> Adoption:
     """The Workload of one pod or of one group. Raises JobError, ParseError and NotAdoptableError."""
     for pod in subject.pods:
         check_queue(pod, queue)
@@ -114,10 +118,10 @@ def adopt(subject: Pods, queue: str, facts: ClusterFacts, labels: Mapping[str, s
     def pods_of(name: str, count: int) -> list[PodObject]:
         return [pod for pod in pods if count == 1 or kept[pod.uid] == name]
 
-    return adoption(Pods(tuple(pods), subject.group, subject.parent), queue, body, pods_of, facts, labels)
+    return adoption(AdoptablePods(tuple(pods), subject.group, subject.parent), queue, body, pods_of, facts, labels)
 
 
-def _group(subject: Pods, queue: str) -> PodGroup:
+def _group(subject: AdoptablePods, queue: str) -> PodGroup:
     """The group of these pods as they are when they are queued. Raises JobError and NotAdoptableError."""
     alone = not subject.group
     if gone := sum(pod.deleting for pod in subject.pods):

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from gangline.api.read import parse
 from gangline.api.read.reading import amount
 from gangline.console.importing.adoptions import Adoption
-from gangline.console.importing.cluster_facts import ClusterFacts
+from gangline.console.importing.cluster_facts import ImportFacts
 from gangline.kube import resources as kube
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class FlavorUse:
     """The use of one flavor of a ClusterQueue by adopted jobs, beside what is reserved there already. Engine units."""
 
     cluster_queue: str
@@ -30,19 +30,19 @@ class Use:
         return max(0, self.adopted + self.reserved - self.nominal)
 
 
-def uses(adoptions: Sequence[Adoption], facts: ClusterFacts) -> list[Use]:
+def uses(adoptions: Sequence[Adoption], facts: ImportFacts) -> list[FlavorUse]:
     adopted: Counter[tuple[str, str, str]] = Counter()
     for adoption in adoptions:
         for assignment in adoption.admission.pod_sets:
             for resource, size in assignment.usage.items():
                 adopted[adoption.admission.cluster_queue, assignment.flavors[resource], resource] += size
     return [
-        Use(queue, flavor, resource, total, *_quota(queue, flavor, resource, facts))
+        FlavorUse(queue, flavor, resource, total, *_quota(queue, flavor, resource, facts))
         for (queue, flavor, resource), total in sorted(adopted.items())
     ]
 
 
-def _quota(queue: str, flavor: str, resource: str, facts: ClusterFacts) -> tuple[int, int]:
+def _quota(queue: str, flavor: str, resource: str, facts: ImportFacts) -> tuple[int, int]:
     """The amount that is reserved already, and the nominal quota."""
     obj = facts.find(kube.CLUSTER_QUEUES, queue) or {}
     rows = (obj.get("status") or {}).get("flavorsReservation") or ()

@@ -16,10 +16,10 @@ from gangline.api.jobkinds.declaration import at, mapping_at
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.reading import ParseError
 from gangline.console.importing import pod_planning
-from gangline.console.importing.adoptions import Adoption, NotAdoptableError, Parent, Pods, RollOut, Skipped
+from gangline.console.importing.adoptions import AdoptablePods, Adoption, NotAdoptableError, Parent, RollOut, Skipped
 from gangline.console.importing.assigning import adoption
-from gangline.console.importing.cluster_facts import ClusterFacts
-from gangline.console.importing.mapping import Rule, rule_for
+from gangline.console.importing.cluster_facts import ImportFacts
+from gangline.console.importing.mapping import MappingRule, rule_for
 from gangline.console.importing.planning import check_queue
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError
@@ -27,7 +27,7 @@ from gangline.jobs.pods.held import REVISION
 from gangline.jobs.priorities import priority_of
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.jobs.serving import parent as parents
-from gangline.jobs.serving.parent import Group
+from gangline.jobs.serving.parent import ServingGroup
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import JobObject, PodObject
@@ -37,8 +37,8 @@ _DECLARATIONS: Final = {each.kind: each for each in serving.KINDS}
 
 def plan(
     parent: Parent,
-    rules: Sequence[Rule],
-    facts: ClusterFacts,
+    rules: Sequence[MappingRule],
+    facts: ImportFacts,
     labels: Mapping[str, str],
     managed: ManagedJobs,
     *,
@@ -64,7 +64,7 @@ def plan(
 
 
 def _adoptions(
-    parent: Parent, queue: str, facts: ClusterFacts, labels: Mapping[str, str], managed: ManagedJobs
+    parent: Parent, queue: str, facts: ImportFacts, labels: Mapping[str, str], managed: ManagedJobs
 ) -> Sequence[Adoption | Skipped]:
     """The adoptions of an object that serves: one for each pod of a Deployment, or one for a StatefulSet. Raises JobError,
     ParseError and NotAdoptableError.
@@ -82,7 +82,7 @@ def _adoptions(
         raise NotAdoptableError(f"{why}: it can be adopted once its controller is at rest")
     if kind == kube.DEPLOYMENTS.kind:
         waiting = [pod for pod in pods if not pod_planning.is_queued(pod, queue)]
-        return [pod_planning.adopt(Pods((pod,), parent=obj), queue, facts, labels) for pod in waiting]
+        return [pod_planning.adopt(AdoptablePods((pod,), parent=obj), queue, facts, labels) for pod in waiting]
     return [_of_stateful_set(parent, queue, pods, facts, labels)]
 
 
@@ -136,13 +136,13 @@ def _is_busy(obj: JobObject, pods: Sequence[PodObject]) -> str:
 
 
 def _of_stateful_set(
-    parent: Parent, queue: str, pods: Sequence[PodObject], facts: ClusterFacts, labels: Mapping[str, str]
+    parent: Parent, queue: str, pods: Sequence[PodObject], facts: ImportFacts, labels: Mapping[str, str]
 ) -> Adoption:
     """One Workload for all replicas, as the operator makes it."""
     labelled = {**parent.obj.metadata, "labels": {**parent.obj.labels, names.QUEUE_NAME: queue}}
     obj = JobObject({**parent.obj, "metadata": labelled})
     kind = BY_RESOURCE[kube.STATEFUL_SETS]
-    group = Group(kind.workload_name(obj, 0), kind.pod_sets(obj))
+    group = ServingGroup(kind.workload_name(obj, 0), kind.pod_sets(obj))
     priority, reference = priority_of(obj, group.pod_sets, facts.priority_class, facts.default_priority_class())
     body = parents.new_workload(kind, obj, group, priority=priority, priority_class_ref=reference)
     return adoption(parent, queue, body, lambda name, count: list(pods), facts, labels)

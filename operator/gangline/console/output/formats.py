@@ -22,7 +22,7 @@ DOCUMENTS: Final = ("json", "yaml")
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class OutputFormat:
     """A format of `-o`. `kind`: "" = a table, or wide, json, yaml, name, custom-columns."""
 
     kind: str = ""
@@ -46,7 +46,7 @@ class Format:
         return document(self.kind, [listing.as_json(entry) for entry in entries])
 
 
-class Output(click.ParamType[Format]):
+class Output(click.ParamType[OutputFormat]):
     """`wide`, `json`, `yaml`, `name` or `custom-columns=HEADER:PATH,…`; some commands have fewer."""
 
     name = "format"
@@ -57,17 +57,17 @@ class Output(click.ParamType[Format]):
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return "|".join(f"{kind}…" if kind == _COLUMNS else kind for kind in self._kinds)
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Format:
-        if isinstance(value, Format):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> OutputFormat:
+        if isinstance(value, OutputFormat):
             return value
         if value.startswith(_COLUMNS) and _COLUMNS in self._kinds:
             try:
-                return Format("custom-columns", paths.columns(value.removeprefix(_COLUMNS)))
+                return OutputFormat("custom-columns", paths.columns(value.removeprefix(_COLUMNS)))
             except paths.PathError as error:
                 self.fail(str(error), param, ctx)
         if value not in self._kinds or value == _COLUMNS:
             self.fail(f"{value!r} is none of {', '.join(self._kinds)}", param, ctx)
-        return Format(value)
+        return OutputFormat(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
@@ -77,7 +77,7 @@ class Output(click.ParamType[Format]):
 
 #: of a command that prints one answer, which is no list
 answer_option = click.option(
-    "-o", "--output", type=Output(*DOCUMENTS), default=Format(), help="The answer as JSON or YAML."
+    "-o", "--output", type=Output(*DOCUMENTS), default=OutputFormat(), help="The answer as JSON or YAML."
 )
 
 

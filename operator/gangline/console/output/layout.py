@@ -39,7 +39,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TableLine:
     """A line of a drawn table. `row`: the number of its row, None for the header."""
 
     text: str
@@ -51,7 +51,7 @@ class Line:
 class Fitted:
     """A table fitted to a width. `left_out`: headers for which there is no room."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     left_out: tuple[str, ...] = ()
 
 
@@ -152,13 +152,13 @@ def _widened(rows: Rows, natural: Sequence[int], kept: Sequence[int], room: int)
 
 def _lines(
     rows: Rows, kept: Sequence[int], widths: Sequence[int], *, below: bool, width: int | None
-) -> tuple[Line, ...]:
+) -> tuple[TableLine, ...]:
     last = len(rows.header) - 1
-    lines = [Line(_line(rows, rows.header, kept, widths))]
+    lines = [TableLine(_line(rows, rows.header, kept, widths))]
     for number, row in enumerate(rows.cells):
-        lines.append(Line(_line(rows, row, kept, widths), number))
+        lines.append(TableLine(_line(rows, row, kept, widths), number))
         if below and row[last]:
-            lines.append(Line(" " * INDENT + clipped(row[last], (width or 0) - INDENT), number, below=True))
+            lines.append(TableLine(" " * INDENT + clipped(row[last], (width or 0) - INDENT), number, below=True))
     return tuple(lines)
 
 

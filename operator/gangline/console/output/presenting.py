@@ -16,9 +16,9 @@ import click
 
 from gangline.console.output import layout, remarks, selection, terminal
 from gangline.console.output.columns import Listing
-from gangline.console.output.formats import DOCUMENTS, Format, Output, document
+from gangline.console.output.formats import DOCUMENTS, Output, OutputFormat, document
 from gangline.console.output.layout import Rows
-from gangline.console.output.selection import Selection
+from gangline.console.output.selection import ListSelection
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
 
@@ -36,15 +36,15 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Presentation:
     """The form in which the user wants a list: its format, its selection, and whether it is watched."""
 
-    format: Format = field(default_factory=Format)
-    selection: Selection = field(default_factory=Selection)
+    format: OutputFormat = field(default_factory=OutputFormat)
+    selection: ListSelection = field(default_factory=ListSelection)
     watch: bool = False
 
 
-def only_a_document(shape: Shape, what: str) -> None:
+def only_a_document(shape: Presentation, what: str) -> None:
     """Refuse what is for lists, where a command of lists prints `what`, which is none. Raises click.UsageError."""
     if shape.format.kind not in ("", *DOCUMENTS):
         raise click.UsageError(f"-o {shape.format.kind} is for the list: {what} has {' and '.join(DOCUMENTS)}")
@@ -63,14 +63,14 @@ def options(*filters: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             "--sort", multiple=True, metavar="COLUMN[,…]", help="Sort by columns or paths; -COLUMN: descending."
         ),
         click.option("-w", "--watch", is_flag=True, help="Go on showing what changes, until Ctrl-C."),
-        click.option("-o", "--output", type=Output(), default=Format(), help="Another form than the table."),
+        click.option("-o", "--output", type=Output(), default=OutputFormat(), help="Another form than the table."),
     ]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def gathered(**given: Any) -> Any:
             wanted = {name: selection.words(given.pop(name, ())) for name in ("users", "states", "queues", "sort")}
-            shape = Shape(given.pop("output"), Selection(**wanted), given.pop("watch"))
+            shape = Presentation(given.pop("output"), ListSelection(**wanted), given.pop("watch"))
             return command(shape=shape, **given)
 
         for option in reversed(found):
@@ -93,7 +93,7 @@ _OPTIONS: Final = {
 
 async def present(
     listing: Listing[T],
-    shape: Shape,
+    shape: Presentation,
     look: Callable[[], Awaitable[Sequence[T]]],
     wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
@@ -107,7 +107,7 @@ async def present(
     await follow(listing, shape, look, wait)
 
 
-def show(listing: Listing[T], shape: Shape, entries: Sequence[T]) -> None:
+def show(listing: Listing[T], shape: Presentation, entries: Sequence[T]) -> None:
     """Print entries once."""
     now = time.time()
     found = shape.selection.of(listing, entries, now)
@@ -143,7 +143,7 @@ def styled(rows: Rows, columns: int | None) -> list[str]:
     return lines
 
 
-def _coloured(line: layout.Line, rows: Rows) -> str:
+def _coloured(line: layout.TableLine, rows: Rows) -> str:
     if line.row is None:
         return terminal.style(line.text, bold=True)
     style = rows.styles[line.row] if rows.styles else ""
@@ -152,7 +152,7 @@ def _coloured(line: layout.Line, rows: Rows) -> str:
     return terminal.style(line.text, **_STYLES.get(style, {"fg": style})) if style else line.text
 
 
-def drawn(listing: Listing[T], shape: Shape, found: Sequence[T], now: float, columns: int | None) -> list[str]:
+def drawn(listing: Listing[T], shape: Presentation, found: Sequence[T], now: float, columns: int | None) -> list[str]:
     """The lines of a table for a terminal of so many columns; None: in a pipe. A wide table is as wide as it is."""
     if listing.drawing is not None and not shape.format.kind:
         lines = listing.drawing(found, now, columns or shutil.get_terminal_size((120, 24)).columns)
@@ -181,7 +181,7 @@ async def _looked(look: Callable[[], Awaitable[Sequence[T]]]) -> tuple[Sequence[
 
 async def _redraw(
     listing: Listing[T],
-    shape: Shape,
+    shape: Presentation,
     look: Callable[[], Awaitable[Sequence[T]]],
     wait: Callable[[float], Awaitable[None]],
 ) -> None:
@@ -208,7 +208,7 @@ def _fitting(lines: list[str]) -> list[str]:
 
 async def _report(
     listing: Listing[T],
-    shape: Shape,
+    shape: Presentation,
     look: Callable[[], Awaitable[Sequence[T]]],
     wait: Callable[[float], Awaitable[None]],
 ) -> None:
@@ -227,7 +227,7 @@ async def _report(
 class Reporter:
     """Turns successive looks at a list into lines: everything at first, then what is new, has changed or is gone."""
 
-    def __init__(self, listing: Listing[T], shape: Shape) -> None:
+    def __init__(self, listing: Listing[T], shape: Presentation) -> None:
         self._listing: Listing[Any] = listing
         self._shape = shape
         self._known: dict[str, Json] = {}

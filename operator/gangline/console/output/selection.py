@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class ListSelection:
     """The filters and the order of a list. Names are as they were given; of each kind, one has to match. `sort`: names of columns
     or paths, `-` before it: descending.
     """

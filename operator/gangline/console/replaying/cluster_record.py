@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from gangline.record import preparing, reading
-from gangline.record.preparing import Source
+from gangline.record.preparing import ReadRecord
 from gangline.record.worlds import OWN
 from gangline.replay import policies
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Plan, Prepared
+from gangline.replay.replay_plan import Prepared, ReplayPlan
 from gangline.replay.run import Replay
 from gangline.replay.savings import savings
 
@@ -22,7 +22,7 @@ USUAL: Final = "own,besteffort,easy,gangline"
 SHAKEN: Final = 5
 
 
-def opened(folder: Path) -> Source:
+def opened(folder: Path) -> ReadRecord:
     """The record in a folder, to be replayed. Raises RecordError, ReplayError."""
     return preparing.source(reading.read(folder))
 
@@ -34,7 +34,7 @@ def chosen(names: str) -> tuple[Policy, ...]:
 
 
 def finished(
-    source: Source, plan: Plan, prepared: Prepared, play: Callable[[], Replay], notes: Sequence[str] = ()
+    source: ReadRecord, plan: ReplayPlan, prepared: Prepared, play: Callable[[], Replay], notes: Sequence[str] = ()
 ) -> Replay:
     """The replay with what really happened as its first policy, and with what each policy saves against the cluster's own."""
     done = play()

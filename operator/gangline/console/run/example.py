@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from gangline.api import names, quantity
-from gangline.devcluster.nodes import NodePool, Taint
+from gangline.devcluster.nodes import EqualNodes, NodeTaint
 from gangline.files import read_text
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.resources import BY_KIND, GPU_JOBS, JOB_SETS, JOBS, Json, Resource
@@ -76,7 +76,7 @@ class Example:
         """The jobs, in order of arrival."""
         return sorted((m for m in self.manifests if m.is_job), key=lambda m: m.arrival)
 
-    def node_pools(self) -> list[NodePool]:
+    def node_pools(self) -> list[EqualNodes]:
         """The node pools to simulate, [] without a pools file. Raises ExampleError."""
         path = self.directory / "simulated" / "node-pools.yaml"
         if not path.is_file():
@@ -107,10 +107,10 @@ def load(directory: Path) -> Example:
     return Example(directory, manifests)
 
 
-def _pool(pool: Any, source: str) -> NodePool:
+def _pool(pool: Any, source: str) -> EqualNodes:
     try:
-        taints = [Taint(**taint) for taint in pool.pop("taints", [])]
-        return NodePool(**pool, taints=taints)
+        taints = [NodeTaint(**taint) for taint in pool.pop("taints", [])]
+        return EqualNodes(**pool, taints=taints)
     except (TypeError, AttributeError, ValueError) as error:
         raise ExampleError(f"{source}: {error}") from error
 

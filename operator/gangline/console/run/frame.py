@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.text import Text
 
-from gangline.console.run.story import Page, Story, key_line
+from gangline.console.run.story import RunStory, StoryPage, key_line
 from gangline.console.views import jobs, table
 from gangline.control.answers.workloads.snapshot import Snapshot
 
@@ -22,8 +22,8 @@ class Frame:
     """The content of one picture. `elapsed`: seconds since the run began; `now`: Unix seconds; `keys`: whether some are read."""
 
     seen: Snapshot
-    story: Story
-    page: Page
+    story: RunStory
+    page: StoryPage
     elapsed: float
     now: float
     keys: bool = False
@@ -44,9 +44,9 @@ class Frame:
     def _page(self, width: int, room: int) -> list[Text]:
         if room <= 0:
             return []
-        if self.page is Page.TIMELINE:
+        if self.page is StoryPage.TIMELINE:
             return [_line(text) for text in self.story.timeline(room, width, self.elapsed)]
-        if self.page is Page.EVENTS:
+        if self.page is StoryPage.EVENTS:
             return [_line(text) for text in self.story.last_events(room, width)]
         few = [_line(text, "dim") for text in self.story.last_events(min(_EVENTS, (room - _JOBS) // 3), width)]
         table_of_jobs = table.draw(jobs.rows(self.seen.workloads, self.now), width, room - len(few) - bool(few))

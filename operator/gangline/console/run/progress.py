@@ -15,7 +15,7 @@ JobId = tuple[str, str, str]  # kind, namespace, name
 
 
 @dataclass(slots=True)
-class Tally:
+class RunProgress:
     """Progress of the jobs of one run, updated by snapshot. Times are seconds since the run began."""
 
     expected: frozenset[JobId]

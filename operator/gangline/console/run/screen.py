@@ -22,7 +22,7 @@ from rich.text import Text
 from gangline.console.output import terminal
 from gangline.console.output.layout import plain
 from gangline.console.run.frame import Frame
-from gangline.console.run.story import END, Page, Story
+from gangline.console.run.story import END, RunStory, StoryPage
 from gangline.console.views import table
 from gangline.control.answers.workloads.snapshot import Snapshot, WorkloadView
 
@@ -72,8 +72,8 @@ class LiveScreen:
     def __init__(self, console: Console, live: Live) -> None:
         self._console = console
         self._live = live
-        self._story = Story()
-        self._page = Page.JOBS
+        self._story = RunStory()
+        self._page = StoryPage.JOBS
         self._shown: tuple[Snapshot, float] | None = None
         self._said: deque[Text] = deque(maxlen=_SAID)
         self._keys = False
@@ -98,8 +98,8 @@ class LiveScreen:
         if key == END and not self._ending:
             self._ending = True  # a second one would break off what ends the run in order
             os.kill(os.getpid(), signal.SIGINT)
-        elif key in {page.value for page in Page}:
-            self._page = Page(key)
+        elif key in {page.value for page in StoryPage}:
+            self._page = StoryPage(key)
             self._draw()
 
     def redraw(self) -> None:

@@ -20,7 +20,7 @@ MOST: Final = 500
 _LEAST_BAR: Final = 20
 
 
-class Page(Enum):
+class StoryPage(Enum):
     """The pages that can be shown below the queues; the value is the key that shows one."""
 
     JOBS = "j"
@@ -32,8 +32,8 @@ class Page(Enum):
 END: Final = "q"
 
 
-def key_line(page: Page, width: int) -> str:
-    keys = (f"[{each.value}] {each.name.lower()}" if each is not page else f"{each.name.lower()}" for each in Page)
+def key_line(page: StoryPage, width: int) -> str:
+    keys = (f"[{each.value}] {each.name.lower()}" if each is not page else f"{each.name.lower()}" for each in StoryPage)
     return clipped("  ".join((*keys, f"[{END}] end")), width)
 
 
@@ -46,7 +46,7 @@ class _Course:
 
 
 @dataclass(slots=True)
-class Story:
+class RunStory:
     """The events of a run as lines, and the courses of its jobs."""
 
     events: deque[str] = field(default_factory=lambda: deque[str](maxlen=MOST))

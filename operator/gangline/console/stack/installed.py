@@ -12,7 +12,7 @@ from gangline.console.stack import own_image
 from gangline.console.stack.own_image import NoCheckoutError
 from gangline.console.stack.stack import JOBSET_STAND_IN, Say, Stack, Wishes, login, services_of, where
 from gangline.debian import DebianError
-from gangline.devcluster.connect import Choice, connect
+from gangline.devcluster.connect import ClusterChoice, connect
 from gangline.devcluster.connection import Connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.nodes import POOL_LABEL
@@ -37,7 +37,7 @@ def chosen() -> Json:
 
 
 @contextmanager
-def installed(choice: Choice, say: Say, wishes: Wishes) -> Iterator[Stack]:
+def installed(choice: ClusterChoice, say: Say, wishes: Wishes) -> Iterator[Stack]:
     """A local cluster with real nodes, and Gangline in it; the cluster ends with the block.
 
     Raises DevClusterError, LoginError or ApiError, each with a message for the user.

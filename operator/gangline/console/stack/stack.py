@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from gangline.console.stack.processes import Services
 from gangline.devcluster.clusters import NamedCluster, clusters_root
-from gangline.devcluster.components import Options
-from gangline.devcluster.connect import Choice, connect
+from gangline.devcluster.components import ControlPlaneOptions
+from gangline.devcluster.connect import ClusterChoice, connect
 from gangline.devcluster.connection import Connection
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.real.network import HUB
@@ -53,7 +53,7 @@ class Wishes:
 
 
 @contextmanager
-def standing(choice: Choice, say: Say, wishes: Wishes) -> Iterator[Stack]:
+def standing(choice: ClusterChoice, say: Say, wishes: Wishes) -> Iterator[Stack]:
     """Run the stack inside the block; everything that was started for it ends with the block.
 
     Raises DevClusterError, InstallError, LoginError or ApiError, each with a message for the user.
@@ -73,7 +73,7 @@ def services_of(connection: Connection, *, detached: bool = False) -> Services:
 
 
 @contextmanager
-def named(name: str, say: Say, wishes: Wishes, local: Options | None = None) -> Iterator[Stack]:
+def named(name: str, say: Say, wishes: Wishes, local: ControlPlaneOptions | None = None) -> Iterator[Stack]:
     """Run the stack inside the block, as `standing` does, on the named local control plane. Its data are kept; it is stopped only
     if it was down before.
     """
@@ -91,7 +91,7 @@ def named(name: str, say: Say, wishes: Wishes, local: Options | None = None) -> 
             cluster.down(forget=False)
 
 
-def start_named(cluster: NamedCluster, say: Say, local: Options | None = None) -> Connection:
+def start_named(cluster: NamedCluster, say: Say, local: ControlPlaneOptions | None = None) -> Connection:
     cluster.up(
         local,
         waiting=lambda pid: say(f"waiting for process {pid}, which is starting or stopping the same control plane"),

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import click
 
-from gangline.control.visibility import question
-from gangline.control.visibility.discovery import ANSWERS
+from gangline.control.answers.api import question
+from gangline.control.answers.api.discovery import ANSWERS
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from gangline.kube.resources import Json, Resource

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gangline.console.output import terminal
-from gangline.console.output.selection import Selection, words
+from gangline.console.output.selection import ListSelection, words
 from gangline.console.views import jobs
 from gangline.control.answers.workloads.snapshot import FINISHED, State, snapshot
 from gangline.kube.client import ApiClient
@@ -22,11 +22,11 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class JobChoice:
     """The jobs that the user has chosen. `names`: as they were given. `selection`: of which jobs, where none was named."""
 
     names: tuple[str, ...] = ()
-    selection: Selection = field(default_factory=Selection)
+    selection: ListSelection = field(default_factory=ListSelection)
     #: do not ask
     yes: bool = False
 
@@ -67,7 +67,7 @@ def options(metavar: str, completion: Callable[..., Any]) -> Callable[[Callable[
         @functools.wraps(command)
         def gathered(**given: Any) -> Any:
             wanted = {name: words(given.pop(name)) for name in ("users", "states", "queues")}
-            choice = Choice(given.pop("names"), Selection(**wanted), given.pop("yes"))
+            choice = JobChoice(given.pop("names"), ListSelection(**wanted), given.pop("yes"))
             if choice.by_filters == bool(choice.names):
                 raise click.UsageError("name jobs, or choose them by --user, --state or --queue")
             return command(choice=choice, **given)
@@ -80,14 +80,14 @@ def options(metavar: str, completion: Callable[..., Any]) -> Callable[[Callable[
 
 
 async def matching(
-    api: ApiClient, namespace: str, selection: Selection, among: Collection[State] | None = None
+    api: ApiClient, namespace: str, selection: ListSelection, among: Collection[State] | None = None
 ) -> list[str]:
     """Jobs of the namespace that have not ended, as `kind/name`."""
     workloads = (await api.list(WORKLOADS, namespace)).items
     local_queues = (await api.list(LOCAL_QUEUES, namespace)).items
     seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, local_queues), complete=False)
     live = [
-        jobs.Job(view)
+        jobs.ListedJob(view)
         for view in seen.workloads
         if view.state not in FINISHED and (among is None or view.state in among)
     ]

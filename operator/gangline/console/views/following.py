@@ -10,9 +10,9 @@ from typing import Final
 import click
 
 from gangline.console.views import asking
-from gangline.control.visibility.discovery import ANSWERS
+from gangline.control.answers.api.discovery import ANSWERS
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import ApiError, Gone
+from gangline.kube.errors import ApiError, Expired
 from gangline.kube.resources import Json, Resource
 
 EVENTS: Final = Resource(ANSWERS.name, ANSWERS.versions[-1], "jobevents")
@@ -31,7 +31,7 @@ async def events(api: ApiClient, namespace: str | None, after: str, query: dict[
                 yield event.object
 
 
-class Signal:
+class ChangeSignal:
     """Says when to look again: soon after an event, or after some seconds where no operator sends any."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Signal:
                 self._changed.set()  # whatever happened meanwhile
                 async for _ in events(api, namespace, head["metadata"]["resourceVersion"], query):
                     self._changed.set()
-            except Gone:
+            except Expired:
                 continue
             except (ApiError, asking.NotServedError, asking.NotAllowedError, click.ClickException):
                 self._live = False
@@ -62,9 +62,9 @@ class Signal:
 
 
 @asynccontextmanager
-async def following(api: ApiClient, namespace: str | None, cluster_queue: str = "") -> AsyncIterator[Signal]:
+async def following(api: ApiClient, namespace: str | None, cluster_queue: str = "") -> AsyncIterator[ChangeSignal]:
     """A signal while the block runs; `namespace` None: events of all."""
-    signal = Signal()
+    signal = ChangeSignal()
     query = {"clusterQueue": cluster_queue} if cluster_queue else {}
     task = asyncio.create_task(signal.follow(api, namespace, query), name="follow events")
     try:

@@ -33,55 +33,55 @@ _STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ListedJob:
     """A job in a list. `item`: as the operator answered it, with its times if these were asked for; {} where nobody answered."""
 
     view: WorkloadView
     item: Json = field(default_factory=dict[str, object])
 
 
-def of_items(found: Iterable[Json]) -> list[Job]:
-    return [Job(items.of_json(item), item) for item in found]
+def of_items(found: Iterable[Json]) -> list[ListedJob]:
+    return [ListedJob(items.of_json(item), item) for item in found]
 
 
 def rows(views: Iterable[WorkloadView], now: float) -> Rows:
     """The rows of the live table."""
-    return LISTING.rows([Job(view) for view in views], now)
+    return LISTING.rows([ListedJob(view) for view in views], now)
 
 
 def state(view: WorkloadView) -> str:
     return NEVER_FITS if view.never_fits else str(view.state)
 
 
-def _states(job: Job) -> tuple[str, ...]:
+def _states(job: ListedJob) -> tuple[str, ...]:
     return (state(job.view), str(job.view.state))
 
 
-def _users(job: Job) -> tuple[str, ...]:
+def _users(job: ListedJob) -> tuple[str, ...]:
     return tuple(name for name in (job.view.user, job.view.namespace) if name)
 
 
-def _queues(job: Job) -> tuple[str, ...]:
+def _queues(job: ListedJob) -> tuple[str, ...]:
     return tuple(name for name in (job.view.queue, job.view.cluster_queue) if name)
 
 
-def _queue(job: Job, _now: float = 0.0) -> str:
+def _queue(job: ListedJob, _now: float = 0.0) -> str:
     return job.view.cluster_queue or f"{job.view.queue}?"
 
 
-def _name(job: Job) -> str:
+def _name(job: ListedJob) -> str:
     return job.view.job
 
 
-def _style(job: Job) -> str:
+def _style(job: ListedJob) -> str:
     return "bold red" if job.view.never_fits else _STYLES[job.view.state]
 
 
-def _waits(job: Job) -> bool:
+def _waits(job: ListedJob) -> bool:
     return job.view.state is State.PENDING
 
 
-_Column: TypeAlias = Column[Job]
+_Column: TypeAlias = Column[ListedJob]
 NAMESPACE: Final = _Column("NAMESPACE", lambda job, _: job.view.namespace, rank=1, least=10)
 NAME: Final = _Column("NAME", lambda job, _: job.view.job_name, least=20)
 USER: Final = _Column("USER", lambda job, _: job.view.user, rank=2, least=8, sparse=True)
@@ -153,19 +153,19 @@ _REASON: Final = _Column("REASON", lambda job, _: why(job.view))
 _KNOWN_STATES: Final = (*map(str, State), NEVER_FITS)
 
 
-def _as_json(job: Job) -> Json:
+def _as_json(job: ListedJob) -> Json:
     return items.as_json(job.view) | {"fallenBack": job.item.get("fallenBack")}
 
 
-def _with_times(job: Job) -> Json:
+def _with_times(job: ListedJob) -> Json:
     return _as_json(job) | {name: job.item.get(name) for name in times.TIMES}
 
 
-def _floors(found: Sequence[Job]) -> list[str]:
+def _floors(found: Sequence[ListedJob]) -> list[str]:
     return times.floor_lines([job.item for job in found], time.time())
 
 
-def listing(*, with_times: bool = False, empty: str = "No jobs.") -> Listing[Job]:
+def listing(*, with_times: bool = False, empty: str = "No jobs.") -> Listing[ListedJob]:
     """The list of `gangline queue`."""
     return Listing(
         columns=(*_COMMON, *(_TIMES if with_times else ()), *_WIDE, _REASON),
@@ -187,7 +187,7 @@ LISTING: Final = listing()
 # --- expected starts ----------------------------------------------------------------------------------------------------
 
 
-def _because(job: Job, now: float) -> str:
+def _because(job: ListedJob, now: float) -> str:
     item, view = job.item, job.view
     if view.state in FINISHED:
         return f"it has {view.state.lower()}, {age(now - view.since)} ago"
@@ -200,11 +200,11 @@ def _because(job: Job, now: float) -> str:
     return item["because"]
 
 
-def _records(found: Sequence[Job]) -> list[str]:
+def _records(found: Sequence[ListedJob]) -> list[str]:
     return [*_floors(found), *times.record_lines([job.item for job in found])]
 
 
-STARTS: Final[Listing[Job]] = Listing(
+STARTS: Final[Listing[ListedJob]] = Listing(
     columns=(
         NAMESPACE,
         NAME,
@@ -234,6 +234,6 @@ STARTS: Final[Listing[Job]] = Listing(
 )
 
 
-def by_start(found: Iterable[Job]) -> list[Job]:
+def by_start(found: Iterable[ListedJob]) -> list[ListedJob]:
     """The jobs in the order of their expected starts."""
     return sorted(found, key=lambda job: (times.start_of(job.item)[0] or float("inf"), job.view.created))

@@ -6,7 +6,7 @@ import click
 
 from gangline.console.output import remarks
 from gangline.console.views import own_rights, world
-from gangline.console.views.world import ClusterFacts
+from gangline.console.views.world import ClusterInstant
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.answers import NoSuchJobError, NoSuchQueueError, Wish
 from gangline.control.answers.sight import Everybody
@@ -56,11 +56,11 @@ async def what_if(api: ApiClient, namespace: str, submitted: Json, error: Except
         raise click.ClickException(str(wrong)) from wrong
 
 
-async def _load(api: ApiClient, error: Exception) -> ClusterFacts:
+async def _load(api: ApiClient, error: Exception) -> ClusterInstant:
     """A local copy of the cluster's engine. Raises click.ClickException if the user may not list everything."""
     try:
         here = await world.load(api)
-    except world.RefusedError as refused:
+    except world.ListForbiddenError as refused:
         raise click.ClickException(f"{error}; to compute expected starts here, {refused}") from refused
     own_rights.say(error)
     if not here.from_operator:

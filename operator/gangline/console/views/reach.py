@@ -58,26 +58,26 @@ async def was_here(api: ApiClient) -> bool:
     return {urlsplit(where.get("url") or "").hostname, urlsplit(api.login.server).hostname} <= _HERE
 
 
-class Page(NamedTuple):
+class TextAnswer(NamedTuple):
     """An answer as plain text, with its status."""
 
     status: int
     text: str
 
 
-async def page(api: ApiClient, path: str) -> Page | None:
+async def page(api: ApiClient, path: str) -> TextAnswer | None:
     """The operator's answer to a GET of `path`, whatever its status; None if it can't be reached. `ask` first, to know whose."""
     try:
         where = (await api.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIG_MAP)).get("data") or {}
         async with asyncio.timeout(PATIENCE):
             if urlsplit(where.get("url") or "").hostname in _HERE:
                 async with aiohttp.ClientSession() as session, session.get(where["url"] + path) as response:
-                    return Page(response.status, await response.text())
-            return Page(200, (await api.raw(_proxied(where, path))).decode(errors="replace"))
+                    return TextAnswer(response.status, await response.text())
+            return TextAnswer(200, (await api.raw(_proxied(where, path))).decode(errors="replace"))
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError, KeyError):
         return None
     except ApiError as error:
-        return Page(error.status, error.message) if error.status else None
+        return TextAnswer(error.status, error.message) if error.status else None
 
 
 async def _directly(api: ApiClient, where: Json, path: str) -> Json | None:

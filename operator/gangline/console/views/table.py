@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gangline.bounded import printable
-from gangline.console.output.layout import Cells, Line, Rows, fit
+from gangline.console.output.layout import Cells, Rows, TableLine, fit
 from gangline.control.answers.workloads.snapshot import FINISHED, FlavorView, QueueView, Snapshot, State, WorkloadView
 from gangline.control.answers.workloads.words import amount, why
 from gangline.engine import is_accelerator
@@ -103,7 +103,7 @@ def draw(rows: Rows, width: int, most: int) -> list[Text]:
     return text
 
 
-def _style(rows: Rows, line: Line) -> str:
+def _style(rows: Rows, line: TableLine) -> str:
     if line.row is None:
         return "bold"
     if line.below:

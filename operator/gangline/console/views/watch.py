@@ -19,7 +19,7 @@ Key: TypeAlias = tuple[Resource, str]
 COALESCE = 0.15
 
 
-class Watch:
+class WatchedCluster:
     """The latest JSON of all workloads and queues."""
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class Watch:
 
 
 @asynccontextmanager
-async def watching(api: ApiClient) -> AsyncIterator[Watch]:
+async def watching(api: ApiClient) -> AsyncIterator[WatchedCluster]:
     """A Watch that receives watch events while the block runs."""
-    watch = Watch()
+    watch = WatchedCluster()
     group = ReflectorGroup()
     for resource in (WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES):
         group.add(Reflector(api, resource), lambda event, of=resource: watch.sink(of, event))

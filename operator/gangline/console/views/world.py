@@ -18,18 +18,18 @@ from gangline.api.read.parse import ParseError
 from gangline.console.views import reach
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.source import Source
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.feed.watched_kinds import INVENTORY, optional, resources, selector, unqueued
 from gangline.control.forecasting.evacuations import Move, evacuation
 from gangline.control.forecasting.forecasting import alias
 from gangline.control.forecasting.preemptions import Preemption, preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
 from gangline.control.forecasting.runtime_facts import Forecasts
-from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.inventory.inventory_feed import of_node, put
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
-from gangline.control.mirror.watched_kinds import INVENTORY, optional, resources, selector, unqueued
-from gangline.control.status import fallen_back
+from gangline.control.nodes.cards.card_inventory import CardInventory
+from gangline.control.nodes.cards.inventory_feed import of_node, put
+from gangline.control.writes.status import fallen_back
 from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
 from gangline.forecast import Forecast
 from gangline.forecast.history.runs import Run
@@ -43,7 +43,7 @@ from gangline.objects import PodObject, view
 _SKIPPED = frozenset({kube.SERVICES})
 
 
-class RefusedError(Exception):
+class ListForbiddenError(Exception):
     """The user may not list what all answers depend on; the text says what."""
 
 
@@ -52,7 +52,7 @@ def wall_millis() -> int:
 
 
 @dataclass
-class ClusterFacts:
+class ClusterInstant:
     """The engine with the cluster's state at the instant `now` (milliseconds since the epoch)."""
 
     now: int = field(default_factory=wall_millis)
@@ -134,7 +134,7 @@ class ClusterFacts:
 class _OwnForesight:
     """Simulates in this process, which does nothing else."""
 
-    world: ClusterFacts
+    world: ClusterInstant
 
     @property
     def ledger(self) -> Ledger | None:
@@ -168,12 +168,12 @@ def _estimate(quantiles: Sequence[float] | None, body: Mapping[str, Any]) -> For
         return None
 
 
-async def load(api: ApiClient) -> ClusterFacts:
+async def load(api: ApiClient) -> ClusterInstant:
     """The cluster's current state. Raises RefusedError if the user may not list a resource."""
     request = asyncio.create_task(reach.forecasts(api))
     try:
         objects = await _list(api)
-        world = ClusterFacts()
+        world = ClusterInstant()
         world.fill(objects)
         answer = await request or {}
         world.forecast(_named(answer.get("forecasts"), objects[kube.WORKLOADS]), answer.get("flavorOffsets"))
@@ -209,4 +209,4 @@ async def _objects(api: ApiClient, resource: Resource) -> list[Json]:
     except Forbidden as error:
         if resource in INVENTORY:
             return []  # less is known of cards then
-        raise RefusedError(f"you may not list {resource} in all namespaces ({error.message})") from error
+        raise ListForbiddenError(f"you may not list {resource} in all namespaces ({error.message})") from error

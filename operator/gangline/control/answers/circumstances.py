@@ -17,7 +17,7 @@ from gangline.control.answers.workloads.reasons import parse
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, user_of
 from gangline.control.answers.workloads.unqueued import WAITS
 from gangline.control.answers.workloads.words import age
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.events import Warned
 from gangline.engine import NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube

@@ -25,8 +25,8 @@ from gangline.control.answers.workloads import items, lookup, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Briefs
 from gangline.control.answers.workloads.reasons import preemption
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, named, owner_of, routes_of, workload_view
-from gangline.control.mirror.foreign_pods import Belonging
-from gangline.control.status import fallen_back
+from gangline.control.feed.foreign_pods import Belonging
+from gangline.control.writes.status import fallen_back
 from gangline.engine.model import ForeignPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json

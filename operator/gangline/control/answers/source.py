@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gangline.api import names
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.by_flavor import slowest
 from gangline.control.forecasting.evacuations import Move
 from gangline.control.forecasting.preemptions import Preemption
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
-from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex
+from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.writes.events import Warned
 from gangline.engine import Engine, Outlook, model
 from gangline.forecast import Forecast

@@ -9,16 +9,16 @@ from typing import Any, assert_never
 from gangline.api import names
 from gangline.api.read import conditions, counting, render
 from gangline.api.read.reading import ParseError
-from gangline.control import decision_log
+from gangline.control.feed import slices
 from gangline.control.kernel.context import Context
 from gangline.control.metrics.recording import queued_since
-from gangline.control.mirror import slices
+from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.parts.messages import EvictionWanted
 from gangline.control.parts.part import Part
-from gangline.control.recovery.swaps import Recoveries
-from gangline.control.status import gate_changes, older_words, run_changes, status_changes
-from gangline.control.status.change import Change
+from gangline.control.writes import decision_log
 from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.status import gate_changes, older_words, run_changes, status_changes
+from gangline.control.writes.status.change import Change
 from gangline.engine import OVERRUN_STATES, model
 from gangline.jobs.pods import composition
 from gangline.kube import resources as kube

@@ -11,8 +11,8 @@ from typing import Final
 from gangline.api import names
 from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
-from gangline.control.status import status_changes
 from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.status import status_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.objects import WorkloadObject

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 
 from gangline.control.decisions.carrying_out import Decisions
+from gangline.control.feed.watched_kinds import READERS
 from gangline.control.isolation.quarantine import describe
 from gangline.control.kernel.context import Context
-from gangline.control.mirror.watched_kinds import READERS
 from gangline.control.parts.messages import ObjectQuarantined
-from gangline.engine import Fault, model
+from gangline.engine import EngineFault, model
 from gangline.kube import resources as kube
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Troubles:
         self._leading = leading
         context.messages.subscribe(ObjectQuarantined, self._quarantined)
 
-    def engine_fault(self, fault: Fault) -> None:
+    def engine_fault(self, fault: EngineFault) -> None:
         """Record that the engine leaves out an item that it cannot handle."""
         if resource := _RESOURCES.get(fault.kind):
             self._quarantine.note("deciding about it", resource, fault.key, fault.error)

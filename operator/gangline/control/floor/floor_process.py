@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gangline.engine import Comparison, FallenBack, Floor
+from gangline.engine import Comparison, Floor, PolicyFallback
 from gangline.engine.model import Change, Millis, Settings
 
 _NICE: Final = 10
@@ -28,7 +28,7 @@ TIMEOUT: Final = 240.0
 class Beginning:
     settings: Settings
     #: the ClusterQueues that are in another mode than their policy
-    fallen_back: Mapping[str, FallenBack]
+    fallen_back: Mapping[str, PolicyFallback]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Turn:
 class Verdict:
     """The queues that are not in their policy's mode; and the last comparison of each tree."""
 
-    fallen_back: Mapping[str, FallenBack]
+    fallen_back: Mapping[str, PolicyFallback]
     comparisons: Mapping[str, Comparison]
     #: seconds of CPU that the turn took
     cpu: float = 0.0

@@ -19,12 +19,12 @@ from typing import Final, Protocol
 
 from gangline.api.read import policy_reader
 from gangline.api.read.parse import ParseError
+from gangline.control.feed.mirror import Mirror
 from gangline.control.floor.floor_process import Beginning, FloorProcess, Turn, Verdict
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import FactObserved, Messages
 from gangline.control.parts.part import Part
-from gangline.control.status import fallen_back as statuses
-from gangline.engine import FLOOR_LEAST, POLICY, Comparison, Engine, FallenBack, Mode, has_floor, model
+from gangline.control.writes.status import fallen_back as statuses
+from gangline.engine import FLOOR_LEAST, POLICY, Comparison, Engine, Mode, PolicyFallback, has_floor, model
 from gangline.kube import resources as kube
 from gangline.objects import Stored
 
@@ -74,7 +74,7 @@ class FloorWatch(Part):
         self._clock = clock
         self._play = play
         #: the ClusterQueues that are in another mode than their policy
-        self.fallen_back: Mapping[str, FallenBack] = {}
+        self.fallen_back: Mapping[str, PolicyFallback] = {}
         self.comparisons: Mapping[str, Comparison] = {}
         #: seconds of CPU that the processes took
         self.cpu = 0.0
@@ -119,7 +119,7 @@ class FloorWatch(Part):
 
     def lead(self) -> None:
         """Go on in the modes that the status of the QueuePolicies names."""
-        found: dict[str, FallenBack] = {}
+        found: dict[str, PolicyFallback] = {}
         for name, policy in self._mirror.objects[kube.QUEUE_POLICIES].items():
             try:
                 found.update(statuses.recorded(policy))
@@ -192,7 +192,7 @@ class FloorWatch(Part):
         if player is not None:
             player.end()
 
-    def _turn_to(self, fallen_back: Mapping[str, FallenBack]) -> None:
+    def _turn_to(self, fallen_back: Mapping[str, PolicyFallback]) -> None:
         """Put the queues into these modes."""
         before, self.fallen_back = self.fallen_back, dict(fallen_back)
         for name in sorted(before.keys() | fallen_back.keys()):

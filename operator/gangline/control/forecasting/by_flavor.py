@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.engine import flavors_of, is_accelerator, model
 from gangline.forecast import Forecast, Forecaster
 from gangline.kube import resources as kube

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.api.read import conditions
+from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.promises import Ledger, queues_in
 from gangline.control.forecasting.simulation_process import in_process, request
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import Messages, StartExpected
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes

@@ -16,17 +16,17 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import Forecasts, Record
 from gangline.control.forecasting.tallies import Tallies
-from gangline.control.mirror.mirror import Mirror
 from gangline.control.parts.messages import FactObserved, Messages, OwnPaceEnded
 from gangline.control.parts.part import Part
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, model
-from gangline.forecast import Forecast, Forecaster, Run, Verdict
+from gangline.forecast import Forecast, Forecaster, ModelVerdict, Run
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Upsert
 from gangline.kube.resources import Json, Resource
@@ -317,11 +317,11 @@ class Forecasting(Part):
             self._unread = True
             await self._read_model()
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ModelVerdict:
         """Whether the model is in use, and why."""
         if self._unread and self.history.trained_at is not None:
             reason = "the model is loaded once forecasts are wanted: by a QueuePolicy, a GPUJob, or an API request"
-            return Verdict(False, math.nan, math.nan, 0, reason)
+            return ModelVerdict(False, math.nan, math.nan, 0, reason)
         return self.forecasts.forecaster.status(self._now() / 1000)
 
     def report_verdict(self) -> None:

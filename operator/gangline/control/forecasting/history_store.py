@@ -18,7 +18,7 @@ from gangline.forecast import HistoryStore, ModelError, Run, StoreError, TooFewR
 from gangline.forecast.learning.worker import train_file
 
 if TYPE_CHECKING:
-    from gangline.forecast import Model
+    from gangline.forecast import QuantileModel
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class History:
         except OSError:
             return None
 
-    async def model(self) -> Model | None:
+    async def model(self) -> QuantileModel | None:
         """The model that was trained last; None where there is none that this version and machine can use."""
         if self.trained_at is None:
             return None
@@ -162,7 +162,7 @@ class History:
             log.warning("the model is not used: %s", error)
             return None
 
-    def _load(self) -> Model:
+    def _load(self) -> QuantileModel:
         from gangline.forecast import load  # imports numpy and LightGBM, which only models need
 
         return load(self._model_file)

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from gangline.control.feed import slices
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.watched_kinds import JOB_KINDS
 from gangline.control.forecasting import by_flavor, run_facts
 from gangline.control.forecasting.by_flavor import differs
 from gangline.control.forecasting.group_coverage import Groups
-from gangline.control.mirror import slices
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.watched_kinds import JOB_KINDS
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.history.runs import flavor_of
@@ -32,7 +32,7 @@ from gangline.kube import resources as kube
 from gangline.objects import JobObject, WorkloadObject
 
 if TYPE_CHECKING:
-    from gangline.forecast import Model
+    from gangline.forecast import QuantileModel
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +328,7 @@ class Forecasts:
         self.forecaster.renew(self._open[key].uid for key in found if key in self._open)
         return found
 
-    def use(self, learned: Model | None) -> None:
+    def use(self, learned: QuantileModel | None) -> None:
         """Forecast with another model from now on, or with none."""
         self.forecaster.use(learned)
         self._learned = True

@@ -125,3 +125,15 @@ class DeliveryFailed:
     namespace: str
     name: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteQuotasMoved:
+    """Quotas of queues in another cluster may have changed, or the connection to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAutomationChanged:
+    """The condition of a ClusterQueue whose quotas follow those of other clusters has changed."""
+
+    cluster_queue: str

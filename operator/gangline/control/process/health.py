@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from aiohttp import web
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from gangline.control.process.lease import steady_clock
+from gangline.tls.apps import add_get
 
 #: Seconds for which the control loop may make no progress. After that /healthz fails, and the lease is not renewed. A round takes
 #: a fraction of a second; only a fault, or a machine that stood still, takes longer.
@@ -77,11 +79,13 @@ class Health:
             return 503, f"waiting for the first list of {', '.join(missing)}\n"
         return 200, f"ok\n{self.standing()}\n"
 
-    def add_to(self, app: web.Application) -> None:
+    def add_to(self, app: FastAPI) -> None:
         """Answer on connections that began with another request, too."""
-        for path in ("/healthz", "/readyz"):
-            app.router.add_get(path, self._get)
+        alive = "Whether the control loop makes progress; 500 where the process should be restarted"
+        ready = "Whether everything is listed, so that this process leads or could lead; 503 until then"
+        add_get(app, "/healthz", self._get, summary=alive, response_class=PlainTextResponse)
+        add_get(app, "/readyz", self._get, summary=ready, response_class=PlainTextResponse)
 
-    async def _get(self, request: web.Request) -> web.Response:
-        status, text = self.answer(request.path) or (404, "")
-        return web.Response(status=status, text=text)
+    async def _get(self, request: Request) -> Response:
+        status, text = self.answer(request.url.path) or (404, "")
+        return PlainTextResponse(text, status)

@@ -5,7 +5,9 @@ a watch has to list again, which would leak quota forever. So the state of every
 watch is a second, independent observer: each event that kopf sees must soon be seen by the reflector too, else the reflector's
 stream counts as dead and is reopened.
 
-kopf writes nothing: no annotations, no finalizers, no events, no peering objects.
+kopf gets nothing of an object but its head: name, namespace, uid and resourceVersion. Its JSON decoder gives up at an object that
+is nested deeply, and the process would end with it; and kopf acts on annotations and finalizers of its own, which anybody can
+write. With heads alone, and handlers that only observe, kopf writes nothing to the cluster.
 """
 
 from __future__ import annotations
@@ -15,13 +17,14 @@ import datetime
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
 
 import aiohttp
 import kopf
-from kopf._core.engines import peering  # the type is not exported
+import orjson
 
+from gangline import bounded
 from gangline.kube import resources as kube
 from gangline.kube.config import Login
 from gangline.kube.resources import Resource
@@ -45,47 +48,12 @@ LOGIN_PERIOD = datetime.timedelta(minutes=10)
 Witness = Callable[[Resource, str, str], None]
 
 
-class _NoProgress(kopf.ProgressStorage):
-    """Stores no handler progress: kopf must not add annotations to any object."""
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        return None
-
-    def purge(self, **_: Any) -> None:
-        return None
-
-    def touch(self, **_: Any) -> None:
-        return None
-
-    def clear(self, *, essence: Any) -> Any:
-        return essence
-
-
-class _NoDiffBase(kopf.DiffBaseStorage):
-    """Stores no copy of the last handled configuration."""
-
-    def build(self, **_: Any) -> Any:
-        return {}
-
-    def fetch(self, **_: Any) -> None:
-        return None
-
-    def store(self, **_: Any) -> None:
-        return None
-
-
 def settings() -> kopf.OperatorSettings:
-    """Settings with which kopf only reads."""
+    """Settings with which kopf posts no events, and looks for kinds once."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.scanning.disabled = True
-    chosen.peering.standalone = True
     chosen.queueing.idle_timeout = 0.5
-    chosen.persistence.progress_storage = _NoProgress()
-    chosen.persistence.diffbase_storage = _NoDiffBase()
     chosen.process.ultimate_exiting_timeout = LONGEST_SHUTDOWN
     return chosen
 
@@ -147,7 +115,7 @@ def _watch(handlers: kopf.OperatorRegistry, resource: Resource, witness: Witness
 
 async def _session(login: Login) -> kopf.AiohttpSession:
     connector = aiohttp.TCPConnector(ssl=login.ssl_context or True)
-    session = aiohttp.ClientSession(connector=connector, headers=await login.headers())
+    session = aiohttp.ClientSession(connector=connector, headers=await login.headers(), middlewares=(_heads_only,))
     expiration = datetime.datetime.now(datetime.UTC) + LOGIN_PERIOD if login.tokens else None
     return kopf.AiohttpSession(
         server=login.server,
@@ -155,6 +123,61 @@ async def _session(login: Login) -> kopf.AiohttpSession:
         default_namespace=login.namespace,
         expiration=expiration,
     )
+
+
+async def _heads_only(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Have an answer of the API server read with the heads of objects alone."""
+    response = await handler(request)
+    response.content = _Heads(response.content)  # pyright: ignore[reportAttributeAccessIssue]
+    return response
+
+
+class _Heads:
+    """The content of an answer with the heads of objects in place of objects: a document, or one watch event a line."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def read(self) -> bytes:
+        return _with_heads(await self._content.read())
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        begun: list[bytes] = []
+        async for part in self._content.iter_chunked(size):
+            *lines, last = part.split(b"\n")
+            for line in lines:
+                yield _with_heads(b"".join((*begun, line))) + b"\n"
+                begun.clear()
+            begun.append(last)
+        yield _with_heads(b"".join(begun))
+
+
+#: what the handlers and kopf itself use of an object's metadata
+_HEAD: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def _with_heads(data: bytes) -> bytes:
+    """A list or a watch event with the heads of objects; any other answer as it is."""
+    try:
+        document = bounded.load_shallow(data)
+    except bounded.BadJsonError:
+        return data
+    match document:
+        case {"items": [*objects]}:
+            return orjson.dumps({**document, "items": [_head(obj) for obj in objects]})
+        case {"type": str(change), "object": {} as obj} if change != "ERROR":
+            return orjson.dumps({**document, "object": _head(obj)})
+        case _:
+            return data
+
+
+def _head(obj: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = obj.get("metadata") or {}
+    head = {field: metadata[field] for field in _HEAD if field in metadata}
+    return {**{field: obj[field] for field in ("apiVersion", "kind") if field in obj}, "metadata": head}
 
 
 async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event, identity: str) -> None:
@@ -166,7 +189,7 @@ async def run(handlers: kopf.OperatorRegistry, stop: asyncio.Event, identity: st
     tasks = await kopf.spawn_tasks(
         registry=handlers,
         settings=settings(),
-        identity=peering.Identity(identity),
+        identity=identity,  # pyright: ignore[reportArgumentType]  # a str, of a type that kopf does not export
         standalone=True,
         clusterwide=True,
         stop_flag=stop,

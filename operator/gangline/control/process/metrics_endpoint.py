@@ -9,23 +9,26 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from aiohttp import web
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.types import Receive, Scope, Send
 
-from gangline.control.operator_metrics import Metrics
+from gangline.control.answers.api.access_review import PathAccess, Reviews
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.process.token_review import TokenReviews
-from gangline.control.visibility.access_review import PathAccess, Reviews
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates
+from gangline.tls.apps import add_get, address_of, new_app
+from gangline.tls.asgi import AsgiServer
 from gangline.tls.certificates import CertificateError, Certificates, service_names
-from gangline.tls.connections import of_aiohttp, runner_of
 from gangline.tls.context import USUAL, Handshakes, LiveContext
 from gangline.tls.issuing import KeyPair
 from gangline.tls.listening import bound
@@ -38,7 +41,7 @@ PATH: Final = "/metrics"
 SERVICE: Final = "gangline-operator-metrics"
 #: seconds between two looks at the certificate
 PERIOD: Final = 30.0
-KEEP_ALIVE: Final = 120.0
+KEEP_ALIVE: Final = 120
 #: a page is used for this many times as long as it took to make, and at most for this many seconds
 SHARE: Final = 4.0
 LONGEST_GOOD: Final = 2.0
@@ -59,14 +62,11 @@ class MetricsPage:
         self._made: list[bytes] = []
         self._good_until = float("-inf")
 
-    async def get(self, request: web.Request) -> web.StreamResponse:
-        parts = await self._parts()
-        answer = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
-        await answer.prepare(request)
-        for part in parts:
-            await answer.write(part)
-        await answer.write_eof()
-        return answer
+    def add_to(self, app: FastAPI) -> None:
+        add_get(app, PATH, self.get, summary="Metrics in Prometheus' text format", response_class=PlainTextResponse)
+
+    async def get(self) -> Response:
+        return _InParts(await self._parts())
 
     async def _parts(self) -> list[bytes]:
         async with self._making:
@@ -82,6 +82,22 @@ class MetricsPage:
         """Drop the page: with thousands of queues it has tens of megabytes."""
         if self._made is made:
             self._made, self._good_until = [], float("-inf")
+
+
+class _InParts(Response):
+    """Sends a page in the parts that it was made in. Together they would be copied, and FastAPI's stream costs 0.1 ms more."""
+
+    media_type = CONTENT_TYPE_PLAIN_0_0_4
+
+    def __init__(self, parts: Sequence[bytes]) -> None:
+        super().__init__(headers={"Content-Length": str(sum(map(len, parts)))})
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +124,7 @@ class SecuredMetrics:
         self._made: Certificates | None = None
         self._socket: socket.socket = bound(*options.listen)
         self.port: int = self._socket.getsockname()[1]
-        self._runner: web.AppRunner | None = None
-        self._watch: asyncio.Future[None] | None = None
+        self._server: AsgiServer | None = None
         self._trouble = ""
 
     async def run(self) -> None:
@@ -119,7 +134,7 @@ class SecuredMetrics:
                 if self._tls.load(self._pair()):
                     log.info("%s: the certificate is loaded", PATH)
                 self._trouble = ""
-                if self._runner is None:
+                if self._server is None:
                     await self._serve()
             except CertificateError as error:
                 if str(error) != self._trouble:
@@ -129,10 +144,8 @@ class SecuredMetrics:
 
     async def close(self) -> None:
         """Stop serving. May be called twice."""
-        if self._watch is not None:
-            self._watch.cancel()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._server is not None:
+            self._server.close()
         self._socket.close()
 
     def _pair(self) -> KeyPair:
@@ -143,34 +156,34 @@ class SecuredMetrics:
         self._made = certificates.renewed(held, self._names, now) or held
         return self._made.serving
 
+    def app(self) -> FastAPI:
+        app = new_app()
+        add_get(app, PATH, self._get)
+        return app
+
     async def _serve(self) -> None:
-        app = web.Application()
-        app.router.add_get(PATH, self._get)
-        runner = runner_of(app, keepalive_timeout=KEEP_ALIVE)
-        await runner.setup()
-        if runner.server is not None:
-            self._watch = asyncio.ensure_future(of_aiohttp(runner.server, KEEP_ALIVE).run())
-        await web.SockSite(runner, self._socket, ssl_context=self._tls.context).start()
-        self._runner = runner
+        server = AsgiServer(self.app(), KEEP_ALIVE, head_within=KEEP_ALIVE)
+        await server.listen(self._socket, self._tls.context)
+        self._server = server
         log.info("%s is served at https://%s:%d", PATH, self._options.listen[0], self.port)
 
-    async def _get(self, request: web.Request) -> web.StreamResponse:
+    async def _get(self, request: Request) -> Response:
         given = request.headers.get("Authorization", "")
         if not given.lower().startswith(_SCHEME) or not given.isascii():
             return _unauthenticated("a bearer token is wanted")
         try:
-            user = await self._tokens.user(given[len(_SCHEME) :].strip(), request.remote or "")
+            user = await self._tokens.user(given[len(_SCHEME) :].strip(), address_of(request))
             if user is None:
                 return _unauthenticated("the token is not valid")
             if not await self._reviews.allowed(user, PathAccess(PATH)):
-                return web.Response(status=403, text=f"user {user.name} may not get {PATH}\n")
+                return PlainTextResponse(f"user {user.name} may not get {PATH}\n", 403)
         except BusyError as error:
-            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
+            return PlainTextResponse(f"{error}\n", 429, error.headers)
         except ApiError as error:
             log.warning("%s: the review failed: %s", PATH, error)
-            return web.Response(status=503, text="the API server did not answer the review\n")
-        return await self._page.get(request)
+            return PlainTextResponse("the API server did not answer the review\n", 503)
+        return await self._page.get()
 
 
-def _unauthenticated(why: str) -> web.Response:
-    return web.Response(status=401, text=f"{why}\n", headers={"WWW-Authenticate": "Bearer"})
+def _unauthenticated(why: str) -> Response:
+    return PlainTextResponse(f"{why}\n", 401, {"WWW-Authenticate": "Bearer"})

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from fastapi import FastAPI
 
 import gangline
 from gangline import files
@@ -23,17 +23,19 @@ from gangline.api import quantity
 from gangline.api.admission.of_jobs import identifiers
 from gangline.api.read import policy_reader
 from gangline.control.answers.answers import Answers
+from gangline.control.answers.api import aggregated_api
+from gangline.control.answers.api.pending_view import Visibility
 from gangline.control.answers.source import OperatorForesight
 from gangline.control.answers.source import Source as AnswersSource
 from gangline.control.answers.usage.happenings import Happenings
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller
+from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
+from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.metrics.recording import FOLLOWER, LEADER, STANDALONE
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.operator_metrics import Metrics
+from gangline.control.nodes.placing.plugins import PLUGINS
 from gangline.control.parts.messages import Messages
-from gangline.control.placing.plugins import PLUGINS
 from gangline.control.process import kopf_shell, memory
 from gangline.control.process.health import Health, Pulse
 from gangline.control.process.http_server import HttpServer
@@ -45,11 +47,9 @@ from gangline.control.process.options import ForecastOptions, Options
 from gangline.control.process.own_namespace import ensure_namespace
 from gangline.control.process.shutdown import in_order
 from gangline.control.process.watches import Watches
-from gangline.control.status import policy_status
-from gangline.control.visibility import aggregated_api
-from gangline.control.visibility.pending_view import Visibility
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
+from gangline.control.writes.status import policy_status
 from gangline.control.writes.writer import Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import IsolatedEngine
@@ -420,7 +420,7 @@ class Operator:
     def _witness(self, resource: Resource, key: str, version: str) -> None:
         self.watches.expect(resource, key, version)
 
-    def app(self) -> web.Application:
+    def app(self) -> FastAPI:
         """The routes of the operator's HTTP server."""
         return self._http.app()
 

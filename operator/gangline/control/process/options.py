@@ -10,15 +10,15 @@ from gangline.api.read.configuration import metrics_settings, multikueue
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
-from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.api.read.configuration.retention import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
+from gangline.control.answers.api import aggregated_api
 from gangline.control.process import metrics_endpoint
 from gangline.control.process.lease import default_identity
 from gangline.control.recording.cluster_record import RecordOptions
-from gangline.control.visibility import aggregated_api
 from gangline.engine import model
-from gangline.telemetry import Source
+from gangline.telemetry import ReadingSource
 from gangline.tls.context import USUAL, Handshakes
 
 
@@ -58,7 +58,7 @@ class Options:
     retention: Retention = FOR_EVER
     jobs: ManagedJobs = EVERY_QUEUED
     #: how workloads are sent to other clusters
-    multikueue: MultiKueue = multikueue.USUAL
+    multikueue: MultiKueueSettings = multikueue.USUAL
     #: Workloads wait with the reasons of Kueue up to 0.19
     older_words: bool = False
     metrics: MetricsSettings = metrics_settings.USUAL
@@ -68,7 +68,7 @@ class Options:
     #: None = no forecasts and no history
     forecasts: ForecastOptions | None = None
     #: source of pod telemetry; None = no telemetry
-    telemetry: Source | None = None
+    telemetry: ReadingSource | None = None
     #: the URL by which pods of admitted jobs reach `listen` to report their progress; "" = pods get no URL
     progress_url: str = ""
     #: Kueue's visibility API through the API server; None = not served

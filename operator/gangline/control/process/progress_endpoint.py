@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from aiohttp import web
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import PlainTextResponse
+from starlette.requests import ClientDisconnect
 
-from gangline.control.stall import progress_reports
-from gangline.control.stall.progress_reports import BadReportError
-from gangline.control.stall.stall_watch import StallWatch
+from gangline.control.nodes.stall import progress_reports
+from gangline.control.nodes.stall.progress_reports import BadReportError
+from gangline.control.nodes.stall.stall_watch import StallWatch
+from gangline.tls.apps import REFUSED, address_of
 from gangline.tls.requests import Bodies, BusyError, TooLargeError
 
 #: The body of a report has to arrive within this time, in seconds.
@@ -17,6 +20,16 @@ BODY_WITHIN: Final = 5.0
 #: bytes of all reports that arrive at a time, and of those from one address
 TOGETHER: Final = 256 * progress_reports.LONGEST
 PER_ADDRESS: Final = 64 * progress_reports.LONGEST
+#: a report in the description of the API; `progress_reports` reads it
+REPORT: Final = {
+    "type": "object",
+    "properties": {
+        "step": {"type": "integer", "minimum": 0},
+        "total": {"type": "integer", "minimum": 0},
+        "phase": {"type": "string"},
+        "pod": {"type": "string"},
+    },
+}
 
 
 class ProgressEndpoint:
@@ -27,29 +40,34 @@ class ProgressEndpoint:
         self._leading = leading
         self._bodies = Bodies(progress_reports.LONGEST, BODY_WITHIN, TOGETHER, PER_ADDRESS)
 
-    def add_to(self, app: web.Application) -> None:
-        app.router.add_post("/progress/{namespace}/{name}/{uid}", self._post)
+    def add_to(self, app: FastAPI) -> None:
+        app.add_api_route(
+            "/progress/{namespace}/{name}/{uid}",
+            self._post,
+            methods=["POST"],
+            status_code=204,
+            summary="Report the progress of a running job, as the URL in its pods says",
+            responses=REFUSED,
+            openapi_extra={"requestBody": {"content": {"application/json": {"schema": REPORT}}}},
+        )
 
-    async def _post(self, request: web.Request) -> web.Response:
+    async def _post(self, request: Request, namespace: str, name: str, uid: str) -> Response:
         if not self._leading():
-            return _answer(503, "this process is not the leader")
-        where = request.match_info
+            return PlainTextResponse("this process is not the leader", 503)
         try:
-            async with self._bodies.read(request.content.iter_any(), request.remote or "") as body:
+            async with self._bodies.read(request.stream(), address_of(request)) as body:
                 report = progress_reports.load(body)
-            self._stalls.report(where["namespace"], where["name"], where["uid"], report)
+            self._stalls.report(namespace, name, uid, report)
         except TooLargeError:
-            return _answer(413, f"a report has at most {progress_reports.LONGEST} bytes")
+            return PlainTextResponse(f"a report has at most {progress_reports.LONGEST} bytes", 413)
         except BusyError as error:
-            return web.Response(status=429, text=f"{error}\n", headers=error.headers)
+            return PlainTextResponse(f"{error}\n", 429, error.headers)
         except TimeoutError:
-            return _answer(408, f"the report did not arrive within {BODY_WITHIN:g} s")
+            return PlainTextResponse(f"the report did not arrive within {BODY_WITHIN:g} s", 408)
+        except ClientDisconnect:  # nobody reads the answer
+            return Response(status_code=400)
         except (BadReportError, ValueError) as error:
-            return _answer(400, str(error))
+            return PlainTextResponse(str(error), 400)
         except LookupError as error:
-            return _answer(404, str(error))
-        return web.Response(status=204)
-
-
-def _answer(status: int, text: str) -> web.Response:
-    return web.Response(status=status, text=text)
+            return PlainTextResponse(str(error), 404)
+        return Response(status_code=204)

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
-from gangline.control.visibility.front_proxy import User
+from gangline.control.answers.api.front_proxy import User
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Resource
 from gangline.tls.requests import Turnstile

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from gangline.api import names
+from gangline.control.feed import watched_kinds
 from gangline.control.isolation.intake import received
-from gangline.control.mirror import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.discovery import ServedVersions

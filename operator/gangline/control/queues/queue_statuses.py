@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from gangline.api import quantity
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
+from gangline.control.nodes.placing.plugins import PLUGINS
+from gangline.control.parts.messages import QuotaAutomationChanged
 from gangline.control.parts.part import Part
-from gangline.control.placing.plugins import PLUGINS
-from gangline.control.status import policy_status, queue_status
-from gangline.control.status.queue_status import Automation
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.engine import BACKFILL, FallenBack
+from gangline.control.writes.status import policy_status, queue_status
+from gangline.control.writes.status.queue_status import Automation
+from gangline.engine import BACKFILL, PolicyFallback
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -89,7 +90,7 @@ class QueueStatuses(Part):
         context: Context,
         *,
         fair: bool,
-        fallen_back: Callable[[], Mapping[str, FallenBack]] = dict,
+        fallen_back: Callable[[], Mapping[str, PolicyFallback]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
     ) -> None:
         self._mirror = context.mirror
@@ -100,6 +101,9 @@ class QueueStatuses(Part):
         self._engine = context.engine
         self._now = context.now
         self._fair = fair
+        context.messages.subscribe(
+            QuotaAutomationChanged, lambda message: self._send(kube.CLUSTER_QUEUES, message.cluster_queue)
+        )
         #: cohorts that borrowed when their status was last written
         self._borrowing: set[str] = set()
         #: cohorts without a status: no queue may be below them
@@ -130,10 +134,6 @@ class QueueStatuses(Part):
             for key in self._mirror.objects[resource]:
                 self._send(resource, key)
         self._policies_due = True
-
-    def show(self, queue: str) -> None:
-        """Write the status of this ClusterQueue, which may have changed."""
-        self._send(kube.CLUSTER_QUEUES, queue)
 
     def act(self, now: int) -> None:
         changed = sorted(self._engine.drain_changed_queues())

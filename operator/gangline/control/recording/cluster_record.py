@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.control.parts.part import Part
 from gangline.kube.reflector import Event, Upsert
 from gangline.kube.resources import Resource

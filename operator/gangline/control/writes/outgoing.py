@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Literal, TypeAlias
 
-from gangline.control.mirror.changes import JobRef
+from gangline.control.feed.changes import JobRef
 from gangline.kube.client import ApiClient, ApiError, Body, Json, ObjectKey, PatchKind
 
 Verb: TypeAlias = Literal["create", "patch", "status", "apply", "replace", "replace-status", "delete"]

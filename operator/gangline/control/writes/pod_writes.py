@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from gangline.control.mirror.changes import JobRef
+from gangline.control.feed.changes import JobRef
 from gangline.control.writes.outgoing import PatchKind, Priority, Verb, Write
 from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube

@@ -16,14 +16,13 @@ from typing import Any, TypeAlias, cast
 import orjson
 
 from gangline.api.read import conditions, merge
-from gangline.control.isolation.intake import is_head
-from gangline.control.mirror.changes import JobRef
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.tracking import Tracking
-from gangline.control.parts.messages import Messages, ObjectRead, WriteResolved
-from gangline.control.status import older_words
-from gangline.control.status.change import Change
+from gangline.control.feed.changes import JobRef
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.tracking import Tracking
+from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.writes.outgoing import Priority, Verb, Write
+from gangline.control.writes.status import older_words
+from gangline.control.writes.status.change import Change
 from gangline.control.writes.writer import Writer
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -78,7 +77,8 @@ class _Bundle:
 
 
 class Writes:
-    """The writes in flight. `messages` publishes each resolved write (`WriteResolved`).
+    """The writes in flight. `tracking` knows which version of each object is the newest; `messages` publishes each resolved write
+    (`WriteResolved`).
 
     `older_words`: statuses have the reasons of Kueue up to 0.19.
     """
@@ -88,6 +88,7 @@ class Writes:
         client: ApiClient,
         writer: Writer,
         mirror: Mirror,
+        tracking: Tracking,
         *,
         now: Callable[[], int],
         messages: Messages,
@@ -99,57 +100,9 @@ class Writes:
         self._now = now
         self._messages = messages
         self.older_words = older_words
-        self._tracking = Tracking()
+        self._tracking = tracking
         self._bundles: dict[ObjectKey, _Bundle] = {}
         self._refreshing: set[asyncio.Task[None]] = set()
-        self._reading = False
-
-    # --- watch events ---
-
-    def seen(self, resource: Resource, obj: Json) -> None:
-        stored = view(resource, obj)
-        if self._tracking.seen(ObjectKey.of(resource, stored), stored):
-            self._mirror.upsert(resource, stored)
-
-    def gone(self, resource: Resource, key: str, uid: str) -> None:
-        """Remove an object that was deleted, by its uid. Its successor of the same name may be known already from a create's
-        answer.
-        """
-        known = self._mirror.get(resource, key)
-        if known is None or known.uid == uid:
-            self._tracking.gone(ObjectKey.parse(resource, key), uid)
-            self._mirror.remove(resource, key)
-
-    def count_anew(self) -> None:
-        """Let the engine see Workloads that count differently now. Those in doubt are read when their write is resolved."""
-        for key in self._mirror.recounted():
-            if not self.in_doubt(kube.WORKLOADS, key):
-                self._mirror.count_anew(key)
-
-    def read_whole(self) -> None:
-        """Read an object again, one at a time, of which only the head was kept, where its namespace has room for it now."""
-        found = None if self._reading else self._mirror.intake.next_whole()
-        if found is not None:
-            self._reading = True
-            task = asyncio.get_running_loop().create_task(self._read_whole(ObjectKey.parse(*found)))
-            self._refreshing.add(task)
-            task.add_done_callback(self._refreshing.discard)
-
-    async def _read_whole(self, key: ObjectKey) -> None:
-        try:
-            found = await self._client.get(key.resource, key.namespace or None, key.name)
-            self.seen(key.resource, found)
-            found = self._mirror.get(key.resource, key.text)
-            if found is not None and is_head(found):  # it has grown, or a write of it is in doubt
-                await asyncio.sleep(FIRST_REREAD)
-        except NotFound:
-            self._mirror.intake.give_up(key.resource, key.text)  # the watch is about to show its end
-        except ApiError as trouble:
-            log.info("%s could not be read: %s", key, trouble)
-            await asyncio.sleep(FIRST_REREAD)
-        finally:
-            self._reading = False
-            self._messages.publish(ObjectRead(key))
 
     def in_doubt(self, resource: Resource, key: str) -> bool:
         return self._tracking.in_doubt(ObjectKey.parse(resource, key))

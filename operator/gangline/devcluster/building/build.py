@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from gangline.devcluster.building.go_module import GoModule, Program, cache_root
+from gangline.devcluster.building.go_module import GoModule, GoProgram, cache_root
 from gangline.devcluster.building.programs import CONTROL_PLANE, KUBECTL, SERVERS, default_version, servers
 from gangline.devcluster.building.toolchain import Go, ensure_go
 from gangline.devcluster.errors import BuildError
@@ -30,7 +30,7 @@ NETWORK_TROUBLE = re.compile(
     r"|module lookup disabled|connection reset"
 )
 
-Compile = Callable[[Program, Path], None]
+Compile = Callable[[GoProgram, Path], None]
 
 
 def ensure_servers(version: str | None = None, *, stream: TextIO | None = None) -> dict[str, Path]:
@@ -55,18 +55,18 @@ def kubectl(*, stream: TextIO | None = None) -> Path:
     return Path(there) if there else ensure(CONTROL_PLANE, (KUBECTL,), stream=stream) / KUBECTL.name
 
 
-def is_built(module: GoModule = CONTROL_PLANE, programs: Iterable[Program] = SERVERS) -> bool:
+def is_built(module: GoModule = CONTROL_PLANE, programs: Iterable[GoProgram] = SERVERS) -> bool:
     """Whether nothing is left to compile."""
     return not missing(programs, module.binaries_directory())
 
 
-def missing(programs: Iterable[Program], directory: Path) -> list[Program]:
+def missing(programs: Iterable[GoProgram], directory: Path) -> list[GoProgram]:
     return [program for program in programs if not (directory / program.name).exists()]
 
 
 def ensure(
     module: GoModule,
-    programs: Sequence[Program] | None = None,
+    programs: Sequence[GoProgram] | None = None,
     *,
     directory: Path | None = None,
     compile_with: Compile | None = None,
@@ -94,7 +94,7 @@ def ensure(
     return into
 
 
-def verify(module: GoModule, program: Program, binary: Path) -> None:
+def verify(module: GoModule, program: GoProgram, binary: Path) -> None:
     """Check that the binary runs on this machine and is the pinned version. Raises BuildError if not."""
     if not program.module:
         return
@@ -108,7 +108,7 @@ def verify(module: GoModule, program: Program, binary: Path) -> None:
 
 
 def _build_all(
-    module: GoModule, todo: Sequence[Program], into: Path, compile_with: Compile | None, out: TextIO
+    module: GoModule, todo: Sequence[GoProgram], into: Path, compile_with: Compile | None, out: TextIO
 ) -> None:
     if compile_with is None:
         go = ensure_go(module.needed_go(), cache_root())
@@ -153,7 +153,7 @@ class GoCompiler:
         parts.append(f"{self._packages} packages compiled" if self._packages else "")
         return ", ".join(part for part in parts if part)
 
-    def compile(self, program: Program, output: Path) -> None:
+    def compile(self, program: GoProgram, output: Path) -> None:
         """Build and check one program. Raises BuildError; on any other exit, go and its children are ended."""
         self._packages = self._downloads = 0
         tags = ["-tags", ",".join(program.tags)] if program.tags else []
@@ -210,7 +210,7 @@ def _interrupts_held() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _build_error(program: Program, tail: str) -> BuildError:
+def _build_error(program: GoProgram, tail: str) -> BuildError:
     if "no space left on device" in tail:
         return BuildError(f"the disk is full; compiling {program.name} needs about 5 GB for Go's caches:\n{tail}")
     if NETWORK_TROUBLE.search(tail):

@@ -18,7 +18,7 @@ LinkedValues = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class GoProgram:
     """One program: its main package, and how it prints its version."""
 
     name: str
@@ -37,7 +37,7 @@ class GoModule:
     """
 
     directory: Path
-    programs: tuple[Program, ...]
+    programs: tuple[GoProgram, ...]
     shown: tuple[tuple[str, str], ...]
     linked: LinkedValues = lambda _: {}
     cgo: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from gangline.devcluster.building.go_module import GoModule, Program
+from gangline.devcluster.building.go_module import GoModule, GoProgram
 from gangline.devcluster.errors import StartError
 
 KUBERNETES: Final = "k8s.io/kubernetes"
@@ -29,14 +29,14 @@ VERSIONS: Final = (*OLDER, NEWEST)
 #: the environment variable that names the version where no option does
 VERSION_VARIABLE: Final = "GANGLINE_KUBERNETES"
 
-KUBECTL: Final = Program("kubectl", f"{KUBERNETES}/cmd/kubectl", KUBERNETES, ("version", "--client"))
-KWOK: Final = Program("kwok", f"{_KWOK}/cmd/kwok", _KWOK)
-_ETCD_SERVER: Final = Program("etcd", _ETCD, _ETCD)
+KUBECTL: Final = GoProgram("kubectl", f"{KUBERNETES}/cmd/kubectl", KUBERNETES, ("version", "--client"))
+KWOK: Final = GoProgram("kwok", f"{_KWOK}/cmd/kwok", _KWOK)
+_ETCD_SERVER: Final = GoProgram("etcd", _ETCD, _ETCD)
 #: of the control plane, those that are Kubernetes' own
 KUBERNETES_SERVERS: Final = (
-    Program("kube-apiserver", f"{KUBERNETES}/cmd/kube-apiserver", KUBERNETES),
-    Program("kube-controller-manager", f"{KUBERNETES}/cmd/kube-controller-manager", KUBERNETES),
-    Program("kube-scheduler", f"{KUBERNETES}/cmd/kube-scheduler", KUBERNETES),
+    GoProgram("kube-apiserver", f"{KUBERNETES}/cmd/kube-apiserver", KUBERNETES),
+    GoProgram("kube-controller-manager", f"{KUBERNETES}/cmd/kube-controller-manager", KUBERNETES),
+    GoProgram("kube-scheduler", f"{KUBERNETES}/cmd/kube-scheduler", KUBERNETES),
 )
 #: what a local control plane with simulated nodes runs
 SERVERS: Final = (_ETCD_SERVER, *KUBERNETES_SERVERS, KWOK)
@@ -69,7 +69,7 @@ CONTROL_PLANE: Final = GoModule(
 #: lints and renders the chart in tests
 HELM: Final = GoModule(
     _GOMOD / "helm",
-    (Program("helm", f"{_HELM}/cmd/helm", _HELM, ("version", "--short")),),
+    (GoProgram("helm", f"{_HELM}/cmd/helm", _HELM, ("version", "--short")),),
     shown=(("helm", _HELM),),
     linked=lambda pinned: {f"{_HELM}/internal/version.version": pinned[_HELM]},
 )
@@ -90,7 +90,7 @@ def older(version: str) -> GoModule:
     )
 
 
-def servers(version: str = NEWEST) -> tuple[tuple[GoModule, tuple[Program, ...]], ...]:
+def servers(version: str = NEWEST) -> tuple[tuple[GoModule, tuple[GoProgram, ...]], ...]:
     """What a local control plane of one of VERSIONS runs, each time with the module that builds it."""
     if version == NEWEST:
         return ((CONTROL_PLANE, SERVERS),)

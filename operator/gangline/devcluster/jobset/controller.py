@@ -19,7 +19,14 @@ import yaml
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.jobset import children, domains
 from gangline.devcluster.jobset.presence import is_stand_in
-from gangline.devcluster.jobset.reconcile import Change, Create, Delete, Outcome, Step, reconcile
+from gangline.devcluster.jobset.reconcile import (
+    CreateChildJob,
+    DeleteChildJob,
+    PatchChildJob,
+    Reconciled,
+    Step,
+    reconcile,
+)
 from gangline.kube.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import (
@@ -163,7 +170,7 @@ class StandIn:
             log.warning("%s: %s", key, error)
             self._later(key, RETRY)
 
-    def _decide(self, job_set: Json) -> Outcome:
+    def _decide(self, job_set: Json) -> Reconciled:
         meta = job_set["metadata"]
         jobs = self._objects[JOBS].values()
         mine = [job for job in jobs if _controller_uid(job) == meta["uid"]]
@@ -180,16 +187,16 @@ class StandIn:
 
     async def _take(self, step: Step) -> None:
         match step:
-            case Create(resource, body):
+            case CreateChildJob(resource, body):
                 self._learn(resource, await self._client.create(resource, body["metadata"]["namespace"], body))
-            case Change(job, body, subresource):
+            case PatchChildJob(job, body, subresource):
                 meta = job["metadata"]
                 fenced = {**body, "metadata": {"resourceVersion": meta["resourceVersion"]}}
                 changed = await self._client.patch(
                     JOBS, meta["namespace"], meta["name"], fenced, subresource=subresource
                 )
                 self._learn(JOBS, changed)
-            case Delete(job):
+            case DeleteChildJob(job):
                 meta = job["metadata"]
                 with contextlib.suppress(NotFound):
                     await self._client.delete(

@@ -8,25 +8,25 @@ from typing import Final, TypeAlias
 
 from gangline.devcluster.jobset import children, status
 from gangline.devcluster.jobset.children import REPLICATED_JOB, Child
-from gangline.devcluster.jobset.status import Run
+from gangline.devcluster.jobset.status import ChildJobs
 from gangline.kube.resources import JOBS, SERVICES, Json, Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateChildJob:
     resource: Resource
     body: Json
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteChildJob:
     """Deletes a Job in the foreground: it is gone when its pods are."""
 
     job: Json
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PatchChildJob:
     """A merge patch on a child Job, of its main part or of its status."""
 
     job: Json
@@ -34,11 +34,11 @@ class Change:
     subresource: str = ""
 
 
-Step: TypeAlias = Create | Delete | Change
+Step: TypeAlias = CreateChildJob | DeleteChildJob | PatchChildJob
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Reconciled:
     """Steps to take, and the status before them. `waits`: a Job has no free domain."""
 
     status: Json
@@ -50,34 +50,34 @@ class Outcome:
 Choose: TypeAlias = Callable[[Child, Set[str]], str]
 
 
-def reconcile(job_set: Json, jobs: Sequence[Json], services: Iterable[str], choose: Choose) -> Outcome:
+def reconcile(job_set: Json, jobs: Sequence[Json], services: Iterable[str], choose: Choose) -> Reconciled:
     """`jobs` are all Jobs that the JobSet controls, `services` the names of the Services in its namespace."""
     run = status.sort(job_set, jobs)
     now: Json = {**(job_set.get("status") or {}), "replicatedJobsStatus": status.counted(job_set, run)}
     now.setdefault("restarts", 0)
     if status.is_true(job_set, "Completed") or status.is_true(job_set, "Failed"):
-        return Outcome(now, _deletes(run.active))
+        return Reconciled(now, _deletes(run.active))
     deletes = _deletes(run.previous)
     if run.failed:
-        return Outcome(_after_failure(job_set, now, run), deletes)
+        return Reconciled(_after_failure(job_set, now, run), deletes)
     if _has_succeeded(job_set, run):
         done = status.with_condition(now, "Completed", True, "AllJobsCompleted", "jobset completed successfully")
-        return Outcome({**done, "terminalState": "Completed"}, deletes)
+        return Reconciled({**done, "terminalState": "Completed"}, deletes)
     outcome = _suspended(job_set, now, run) if _is_suspended(job_set) else _running(job_set, now, run, choose)
-    return Outcome(outcome.status, [*deletes, *_service(job_set, services), *outcome.steps], outcome.waits)
+    return Reconciled(outcome.status, [*deletes, *_service(job_set, services), *outcome.steps], outcome.waits)
 
 
 def _is_suspended(job_set: Json) -> bool:
     return bool(job_set["spec"].get("suspend"))
 
 
-def _suspended(job_set: Json, now: Json, run: Run) -> Outcome:
-    steps: list[Step] = [Create(JOBS, child.job(suspend=True)) for child in _missing(job_set, run)]
-    steps += [Change(job, {"spec": {"suspend": True}}) for job in run.active if not job["spec"].get("suspend")]
-    return Outcome(status.with_condition(now, "Suspended", True, "SuspendedJobs", "jobset is suspended"), steps)
+def _suspended(job_set: Json, now: Json, run: ChildJobs) -> Reconciled:
+    steps: list[Step] = [CreateChildJob(JOBS, child.job(suspend=True)) for child in _missing(job_set, run)]
+    steps += [PatchChildJob(job, {"spec": {"suspend": True}}) for job in run.active if not job["spec"].get("suspend")]
+    return Reconciled(status.with_condition(now, "Suspended", True, "SuspendedJobs", "jobset is suspended"), steps)
 
 
-def _running(job_set: Json, now: Json, run: Run, choose: Choose) -> Outcome:
+def _running(job_set: Json, now: Json, run: ChildJobs, choose: Choose) -> Reconciled:
     """Start missing and suspended Jobs. A Job without a free domain stays suspended until there is one."""
     held = {job["metadata"]["name"]: job for job in run.active if job["spec"].get("suspend")}
     due = [child for child in children.wanted(job_set) if child.name in held]
@@ -93,10 +93,10 @@ def _running(job_set: Json, now: Json, run: Run, choose: Choose) -> Outcome:
         waits = waits or stuck
         chosen.add(domain)
         if job is None:
-            steps.append(Create(JOBS, child.job(suspend=stuck, domain=domain)))
+            steps.append(CreateChildJob(JOBS, child.job(suspend=stuck, domain=domain)))
         else:
             steps += _reset(job) or ([] if stuck else [_resume(child, job, domain)])
-    return Outcome(status.with_condition(now, "Suspended", False, "ResumeJobs", "jobset is resumed"), steps, waits)
+    return Reconciled(status.with_condition(now, "Suspended", False, "ResumeJobs", "jobset is resumed"), steps, waits)
 
 
 def _is_busy(job: Json | None) -> bool:
@@ -108,13 +108,13 @@ def _reset(job: Json) -> list[Step]:
     """A Job that has run before accepts another template once it has no start time."""
     if not (job.get("status") or {}).get("startTime"):
         return []
-    return [Change(job, {"status": {"startTime": None}}, "status")]
+    return [PatchChildJob(job, {"status": {"startTime": None}}, "status")]
 
 
-def _resume(child: Child, job: Json, domain: str) -> Change:
+def _resume(child: Child, job: Json, domain: str) -> PatchChildJob:
     wanted = child.resumed(job, domain)
     template = {part: _replaced(wanted, job, part) for part in _MUTABLE}
-    return Change(job, {"spec": {"suspend": False, "template": template}})
+    return PatchChildJob(job, {"spec": {"suspend": False, "template": template}})
 
 
 #: the fields that Kubernetes lets change in the template of a suspended Job
@@ -133,7 +133,7 @@ def _replaced(wanted: Json, job: Json, part: str) -> Json:
     return patch
 
 
-def _missing(job_set: Json, run: Run) -> list[Child]:
+def _missing(job_set: Json, run: ChildJobs) -> list[Child]:
     """Jobs to create. With BlockingRecreate none of them before all Jobs of the last attempt are gone."""
     policy = job_set["spec"].get("failurePolicy") or {}
     if run.previous and policy.get("restartStrategy") == "BlockingRecreate":
@@ -143,14 +143,14 @@ def _missing(job_set: Json, run: Run) -> list[Child]:
 
 def _service(job_set: Json, services: Iterable[str]) -> list[Step]:
     name = children.subdomain_of(job_set)
-    return [Create(SERVICES, children.service(job_set))] if name and name not in services else []
+    return [CreateChildJob(SERVICES, children.service(job_set))] if name and name not in services else []
 
 
 def _deletes(jobs: Sequence[Json]) -> list[Step]:
-    return [Delete(job) for job in jobs if not job["metadata"].get("deletionTimestamp")]
+    return [DeleteChildJob(job) for job in jobs if not job["metadata"].get("deletionTimestamp")]
 
 
-def _after_failure(job_set: Json, now: Json, run: Run) -> Json:
+def _after_failure(job_set: Json, now: Json, run: ChildJobs) -> Json:
     """Another attempt as long as the policy allows one, else the JobSet fails."""
     which = f"(first failed job: {status.first_failed(run.failed)})"
     policy = job_set["spec"].get("failurePolicy")
@@ -164,7 +164,7 @@ def _after_failure(job_set: Json, now: Json, run: Run) -> Json:
     return {**status.with_condition(now, "Failed", True, reason, message), "terminalState": "Failed"}
 
 
-def _has_succeeded(job_set: Json, run: Run) -> bool:
+def _has_succeeded(job_set: Json, run: ChildJobs) -> bool:
     policy = job_set["spec"].get("successPolicy") or {}
     targets = policy.get("targetReplicatedJobs")
     names = [job["metadata"]["labels"].get(REPLICATED_JOB) for job in run.succeeded]

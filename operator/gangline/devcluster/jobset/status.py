@@ -12,7 +12,7 @@ from gangline.kube.resources import Json
 
 
 @dataclass(slots=True)
-class Run:
+class ChildJobs:
     """The child Jobs of a JobSet by state. Those of an earlier attempt are `previous`."""
 
     active: list[Json] = field(default_factory=list[Json])
@@ -26,8 +26,8 @@ class Run:
         return {job["metadata"]["name"] for job in everything}
 
 
-def sort(job_set: Json, jobs: Iterable[Json]) -> Run:
-    run, attempt = Run(), restarts(job_set)
+def sort(job_set: Json, jobs: Iterable[Json]) -> ChildJobs:
+    run, attempt = ChildJobs(), restarts(job_set)
     for job in jobs:
         if int(job["metadata"]["labels"].get(RESTART, "0")) < attempt:
             run.previous.append(job)
@@ -40,7 +40,7 @@ def sort(job_set: Json, jobs: Iterable[Json]) -> Run:
     return run
 
 
-def counted(job_set: Json, run: Run) -> list[Json]:
+def counted(job_set: Json, run: ChildJobs) -> list[Json]:
     """`status.replicatedJobsStatus`: Jobs per replicated job."""
     return [
         {

@@ -26,7 +26,7 @@ def pause(programs: Programs) -> Path:
     into = programs.own / "pause.tar"
     with locked(programs.own / "pause.lock"):
         if not into.exists():
-            binary = oci.Entry("pause", mode=0o755, content=programs.own / "pause")
+            binary = oci.LayerEntry("pause", mode=0o755, content=programs.own / "pause")
             layer = oci.write_layer([binary], programs.own / "pause.layer")
             oci.write_archive(into, PAUSE, [layer], oci.Config(entrypoint=("/pause",), user=_PAUSE_USER))
             layer.file.unlink()

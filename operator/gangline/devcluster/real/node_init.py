@@ -37,7 +37,7 @@ def main() -> None:
     socket.sethostname(spec["name"])
     make_directories_own(Path(spec["directory"]))
     join_network(spec)
-    programs = {name: Program(name, command, spec) for name, command in spec["programs"].items()}
+    programs = {name: NodeProgram(name, command, spec) for name, command in spec["programs"].items()}
     programs["containerd"].start()
     wait_for(Path(spec["socket"]))
     subprocess.run(spec["prepare"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
@@ -45,7 +45,7 @@ def main() -> None:
     look_after(programs)
 
 
-class Program:
+class NodeProgram:
     """One program of the node, started again when it ends, as systemd would."""
 
     def __init__(self, name: str, command: list[str], spec: dict) -> None:
@@ -67,7 +67,7 @@ class Program:
         self.pid = child.pid
 
 
-def look_after(programs: dict[str, Program]) -> None:
+def look_after(programs: dict[str, NodeProgram]) -> None:
     """Reap whatever ends, orphans included, and start a program again that ended."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:

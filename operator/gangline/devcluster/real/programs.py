@@ -11,7 +11,7 @@ from typing import Final, TextIO
 
 from gangline.debian import DebianError, Packages
 from gangline.devcluster.building import build
-from gangline.devcluster.building.go_module import GoModule, Program, cache_root
+from gangline.devcluster.building.go_module import GoModule, GoProgram, cache_root
 from gangline.devcluster.building.programs import KUBERNETES, kubernetes_version
 from gangline.devcluster.errors import BuildError
 
@@ -43,8 +43,8 @@ def _containerd_values(pinned: Mapping[str, str]) -> dict[str, str]:
 NODE: Final = GoModule(
     _GOMOD / "node",
     (
-        Program("kubelet", f"{KUBERNETES}/cmd/kubelet", KUBERNETES),
-        Program("kube-proxy", f"{KUBERNETES}/cmd/kube-proxy", KUBERNETES),
+        GoProgram("kubelet", f"{KUBERNETES}/cmd/kubelet", KUBERNETES),
+        GoProgram("kube-proxy", f"{KUBERNETES}/cmd/kube-proxy", KUBERNETES),
     ),
     shown=(("node", KUBERNETES),),
     linked=kubernetes_version,
@@ -52,14 +52,14 @@ NODE: Final = GoModule(
 CONTAINERD: Final = GoModule(
     _GOMOD / "containerd",
     (
-        Program(
+        GoProgram(
             "containerd",
             f"{_CONTAINERD}/cmd/containerd",
             _CONTAINERD,
             tags=("urfave_cli_no_docs", "no_btrfs", "no_zfs", "no_devmapper", "no_systemd"),
         ),
-        Program("containerd-shim-runc-v2", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", "", tags=("no_grpc",)),
-        Program("ctr", f"{_CONTAINERD}/cmd/ctr", _CONTAINERD),
+        GoProgram("containerd-shim-runc-v2", f"{_CONTAINERD}/cmd/containerd-shim-runc-v2", "", tags=("no_grpc",)),
+        GoProgram("ctr", f"{_CONTAINERD}/cmd/ctr", _CONTAINERD),
     ),
     shown=(("containerd", _CONTAINERD),),
     linked=_containerd_values,
@@ -67,15 +67,15 @@ CONTAINERD: Final = GoModule(
 CNI: Final = GoModule(
     _GOMOD / "cni",
     (
-        Program("ptp", f"{_CNI}/plugins/main/ptp", ""),
-        Program("loopback", f"{_CNI}/plugins/main/loopback", ""),
-        Program("host-local", f"{_CNI}/plugins/ipam/host-local", ""),
+        GoProgram("ptp", f"{_CNI}/plugins/main/ptp", ""),
+        GoProgram("loopback", f"{_CNI}/plugins/main/loopback", ""),
+        GoProgram("host-local", f"{_CNI}/plugins/ipam/host-local", ""),
     ),
     shown=(("cni", _CNI),),
 )
 OWN: Final = GoModule(
     _GOMOD / "own",
-    (Program("gangline-dns", "./dns", _COREDNS), Program("pause", "./pause", "")),
+    (GoProgram("gangline-dns", "./dns", _COREDNS), GoProgram("pause", "./pause", "")),
     shown=(("coredns", _COREDNS),),
 )
 
@@ -137,7 +137,7 @@ def _runc() -> GoModule:
     found = {"PKG_CONFIG_PATH": str(tree / _LIBRARIES / "pkgconfig"), "PKG_CONFIG_SYSROOT_DIR": str(tree)}
     return GoModule(
         _GOMOD / "runc",
-        (Program("runc", _RUNC, _RUNC, tags=("seccomp", "netgo", "osusergo")),),
+        (GoProgram("runc", _RUNC, _RUNC, tags=("seccomp", "netgo", "osusergo")),),
         shown=(("runc", _RUNC),),
         cgo=True,
         static=True,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from gangline.engine.backfill import checkpoint_preemption
 from gangline.engine.backfill.delay_causes import DelayCauses
-from gangline.engine.backfill.head_delay import HeadDelays
+from gangline.engine.backfill.head_delay import HeadDelayLedger
 from gangline.engine.backfill.idle_budget import IdleBudget
 from gangline.engine.backfill.loss_budget import Losses
 from gangline.engine.backfill.reservation import FAR, Reservation, held_back_text, preempted_for_text, start_text
@@ -27,7 +27,7 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queu
 from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NO_UIDS, WorkloadState
-from gangline.engine.quota.quota_ledger import Node
+from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.state.overrun import trusted
 from gangline.engine.state.store import Store
 
@@ -43,7 +43,7 @@ class BackfillPlanner:
         self.estimates: Estimates = store.estimates
         self.timeline = Timeline(store, self.estimates)
         self._idle_budget = IdleBudget(store, self.timeline)
-        self.delays = HeadDelays()
+        self.delays = HeadDelayLedger()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
         self.losses = Losses()
         self._revoking = Revoking(store, self.timeline, self.estimates, self.losses, self._fits, self._leaving)
@@ -116,7 +116,7 @@ class BackfillPlanner:
         starts += [at for at in again if at is not None]
         return min(starts, default=None)
 
-    def guards(self, root: Node) -> bool:
+    def guards(self, root: QuotaNode) -> bool:
         """Whether this tree has reservations to enforce."""
         return any(queue.root is root for queue in self._store.reserving)
 
@@ -158,7 +158,7 @@ class BackfillPlanner:
                 due = [r.gang for r in self.timeline.reservations if r.queue == queue.name and r.start <= now]
                 queue.pending.due = due if len(due) < len(self.timeline.reservations) else []
 
-    def _release_held_back(self, root: Node) -> None:
+    def _release_held_back(self, root: QuotaNode) -> None:
         """Reservations changed: held back workloads may be tried again."""
         moved = False
         for queue in cluster_queues_of(root):
@@ -181,7 +181,7 @@ class BackfillPlanner:
         pending.reserved = tuple(r.gang for r in self.timeline.reservations if r.queue == queue.name)
         pending.all_reserved = policy is not None and len(pending.reserved) >= _depth(policy)
 
-    def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None:
+    def nominated(self, root: QuotaNode, attempts: Sequence[Attempt]) -> None:
         """Heads were tried alone: those that cannot start are reserved a start, up to the policy's depth."""
         self._drop_done(self._now)
         for queue in cluster_queues_of(root):

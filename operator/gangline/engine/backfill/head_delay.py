@@ -55,7 +55,7 @@ class Lateness:
         return seconds(self.total)
 
 
-class HeadDelays:
+class HeadDelayLedger:
     def __init__(self) -> None:
         #: by ClusterQueue
         self.lateness: dict[str, Lateness] = {}

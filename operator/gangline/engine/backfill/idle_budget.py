@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.backfill.timeline import Timeline
-from gangline.engine.backfill.timeline_world import Hold
+from gangline.engine.backfill.timeline_world import HeldCapacity
 from gangline.engine.model import Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.quota.quota_ledger import Cell
@@ -85,7 +85,7 @@ class IdleBudget:
         return total + min(need, max(0, idle)) * max(0, start - since)
 
 
-def _scarcest(hold: Hold, queue: ClusterQueueState) -> Cell | None:
+def _scarcest(hold: HeldCapacity, queue: ClusterQueueState) -> Cell | None:
     """The cell that is scarcest for the head: of what it will hold, it takes the largest share of what its queue could use. None
     if its queue could use nothing.
     """

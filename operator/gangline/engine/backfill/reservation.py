@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from gangline.engine.backfill.timeline_outlook import Outlook
-from gangline.engine.backfill.timeline_world import Hold
+from gangline.engine.backfill.timeline_outlook import TimelineOutlook
+from gangline.engine.backfill.timeline_world import HeldCapacity
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.workload_state import WorkloadState
@@ -40,14 +40,14 @@ class Reservation:
         #: its runtime on any flavor, and on those that it will hold
         self.length = self.lasts = length
         self.start: Millis = NEVER
-        self.hold: Hold | None = None
+        self.hold: HeldCapacity | None = None
         #: a holder stays longer than expected, or leaves earlier
         self.worse = True
         self.better = False
         #: holders that may stay beyond the start: they were tested
         self.beside: set[str] = set()
         #: a lower bound of its start, by counting
-        self.outlook: Outlook | None = None
+        self.outlook: TimelineOutlook | None = None
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ class Reservation:
     def end(self) -> Millis:
         return min(NEVER, self.start + self.lasts)
 
-    def hold_from(self, start: Millis, hold: Hold | None, lasts: Millis) -> None:
+    def hold_from(self, start: Millis, hold: HeldCapacity | None, lasts: Millis) -> None:
         """Let the workload hold this from `start` on, for so long; None = it is not known yet what it holds."""
         self.start, self.hold, self.lasts = start, hold, lasts
 

@@ -1,9 +1,9 @@
 """The timeline: one ledger of what is available over time, and the reservations in it.
 
-Holders leave at their estimated ends. The `World` is what will be held at one moment, the *cursor*; moving the cursor removes
-holders or puts them back, so a question about a moment costs what lies between it and the last one asked about. A reservation
-is a gang with a start and everything that it will hold then: it is made by placing the whole gang in the world of that moment,
-quota and nodes, never by counting.
+Holders leave at their estimated ends. The `TimelineWorld` is what will be held at one moment, the *cursor*; moving the cursor
+removes holders or puts them back, so a question about a moment costs what lies between it and the last one asked about. A
+reservation is a gang with a start and everything that it will hold then: it is made by placing the whole gang in the world of
+that moment, quota and nodes, never by counting.
 
 Nothing is computed again that cannot have changed: a reservation is examined again when a holder that was to be gone by its
 start stays, or when a holder leaves earlier than expected. Estimates are staircases (`runtime`), so time alone changes nothing
@@ -16,14 +16,14 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gangline.engine.backfill.reservation import FAR, BackfilledHolders, Reservation
-from gangline.engine.backfill.timeline_outlook import Outlook, Spot, Stays, enough_quota, fewest_releases
-from gangline.engine.backfill.timeline_world import Hold, World, hold_of
+from gangline.engine.backfill.timeline_outlook import Spot, Stays, TimelineOutlook, enough_quota, fewest_releases
+from gangline.engine.backfill.timeline_world import HeldCapacity, TimelineWorld, hold_of
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.estimates import Estimates, flavors_of
-from gangline.engine.queues.workload_state import Shape, WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.queues.workload_state import WorkloadShape, WorkloadState
+from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
 
@@ -39,7 +39,7 @@ class Tenant:
     __slots__ = ("end", "gang", "hold", "review", "spots")
 
     def __init__(
-        self, gang: WorkloadState, hold: Hold, end: Millis, review: Millis, spots: dict[Spot, Mapping[str, int]]
+        self, gang: WorkloadState, hold: HeldCapacity, end: Millis, review: Millis, spots: dict[Spot, Mapping[str, int]]
     ) -> None:
         self.gang = gang
         self.hold = hold
@@ -59,7 +59,7 @@ class Timeline:
     def __init__(self, store: Store, estimates: Estimates) -> None:
         self._store = store
         self._estimates = estimates
-        self._world: World | None = None
+        self._world: TimelineWorld | None = None
         self._tenants: dict[str, Tenant] = {}
         #: (end, key), sorted
         self._ends: list[tuple[Millis, str]] = []
@@ -67,7 +67,7 @@ class Timeline:
         self._cursor: Millis = 0
         self._stays = Stays()
         #: by queue and shape; least recently used first
-        self._outlooks: dict[tuple[str, Shape], Outlook] = {}
+        self._outlooks: dict[tuple[str, WorkloadShape], TimelineOutlook] = {}
         self.backfilled_holders = BackfilledHolders()
         #: the version of the nodes that was processed
         self._nodes = -1
@@ -101,7 +101,7 @@ class Timeline:
         if store.capacity.moved:
             store.moved_holders.update(store.capacity.moved)
             store.capacity.moved = {}
-        if store.rooms.version != self._nodes:
+        if store.node_ledger.version != self._nodes:
             self._note_nodes()
         if store.moved_holders:
             moved, store.moved_holders = store.moved_holders, {}
@@ -115,7 +115,7 @@ class Timeline:
         store = self._store
         store.trees_rebuilt, store.moved_holders, store.capacity.moved = False, {}, {}
         self._capacity_nodes = store.capacity.nodes_version
-        self._world = World(store)
+        self._world = TimelineWorld(store)
         self._tenants, self._ends, self._cursor = {}, [], now
         self._reviews.clear()
         self._stays = Stays()
@@ -129,7 +129,7 @@ class Timeline:
 
     def _note_nodes(self) -> None:
         """Nodes came, left or changed: every reservation is examined again, and counts are void."""
-        self._nodes = self._store.rooms.version
+        self._nodes = self._store.node_ledger.version
         self._outlooks.clear()
         for reservation in self.reservations:
             reservation.worse, reservation.outlook = True, None
@@ -163,7 +163,7 @@ class Timeline:
             and (old.hold.assigned is assigned or old.hold.assigned == assigned)
         )
         needs = gang.node_needs(gang.admission)
-        hold = Hold(gang.queue.name, dict(gang.usage), gang.admission, members, assigned, needs)
+        hold = HeldCapacity(gang.queue.name, dict(gang.usage), gang.admission, members, assigned, needs)
         if old is not None and same:
             hold = old.hold
         spots = old.spots if same and old is not None else dict(world.placed(hold))
@@ -206,7 +206,7 @@ class Timeline:
         tenant = self._tenants.get(key)
         return tenant.end if tenant is not None else 0
 
-    def releases(self, root: Node, fr: FlavorResource, until: Millis) -> Iterator[tuple[Millis, int]]:
+    def releases(self, root: QuotaNode, fr: FlavorResource, until: Millis) -> Iterator[tuple[Millis, int]]:
         """The expected ends of holders of this tree up to a time, in order, and how much each releases of this."""
         for end, key in self._ends[: bisect_right(self._ends, (until, _LAST))]:
             tenant = self._tenants[key]
@@ -216,7 +216,7 @@ class Timeline:
 
     # --- the cursor ---------------------------------------------------------------------------------------------------
 
-    def at(self, moment: Millis, leaving_out: Reservation | None = None) -> World:
+    def at(self, moment: Millis, leaving_out: Reservation | None = None) -> TimelineWorld:
         """The world at a moment, with all reservations that hold then except one."""
         world = self._world
         assert world is not None
@@ -268,10 +268,10 @@ class Timeline:
         by_quota = enough_quota(outlook.needs, real, self._ends, self._usage)
         return max(by_quota, outlook.places(self._stays))
 
-    def _outlook(self, gang: WorkloadState, queue: ClusterQueueState, world: World) -> Outlook:
+    def _outlook(self, gang: WorkloadState, queue: ClusterQueueState, world: TimelineWorld) -> TimelineOutlook:
         """The outlook, which workloads of one shape share."""
         key = (queue.name, gang.shape)
-        outlook = self._outlooks.pop(key, None) or Outlook(gang, queue, world.topologies)
+        outlook = self._outlooks.pop(key, None) or TimelineOutlook(gang, queue, world.topologies)
         self._outlooks[key] = outlook  # the most recently used one is last
         if len(self._outlooks) > _OUTLOOKS_KEPT:
             del self._outlooks[next(iter(self._outlooks))]
@@ -307,7 +307,7 @@ class Timeline:
         by_quota = fewest_releases(outlook.needs, self._store.queues[reservation.queue], releases)
         return None if by_quota is None else max(by_places, by_quota)
 
-    def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, Hold | None]:
+    def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, HeldCapacity | None]:
         if bound >= NEVER:
             return NEVER, None
         others = [other for other in self.reservations if other is not reservation and other.hold is not None]
@@ -319,9 +319,9 @@ class Timeline:
             return NEVER, None
         return self._first_fit(reservation, self._moments(bound, ()))
 
-    def _first_fit(self, reservation: Reservation, moments: Sequence[Millis]) -> tuple[Millis, Hold | None]:
+    def _first_fit(self, reservation: Reservation, moments: Sequence[Millis]) -> tuple[Millis, HeldCapacity | None]:
         """Room only grows with time: try the bound, then ever longer steps, then bisect the last one."""
-        found: tuple[Millis, Hold | None] = (NEVER, None)
+        found: tuple[Millis, HeldCapacity | None] = (NEVER, None)
         low, high, step = 0, len(moments) - 1, 0
         while low <= high:
             middle = min(low + step, high) if found[1] is None else (low + high) // 2
@@ -339,11 +339,11 @@ class Timeline:
         later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
         return sorted({first, *(end for end, _ in later), *(other.end for other in others if other.end > first)})
 
-    def _fits_at(self, reservation: Reservation, moment: Millis) -> Hold | None:
+    def _fits_at(self, reservation: Reservation, moment: Millis) -> HeldCapacity | None:
         assignment = self.at(moment, reservation).fit(reservation.gang, reservation.queue)
         return None if assignment is None else hold_of(assignment, reservation.queue)
 
-    def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> Hold | None:
+    def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> HeldCapacity | None:
         """What the workload would hold from a moment on for as long as it runs: that must stay free while others start. None if
         it does not fit.
         """
@@ -356,7 +356,7 @@ class Timeline:
             return hold
         return None
 
-    def _length(self, reservation: Reservation, hold: Hold | None) -> Millis:
+    def _length(self, reservation: Reservation, hold: HeldCapacity | None) -> Millis:
         """The runtime of the reserved workload with this hold."""
         gang = reservation.gang
         if hold is None or not self._estimates.varies(gang):
@@ -373,11 +373,11 @@ class Timeline:
 
     # --- testing ------------------------------------------------------------------------------------------------------
 
-    def collision(self, key: str, hold: Hold, end: Millis, with_: Iterable[Reservation]) -> Reservation | None:
+    def collision(self, key: str, hold: HeldCapacity, end: Millis, with_: Iterable[Reservation]) -> Reservation | None:
         """The first of these reservations that could not be kept if `key` held this until `end`; None if all can."""
         world = self._world
         assert world is not None
-        moved: list[tuple[Reservation, Hold]] = []
+        moved: list[tuple[Reservation, HeldCapacity]] = []
         passed: list[Reservation] = []
         for reservation in sorted(with_, key=lambda each: each.start):
             if reservation.hold is None or (end <= reservation.start and end < FAR):
@@ -392,7 +392,7 @@ class Timeline:
             ):
                 return reservation
             world.drop(reservation.key)
-            other: Hold | None = None
+            other: HeldCapacity | None = None
             if world.has_room(hold):
                 world.put(key, hold)
                 assignment = world.fit(reservation.gang, reservation.queue)

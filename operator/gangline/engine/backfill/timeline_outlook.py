@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.engine.model import Millis
+from gangline.engine.occupancy.fitting import PodRequests
+from gangline.engine.occupancy.node_ledger import Spot
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.slices import pods_asked
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
-from gangline.engine.rooms.fitting import PodRequests
-from gangline.engine.rooms.room_ledger import Spot
 from gangline.engine.text.change_log import ChangeLog
 from gangline.engine.topology.placement import asks, placed_on
 from gangline.engine.topology.seating import counted
@@ -29,7 +29,7 @@ _LOG_LENGTH = 20_000
 
 
 @dataclass(slots=True)
-class Stay:
+class SpotStay:
     """What a holder uses of a spot until it leaves."""
 
     end: Millis
@@ -40,12 +40,12 @@ class Stays:
     """The stays by spot, and a log of the spots where they changed."""
 
     def __init__(self) -> None:
-        self.at: dict[Spot, dict[str, Stay]] = {}
+        self.at: dict[Spot, dict[str, SpotStay]] = {}
         self.log: ChangeLog[Spot] = ChangeLog(_LOG_LENGTH)
 
     def put(self, key: str, where: Mapping[Spot, Mapping[str, int]], end: Millis) -> None:
         for spot, amounts in where.items():
-            self.at.setdefault(spot, {})[key] = Stay(end, amounts)
+            self.at.setdefault(spot, {})[key] = SpotStay(end, amounts)
         self.log.extend(where)
 
     def drop(self, key: str, where: Iterable[Spot]) -> None:
@@ -78,7 +78,7 @@ class _Part:
         flavor, key = spot
         return self.ledger.leaf(key) if flavor == self.flavor else None
 
-    def count_all(self, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
+    def count_all(self, at: Mapping[Spot, Mapping[str, SpotStay]]) -> None:
         self.by_spot = {}
         for leaf in self.ledger.leaves():
             spot = (self.flavor, leaf.key)
@@ -87,7 +87,7 @@ class _Part:
                 self.by_spot[spot] = found
         self.times = sorted(time for found in self.by_spot.values() for time in found)
 
-    def count_again(self, spot: Spot, stays: Mapping[str, Stay]) -> None:
+    def count_again(self, spot: Spot, stays: Mapping[str, SpotStay]) -> None:
         for time in self.by_spot.pop(spot, ()):
             del self.times[bisect_right(self.times, time) - 1]
         leaf = self.leaf(spot)
@@ -99,7 +99,7 @@ class _Part:
             for time in found:
                 insort(self.times, time)
 
-    def _times(self, idle: Mapping[str, int], stays: Collection[Stay]) -> list[Millis]:
+    def _times(self, idle: Mapping[str, int], stays: Collection[SpotStay]) -> list[Millis]:
         """The times at which the first pod finds room, the second one, …; 0 = now."""
         pod_requests, most = self.pod_requests, self.count
         free = [idle.get(resource, 0) for resource, _ in pod_requests]
@@ -123,7 +123,7 @@ class _Part:
                     break
         return times
 
-    def pods_now(self, idle: Mapping[str, int], stays: Iterable[Stay]) -> int:
+    def pods_now(self, idle: Mapping[str, int], stays: Iterable[SpotStay]) -> int:
         """How many pods find room now on a leaf with these stays; leaving ones (end 0) do not count."""
         staying = [stay.amounts for stay in stays if stay.end > 0]
         fitting = self.count
@@ -132,7 +132,9 @@ class _Part:
             fitting = min(fitting, free // each)
         return max(0, fitting)
 
-    def pods_without(self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, Stay]]) -> int:
+    def pods_without(
+        self, gone: frozenset[str], spots: Iterable[Spot], at: Mapping[Spot, Mapping[str, SpotStay]]
+    ) -> int:
         """How many pods would find room now if these had left; `spots` are their spots."""
         total = bisect_right(self.times, 0)
         for spot in spots:
@@ -144,7 +146,7 @@ class _Part:
         return total
 
     def pods_beside(
-        self, moment: Millis, spots: Mapping[Spot, Mapping[str, int]], at: Mapping[Spot, Mapping[str, Stay]]
+        self, moment: Millis, spots: Mapping[Spot, Mapping[str, int]], at: Mapping[Spot, Mapping[str, SpotStay]]
     ) -> int:
         """How many pods would find room at a moment if another workload took this of these spots, and stayed."""
         total = bisect_right(self.times, moment)
@@ -152,7 +154,7 @@ class _Part:
             leaf = self.leaf(spot)
             if leaf is None:
                 continue
-            more = [*at.get(spot, _NOTHING).values(), Stay(_NEVER, amounts)]
+            more = [*at.get(spot, _NOTHING).values(), SpotStay(_NEVER, amounts)]
             total -= bisect_right(self.by_spot.get(spot, _NO_TIMES), moment)
             total += bisect_right(self._times(leaf.idle, more), moment)
         return total
@@ -163,7 +165,7 @@ class _Leaving:
 
     __slots__ = ("_at", "_gone", "_here", "_part", "pods")
 
-    def __init__(self, part: _Part, at: Mapping[Spot, Mapping[str, Stay]]) -> None:
+    def __init__(self, part: _Part, at: Mapping[Spot, Mapping[str, SpotStay]]) -> None:
         self._part = part
         self._at = at
         self._gone: set[str] = set()
@@ -186,7 +188,7 @@ class _Leaving:
             self.pods += self._here[spot] - before
 
 
-class Outlook:
+class TimelineOutlook:
     """The outlook of one gang in one queue. It gives 0 for what it cannot count: several flavors to choose from."""
 
     def __init__(self, gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> None:
@@ -300,10 +302,10 @@ def fewest_releases(
     return fewest
 
 
-def _end(stay: Stay) -> Millis:
+def _end(stay: SpotStay) -> Millis:
     return stay.end
 
 
 _NEVER: Millis = 1 << 62
-_NOTHING: Mapping[str, Stay] = {}
+_NOTHING: Mapping[str, SpotStay] = {}
 _NO_TIMES: list[Millis] = []

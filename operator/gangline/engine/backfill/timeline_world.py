@@ -13,19 +13,19 @@ from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import Admission, ClusterQueue
 from gangline.engine.nodes.capacity import Capacity
-from gangline.engine.nodes.packer import Member, NodeAssignment
+from gangline.engine.nodes.packer import NodeAssignment, PackedPodSet
+from gangline.engine.occupancy.node_ledger import NodeLedger, Placed
 from gangline.engine.preemption.preemptor import Need, Preemptor, Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
-from gangline.engine.rooms.room_ledger import Placed, RoomLedger
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements
 from gangline.engine.topology.topologies import AS_COUNTED, NodeNeeds, Topologies
 
 
-class Hold:
+class HeldCapacity:
     """What a workload holds: quota, and places for pods."""
 
     __slots__ = ("admission", "assigned", "members", "needs", "placed", "places", "queue", "usage")
@@ -35,7 +35,7 @@ class Hold:
         queue: str,
         usage: Mapping[FlavorResource, int],
         admission: Admission | None,
-        members: Sequence[Member] = (),
+        members: Sequence[PackedPodSet] = (),
         assigned: NodeAssignment | None = None,
         needs: NodeNeeds = AS_COUNTED,
     ) -> None:
@@ -53,12 +53,12 @@ class Hold:
         self.placed: Placed | None = None
 
 
-class World:
+class TimelineWorld:
     """The world, built from the facts of `store`; `put` and `drop` are each other's exact undo."""
 
     def __init__(self, store: Store) -> None:
         self._hierarchy = CohortHierarchy()
-        self._rooms = RoomLedger()
+        self._rooms = NodeLedger()
         self._topologies = Topologies(self._rooms, store.ranking)
         self._topologies.rank_for(store.topology.of_policies)
         self._topologies.look_at(*store.topology.looked_at)
@@ -66,7 +66,7 @@ class World:
             self._topologies.put_flavor(flavor)
         for topology in store.topologies.values():
             self._topologies.put_topology(topology)
-        store.rooms.mirror_to(self._rooms)
+        store.node_ledger.mirror_to(self._rooms)
         for name, cohort in store.cohorts.items():
             self._hierarchy.put_cohort(cohort, name)
         for name, config in store.cluster_queues.items():
@@ -83,7 +83,7 @@ class World:
             queue.bind(store.flavors)
         self._capacity = Capacity(store.health, store.flavors, self._rooms)
         self._preemptor = Preemptor(store.settings, self._topologies, _nothing_there, self._capacity)
-        self._held: dict[str, tuple[Hold, list[tuple[Cell, int]]]] = {}
+        self._held: dict[str, tuple[HeldCapacity, list[tuple[Cell, int]]]] = {}
 
     @property
     def topologies(self) -> Topologies:
@@ -92,7 +92,7 @@ class World:
     def queue(self, name: str) -> ClusterQueueState | None:
         return self._hierarchy.queues.get(name)
 
-    def put(self, key: str, hold: Hold) -> None:
+    def put(self, key: str, hold: HeldCapacity) -> None:
         """`key` holds this from now on; it must hold nothing so far."""
         queue = self._hierarchy.queues.get(hold.queue)
         cells = [] if queue is None else [(queue.cell(fr), amount) for fr, amount in hold.usage.items()]
@@ -104,7 +104,7 @@ class World:
             self._rooms.assign(key, hold.assigned.takes(hold.members))
         self._held[key] = hold, cells
 
-    def placed(self, hold: Hold) -> Placed:
+    def placed(self, hold: HeldCapacity) -> Placed:
         """What its topology places take."""
         if hold.placed is None:
             hold.placed = self._topologies.taken(hold.admission, hold.needs) if hold.admission is not None else ()
@@ -122,7 +122,7 @@ class World:
     def holds(self, key: str) -> bool:
         return key in self._held
 
-    def hold(self, key: str) -> Hold:
+    def hold(self, key: str) -> HeldCapacity:
         return self._held[key][0]
 
     def fit(self, gang: WorkloadState, queue: str) -> Assignment | None:
@@ -133,7 +133,7 @@ class World:
         assignment = Assigner(gang, state, self._preemptor).assign(None)
         return assignment if assignment.mode is Mode.FIT else None
 
-    def has_room(self, hold: Hold) -> bool:
+    def has_room(self, hold: HeldCapacity) -> bool:
         """Whether exactly this could be held as well."""
         queue = self._hierarchy.queues.get(hold.queue)
         if queue is None:
@@ -150,7 +150,7 @@ def _nothing_there(need: Need) -> list[Victim]:
     return []
 
 
-def hold_of(assignment: Assignment, queue: str) -> Hold:
+def hold_of(assignment: Assignment, queue: str) -> HeldCapacity:
     """What an assignment would hold."""
     usage: dict[FlavorResource, int] = {}
     for cell, amount in assignment.usage.items():
@@ -158,7 +158,7 @@ def hold_of(assignment: Assignment, queue: str) -> Hold:
     capacity_request = assignment.capacity_request
     members = capacity_request.members if capacity_request is not None else ()
     admission = assignment.admission(queue)
-    return Hold(
+    return HeldCapacity(
         queue,
         usage,
         admission,

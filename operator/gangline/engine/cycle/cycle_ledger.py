@@ -105,7 +105,7 @@ class CycleLedger:
         for cell, amount in reversed(self._assumed):
             cell.remove(amount)
         for key in self._assumed_rooms:
-            self._preemptor.rooms.end_assumption(key)
+            self._preemptor.node_ledger.end_assumption(key)
 
 
 def _count_over_quota(cells: Iterable[Cell]) -> int:

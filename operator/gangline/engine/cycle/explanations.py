@@ -23,7 +23,7 @@ from gangline.engine.flavors.assignment import (
     NO_MATCH,
     WAITING,
     Assignment,
-    Obstacle,
+    FlavorObstacle,
 )
 from gangline.engine.model import Explanation
 from gangline.engine.nodes.capacity import Capacity
@@ -111,7 +111,7 @@ def gated(explanation: Explanation, gang: WorkloadState) -> Explanation:
     return replace(explanation, preemption_gates=gang.closed_gates, needs=needs)
 
 
-def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
+def _binding(assignment: Assignment) -> tuple[str, FlavorObstacle] | None:
     """The obstacle that is nearest to being overcome, of the first pod set that has one that counts."""
     for pod_set in assignment.pod_sets:
         if pod_set.obstacles and not pod_set.fits and (pod_set.failed or assignment.mode != 0):
@@ -124,12 +124,12 @@ def _binding(assignment: Assignment) -> tuple[str, Obstacle] | None:
     return None
 
 
-def _distance(obstacle: Obstacle) -> tuple[int, float]:
+def _distance(obstacle: FlavorObstacle) -> tuple[int, float]:
     wanted = obstacle.before + obstacle.amount
     return obstacle.kind, (wanted - obstacle.limit) / wanted if wanted else 0.0
 
 
-def _present(obstacle: Obstacle, queue: ClusterQueueState) -> Obstacle:
+def _present(obstacle: FlavorObstacle, queue: ClusterQueueState) -> FlavorObstacle:
     """The obstacle with what can be had of the quota now: others may have taken some since, which wakes nobody."""
     cell = queue.cells.get((obstacle.flavor, obstacle.resource)) if obstacle.kind == WAITING else None
     free = max(0, cell.available()) if cell is not None else obstacle.limit
@@ -156,7 +156,7 @@ def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str,
     return tuple(key for _, key in sorted(holders)[:HOLDERS])
 
 
-def _needs(obstacle: Obstacle, queue: ClusterQueueState, held: bool) -> str:
+def _needs(obstacle: FlavorObstacle, queue: ClusterQueueState, held: bool) -> str:
     kind, flavor, resource, before, amount, limit, _ = obstacle
     if kind == WAITING:
         more = quantity_text.text(resource, before + amount - limit)

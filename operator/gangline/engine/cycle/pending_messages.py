@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gangline.engine.flavors.assignment import EXCEEDS_MAX, WAITING, Assignment, Obstacle
+from gangline.engine.flavors.assignment import EXCEEDS_MAX, WAITING, Assignment, FlavorObstacle
 from gangline.engine.text import quantity_text
 
 
-def obstacle_text(obstacle: Obstacle) -> str:
+def obstacle_text(obstacle: FlavorObstacle) -> str:
     kind, flavor, resource, before, amount, limit, text = obstacle
     if kind == EXCEEDS_MAX:
         first, second, most = (quantity_text.text(resource, number) for number in (before, amount, limit))

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from gangline.engine.cycle.attempt import Attempt
-from gangline.engine.quota.dominant_share import Share, standing
-from gangline.engine.quota.quota_ledger import Node
+from gangline.engine.quota.dominant_share import DominantShare, standing
+from gangline.engine.quota.quota_ledger import QuotaNode
 
 #: lower is first
-Key: TypeAlias = "tuple[bool, bool, Share, int, int]"
+Key: TypeAlias = "tuple[bool, bool, DominantShare, int, int]"
 
 
 class Tournament:
@@ -22,7 +22,7 @@ class Tournament:
 
     def __init__(
         self,
-        root: Node,
+        root: QuotaNode,
         attempts: Sequence[Attempt],
         *,
         prefer_not_borrowing: bool,
@@ -49,7 +49,7 @@ class Tournament:
                 self._winners.pop(id(node), None)
                 self._keys.pop(id(node), None)
 
-    def _winner(self, cohort: Node) -> Attempt | None:
+    def _winner(self, cohort: QuotaNode) -> Attempt | None:
         if id(cohort) in self._winners:
             return self._winners[id(cohort)]
         best: Attempt | None = None
@@ -61,7 +61,7 @@ class Tournament:
         self._winners[id(cohort)] = best
         return best
 
-    def _candidates(self, cohort: Node) -> Iterator[tuple[Node, Attempt]]:
+    def _candidates(self, cohort: QuotaNode) -> Iterator[tuple[QuotaNode, Attempt]]:
         for child in cohort.cohorts:
             attempt = self._winner(child)
             if attempt is not None:
@@ -71,7 +71,7 @@ class Tournament:
             if attempt is not None:
                 yield queue, attempt
 
-    def _key(self, attempt: Attempt, node: Node) -> Key:
+    def _key(self, attempt: Attempt, node: QuotaNode) -> Key:
         keys = self._keys.setdefault(id(node), {})
         key = keys.get(id(attempt))
         if key is None:

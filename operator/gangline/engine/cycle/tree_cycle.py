@@ -41,6 +41,7 @@ from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import Settings, TopologyAssignment
 from gangline.engine.model.units import whole_second
+from gangline.engine.occupancy.node_ledger import NOWHERE
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
@@ -54,18 +55,17 @@ from gangline.engine.queues.quota_holds import (
     set_aside,
 )
 from gangline.engine.queues.slices import OLD_IS_OF_ANOTHER, OLD_IS_STOPPED, names_another_job
-from gangline.engine.queues.states import State
+from gangline.engine.queues.states import LifecycleState
 from gangline.engine.queues.workload_state import LastScan, ScanProgress, WorkloadState
-from gangline.engine.quota.quota_ledger import Cell, Node
-from gangline.engine.rooms.room_ledger import NOWHERE
+from gangline.engine.quota.quota_ledger import Cell, QuotaNode
 from gangline.engine.text.fixes import STILL_HELD
 from gangline.engine.topology.placement import has_placements
 
 
-class Guard(Protocol):
+class ReservationGuard(Protocol):
     """Enforces reservations (`engine.backfill.backfill`)."""
 
-    def nominated(self, root: Node, attempts: Sequence[Attempt]) -> None: ...
+    def nominated(self, root: QuotaNode, attempts: Sequence[Attempt]) -> None: ...
     def objection(self, attempt: Attempt) -> Objection | None: ...
     def reserved(self, attempt: Attempt) -> None: ...
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool: ...
@@ -92,13 +92,13 @@ class TreeCycle:
 
     def __init__(
         self,
-        root: Node,
+        root: QuotaNode,
         heads: Sequence[WorkloadState],
         settings: Settings,
         preemptor: Preemptor,
         now: int,
         may_reserve: Callable[[Sequence[Attempt]], bool],
-        guard: Guard | None = None,
+        guard: ReservationGuard | None = None,
         known: Nominations | None = None,
         supersede: Callable[[WorkloadState, WorkloadState], None] | None = None,
     ) -> None:
@@ -378,7 +378,7 @@ class TreeCycle:
             attempt.migrates = running
         attempt.requeue_reason = MIGRATING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
-        hold_quota_for(attempt.gang, attempt.queue, usage, [running], self._preemptor.rooms)
+        hold_quota_for(attempt.gang, attempt.queue, usage, [running], self._preemptor.node_ledger)
 
     def _assume(self, attempt: Attempt, usage: Mapping[Cell, int]) -> None:
         """Count its usage for the rest of the cycle, if the cycle goes on.
@@ -414,7 +414,7 @@ class TreeCycle:
         # found by `_still_fits`, without all victims
         room = request.takes() if request is not None else NOWHERE
         set_aside(attempt.gang, attempt.queue)
-        hold_quota_for(attempt.gang, attempt.queue, usage, victims, self._preemptor.rooms, room)
+        hold_quota_for(attempt.gang, attempt.queue, usage, victims, self._preemptor.node_ledger, room)
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue, old = attempt.gang, attempt.queue, attempt.assignment.replaces
@@ -429,7 +429,7 @@ class TreeCycle:
             assigned = self._preemptor.capacity.with_places_of(old, assigned)
             self._supersede(old, gang)
         queue.hold(gang, admission, attempt.assignment.total(), self._now)
-        gang.enter(State.RESERVED, f"Quota reserved in ClusterQueue {queue.name}", "Admit")
+        gang.enter(LifecycleState.RESERVED, f"Quota reserved in ClusterQueue {queue.name}", "Admit")
         self._ledger.forget_candidates()
         if has_placements(admission):
             self._preemptor.topologies.put_holder(gang.key, admission, gang.node_needs(admission))

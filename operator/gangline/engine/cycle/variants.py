@@ -7,7 +7,7 @@ siblings. The earlier its flavor comes in the queue, the more preferred a varian
 from __future__ import annotations
 
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.states import State
+from gangline.engine.queues.states import LifecycleState
 from gangline.engine.queues.workload_state import WorkloadState
 
 #: the mode in which a workload stays where it was admitted first
@@ -41,7 +41,7 @@ def admitted_sibling(gang: WorkloadState, queue: ClusterQueueState) -> WorkloadS
 def first_of_family(gang: WorkloadState, queue: ClusterQueueState) -> WorkloadState:
     """The most preferred of the siblings that are in the heap with the same priority and time: the one whose turn it is."""
     rank = (gang.priority, gang.since)
-    mates = (mate for mate in gang.family.values() if mate.queue is queue and mate.state is State.PENDING)
+    mates = (mate for mate in gang.family.values() if mate.queue is queue and mate.state is LifecycleState.PENDING)
     order = _order(queue)
     turns = [gang, *(mate for mate in mates if (mate.priority, mate.since) == rank)]
     return min(turns, key=lambda mate: (_rank(mate, order), mate.uid))

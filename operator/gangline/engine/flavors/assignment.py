@@ -31,7 +31,7 @@ class Grade(NamedTuple):
     borrow: int
 
 
-class Obstacle(NamedTuple):
+class FlavorObstacle(NamedTuple):
     """One reason against a flavor. `kind` orders by severity; the numbers are there for quota reasons."""
 
     kind: int
@@ -50,7 +50,7 @@ REASONS = ("TopologyPlacementFailed", "WaitingForQuota", NO_CAPACITY, "ExceedsMa
 
 
 @dataclass(slots=True)
-class Choice:
+class FlavorChoice:
     """The flavor of one resource of a pod set."""
 
     cell: Cell
@@ -67,9 +67,9 @@ class Choice:
 class PodSetChoice:
     pod_set: PodSet
     count: int
-    choices: dict[str, Choice]
+    choices: dict[str, FlavorChoice]
     fits: bool
-    obstacles: list[Obstacle]
+    obstacles: list[FlavorObstacle]
     failed: bool = False  # no flavor, or a resource that the queue does not have
     topology: TopologyAssignment | None = None
     delayed_topology: str = ""

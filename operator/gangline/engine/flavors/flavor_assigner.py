@@ -18,10 +18,10 @@ from gangline.engine.flavors.assignment import (
     TOPOLOGY,
     WAITING,
     Assignment,
-    Choice,
+    FlavorChoice,
+    FlavorObstacle,
     Grade,
     Mode,
-    Obstacle,
     PodSetChoice,
 )
 from gangline.engine.flavors.flavor_match import contradiction
@@ -31,13 +31,13 @@ from gangline.engine.model import UNLIMITED, Flavor, Fungibility, PodSet, Settin
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
-from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, GroupNeeds, Way
+from gangline.engine.queues.cluster_queue import ClusterQueueState, FlavorOption, GroupNeeds, PodSetRequests, Way
 from gangline.engine.queues.slices import amounts_of, pods_of, replaced_slice
 from gangline.engine.queues.workload_state import ScanProgress, WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.fixes import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placed_on, placing
-from gangline.engine.topology.topologies import Placement, Topologies
+from gangline.engine.topology.topologies import PlacementResult, Topologies
 
 #: per pod set: resource -> the only flavor to try
 Restriction = Sequence[Mapping[str, str]]
@@ -168,9 +168,9 @@ class Assigner:
         self,
         index: int,
         option: FlavorOption,
-        chosen: dict[str, Choice],
+        chosen: dict[str, FlavorChoice],
         assignment: Assignment,
-        obstacles: list[Obstacle],
+        obstacles: list[FlavorObstacle],
     ) -> Mode:
         """How one pod set could get room on the nodes of a flavor of which there is quota."""
         capacity = self._preemptor.capacity
@@ -252,7 +252,7 @@ class Assigner:
             return {}
         return {each.name: each.topology for each in old.admission.pod_sets if each.topology is not None}
 
-    def _need_places(self, assignment: Assignment, failure: Placement, names: set[str]) -> None:
+    def _need_places(self, assignment: Assignment, failure: PlacementResult, names: set[str]) -> None:
         """Quota is not what is missing: these pod sets fit only by preemption."""
         assignment.mode = Mode.PREEMPT
         for pod_set in assignment.pod_sets:
@@ -261,15 +261,17 @@ class Assigner:
                 for choice in pod_set.choices.values():
                     choice.grade = Grade(Mode.PREEMPT, choice.grade.borrow)
             if pod_set.name in failure.failed:
-                pod_set.obstacles = [*pod_set.obstacles, Obstacle(TOPOLOGY, "", text=failure.failure)]
+                pod_set.obstacles = [*pod_set.obstacles, FlavorObstacle(TOPOLOGY, "", text=failure.failure)]
 
     # --- flavor by flavor ---------------------------------------------------------------------------------------------
 
-    def _assign_group(self, members: Sequence[int], asked: Asked, assignment: Assignment) -> list[PodSetChoice]:
+    def _assign_group(
+        self, members: Sequence[int], asked: PodSetRequests, assignment: Assignment
+    ) -> list[PodSetChoice]:
         """Pod sets that share flavors: usually one, or a leader with its workers."""
         assignment.severity = -1
-        found: dict[str, Choice] = {}
-        obstacles: list[Obstacle] = []
+        found: dict[str, FlavorChoice] = {}
+        obstacles: list[FlavorObstacle] = []
         fits, failed = True, False
         for needs in asked.needs:
             beside = _flavors_of(found, asked.needs) if found and not self._queue.merges_labels else ()
@@ -283,7 +285,7 @@ class Assigner:
             found.update(chosen)
         if asked.missing and not failed:
             text = f"resource {asked.missing} unavailable in ClusterQueue"
-            obstacles.append(Obstacle(NO_MATCH, "", asked.missing, text=text))
+            obstacles.append(FlavorObstacle(NO_MATCH, "", asked.missing, text=text))
             failed = True
             if not asked.needs:
                 assignment.severity = NO_MATCH
@@ -302,15 +304,15 @@ class Assigner:
 
     def _find_flavor(
         self, index: int, needs: GroupNeeds, assignment: Assignment, beside: Sequence[Flavor]
-    ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
+    ) -> tuple[dict[str, FlavorChoice], Grade, list[FlavorObstacle]]:
         """The best flavor for these resources, beside those that the pod set has got for others."""
         ways, first_resource = needs.ways, needs.amounts[0][0]
         if len(ways) == 1 and self._restriction is None:
             return self._only_flavor(index, needs, assignment, beside)
         policy = self._queue.config.fungibility
-        best: dict[str, Choice] = {}
+        best: dict[str, FlavorChoice] = {}
         best_grade = _NO_FIT
-        obstacles: list[Obstacle] = []
+        obstacles: list[FlavorObstacle] = []
         ruled_out: list[int] = []
         last = -1
         for position in range(self._first_option(index, first_resource), len(ways)):
@@ -340,9 +342,9 @@ class Assigner:
 
     def _only_flavor(
         self, index: int, needs: GroupNeeds, assignment: Assignment, beside: Sequence[Flavor]
-    ) -> tuple[dict[str, Choice], Grade, list[Obstacle]]:
+    ) -> tuple[dict[str, FlavorChoice], Grade, list[FlavorObstacle]]:
         """`_find_flavor` where there is only one flavor, the most common case."""
-        obstacles: list[Obstacle] = []
+        obstacles: list[FlavorObstacle] = []
         chosen, grade = self._try(index, needs.amounts, needs.ways[0], assignment, beside, obstacles)
         if grade.mode is Mode.NO_FIT:
             assignment.severity = max(assignment.severity, *(obstacle.kind for obstacle in obstacles))
@@ -360,22 +362,22 @@ class Assigner:
         way: Way,
         assignment: Assignment,
         beside: Sequence[Flavor],
-        obstacles: list[Obstacle],
-    ) -> tuple[dict[str, Choice], Grade]:
+        obstacles: list[FlavorObstacle],
+    ) -> tuple[dict[str, FlavorChoice], Grade]:
         """One flavor: its worst resource decides."""
         option = way.option
         if refused := way.refused or (contradiction(option.flavor, beside) if beside and option.flavor else ""):
-            obstacles.append(Obstacle(NO_MATCH, option.name, text=refused))
+            obstacles.append(FlavorObstacle(NO_MATCH, option.name, text=refused))
             return {}, _NO_FIT
         if way.unnamed and (lacking := self._on_no_node(way)):
-            obstacles.append(Obstacle(CAPACITY, option.name, text=lacking))
+            obstacles.append(FlavorObstacle(CAPACITY, option.name, text=lacking))
             return {}, _NO_FIT
-        chosen: dict[str, Choice] = {}
+        chosen: dict[str, FlavorChoice] = {}
         worst: Grade | None = None
         for (resource, amount), cell in zip(amounts, way.cells, strict=True):
             can_never_fit = worst is not None and worst.mode is Mode.NO_FIT
             grade = self._grade(cell, assignment.usage.get(cell, 0), amount, obstacles, can_never_fit)
-            chosen[resource] = Choice(cell, amount, grade)
+            chosen[resource] = FlavorChoice(cell, amount, grade)
             if worst is None or self._is_worse(grade, worst):
                 worst = grade
         if worst is None or worst.mode is Mode.NO_FIT:
@@ -406,20 +408,22 @@ class Assigner:
         policy = Fungibility() if FALSE_FIT in self._queue.fixes else self._queue.config.fungibility
         return _rank(grade, policy) < _rank(other, policy)
 
-    def _grade(self, cell: Cell, before: int, amount: int, obstacles: list[Obstacle], can_never_fit: bool) -> Grade:
+    def _grade(
+        self, cell: Cell, before: int, amount: int, obstacles: list[FlavorObstacle], can_never_fit: bool
+    ) -> Grade:
         """How `amount` of one resource could be had on top of `before`, which earlier pod sets take.
 
         `can_never_fit`: another resource ruled the flavor out, and only the obstacle matters.
         """
         value = before + amount
         if value > cell.potential or value >= UNLIMITED:  # what cannot be counted fits nowhere, whatever the quota
-            obstacles.append(Obstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
+            obstacles.append(FlavorObstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
             return _NO_FIT
         borrow, below_root = cell.height(value)
         available = max(0, cell.available())
         if value <= available:
             return Grade(Mode.FIT, borrow)
-        obstacles.append(Obstacle(WAITING, *cell.fr, before, amount, available))
+        obstacles.append(FlavorObstacle(WAITING, *cell.fr, before, amount, available))
         if can_never_fit:
             return _NO_FIT
         if value <= cell.nominal or below_root or self._queue.preempts_while_borrowing:
@@ -430,7 +434,7 @@ class Assigner:
 _NO_FIT = Grade(Mode.NO_FIT, 0)
 
 
-def _flavors_of(found: Mapping[str, Choice], needs: Sequence[GroupNeeds]) -> list[Flavor]:
+def _flavors_of(found: Mapping[str, FlavorChoice], needs: Sequence[GroupNeeds]) -> list[Flavor]:
     names = {choice.flavor for choice in found.values()}
     flavors = {way.option.name: way.option.flavor for each in needs for way in each.ways if way.option.name in names}
     return [flavor for flavor in flavors.values() if flavor is not None]
@@ -465,16 +469,16 @@ def _rank(grade: Grade, policy: Fungibility) -> tuple[int, int, int]:
     return (kind, mode, -borrow)
 
 
-def _no_room(flavor: str, capacity_request: CapacityRequest, short: Shortage) -> Obstacle:
-    return Obstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=capacity_request.text(short))
+def _no_room(flavor: str, capacity_request: CapacityRequest, short: Shortage) -> FlavorObstacle:
+    return FlavorObstacle(CAPACITY, flavor, amount=short.wanted, limit=short.found, text=capacity_request.text(short))
 
 
-def _share(found: dict[str, Choice], request: Mapping[str, int], *, alone: bool) -> dict[str, Choice]:
+def _share(found: dict[str, FlavorChoice], request: Mapping[str, int], *, alone: bool) -> dict[str, FlavorChoice]:
     """A member's part of the usage of its group."""
     if alone:
         return found
     return {
-        resource: Choice(choice.cell, request[resource], choice.grade, choice.tried)
+        resource: FlavorChoice(choice.cell, request[resource], choice.grade, choice.tried)
         for resource, choice in found.items()
         if resource in request
     }

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gangline.engine.flavors.flavor_match import contradiction, obstacle, unnamed
-from gangline.engine.queues.cluster_queue import Asked, ClusterQueueState, FlavorOption, Group, GroupNeeds, Way
+from gangline.engine.queues.cluster_queue import (
+    ClusterQueueState,
+    FlavorOption,
+    GroupNeeds,
+    PodSetRequests,
+    ResourceGroupFlavors,
+    Way,
+)
 from gangline.engine.queues.slices import Amounts, amounts_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.topology.placement import mismatch
@@ -26,8 +33,8 @@ def asked_of(
     *,
     ignore_missing: bool,
     old: WorkloadState | None = None,
-) -> tuple[Asked, ...]:
-    """One `Asked` for each group of the gang's pod sets. `counts` replaces their counts.
+) -> tuple[PodSetRequests, ...]:
+    """One `PodSetRequests` for each group of the gang's pod sets. `counts` replaces their counts.
 
     `old` is the slice that it replaces: it asks for the difference.
     """
@@ -51,7 +58,7 @@ def _asked(
     counts: Sequence[int] | None,
     ignore_missing: bool,
     old: WorkloadState | None = None,
-) -> Asked:
+) -> PodSetRequests:
     held: Amounts = amounts_of(old) if old is not None else {}
     requests = tuple(_requests(gang, index, queue, counts, held) for index in members)
     # sorted as Kueue's resource vectors: the first failure ends the search, so the order shows in the reason
@@ -70,8 +77,8 @@ def _asked(
             needs.append(GroupNeeds(amounts, ways))
             seen.update(name for name, _ in amounts)
         elif amount and not ignore_missing:
-            return Asked(requests, _compatible(needs, queue), resource)
-    return Asked(requests, _compatible(needs, queue))
+            return PodSetRequests(requests, _compatible(needs, queue), resource)
+    return PodSetRequests(requests, _compatible(needs, queue))
 
 
 def _compatible(needs: list[GroupNeeds], queue: ClusterQueueState) -> tuple[GroupNeeds, ...]:
@@ -143,7 +150,7 @@ def _ways(
     index: int,
     queue: ClusterQueueState,
     topologies: Topologies,
-    group: Group,
+    group: ResourceGroupFlavors,
     amounts: Sequence[tuple[str, int]],
 ) -> tuple[Way, ...]:
     return tuple(
@@ -162,7 +169,7 @@ def _refusal(
     index: int,
     queue: ClusterQueueState,
     topologies: Topologies,
-    group: Group,
+    group: ResourceGroupFlavors,
     option: FlavorOption,
 ) -> str:
     allowed = gang.allowed_flavors

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gangline.engine.queues.workload_state import Demand
+from gangline.engine.queues.workload_state import CountedPodSet
 
 Result = TypeVar("Result")
 
 
-def search(demands: Sequence[Demand], attempt: Callable[[Sequence[int]], Result | None]) -> Result | None:
+def search(demands: Sequence[CountedPodSet], attempt: Callable[[Sequence[int]], Result | None]) -> Result | None:
     """The result for the least reduction that `attempt` accepts, by bisection; None if there is none.
 
     All reducible pod sets shrink in proportion. As in Kueue it is assumed, not checked, that fewer pods always fit better.
@@ -34,6 +34,6 @@ def search(demands: Sequence[Demand], attempt: Callable[[Sequence[int]], Result 
     return found if found is not None and found_at == low else None
 
 
-def _delta(demand: Demand) -> int:
+def _delta(demand: CountedPodSet) -> int:
     least = demand.pod_set.min_count
     return 0 if least is None else max(0, demand.count - least)

@@ -20,11 +20,11 @@ from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
 from gangline.engine.floor.lengths import Lengths
-from gangline.engine.floor.modes import MODES, PLAIN, POLICY, FallenBack, Mode, has_floor, under
+from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
 from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.verdicts import LONG, RETURN_MOST, Verdicts
-from gangline.engine.floor.waits import LANE, REAL, Comparison, Job
-from gangline.engine.floor.world import World, at_rest
+from gangline.engine.floor.verdicts import LONG, RETURN_MOST, FloorVerdicts
+from gangline.engine.floor.waits import LANE, REAL, Comparison, WorkloadWaits
+from gangline.engine.floor.world import Counterfactual, at_rest
 from gangline.engine.model import (
     Change,
     ClusterQueue,
@@ -51,13 +51,13 @@ _Fact: TypeAlias = tuple[type[Item], str]
 class Floor:
     """`observe` every fact that the engine gets, `advance` the time, and put each ClusterQueue `under` its tree's mode."""
 
-    def __init__(self, settings: Settings, fallen_back: Mapping[str, FallenBack] | None = None) -> None:
+    def __init__(self, settings: Settings, fallen_back: Mapping[str, PolicyFallback] | None = None) -> None:
         """`fallen_back`: the ClusterQueues that are in another mode than their policy already."""
         self._settings = settings
         self._before = dict(fallen_back or {})
         self._facts: dict[_Fact, Item] = {}
         self._trees = Trees()
-        self._worlds: dict[Mode, World] = {}
+        self._worlds: dict[Mode, Counterfactual] = {}
         #: the modes with a lane of their own: those of the worlds, also while it sleeps
         self._lanes: set[Mode] = set()
         #: who waits in reality, and since when nobody does
@@ -70,9 +70,9 @@ class Floor:
         self._told: dict[int, deque[tuple[Millis, str, bool, Millis]]] = {
             lane: deque() for lane in (REAL, *LANE.values())
         }
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, WorkloadWaits] = {}
         self._lengths = Lengths(self._jobs)
-        self._verdicts = Verdicts(self._trees, self._lengths, self._lane)
+        self._verdicts = FloorVerdicts(self._trees, self._lengths, self._lane)
         self._seen: Millis = 0  # the time until which all worlds have been played
         self._now: Millis = 0
         self._due: Millis = 0
@@ -102,9 +102,9 @@ class Floor:
         queues = sorted(self._trees.queues.items())
         return [under(queue, self.mode_of(name)) for name, queue in queues if has_floor(queue)]
 
-    def fallen_back(self) -> dict[str, FallenBack]:
+    def fallen_back(self) -> dict[str, PolicyFallback]:
         """The queues that do not follow their policy."""
-        found: dict[str, FallenBack] = {}
+        found: dict[str, PolicyFallback] = {}
         for queue in self._trees.queues.values():
             fallen = self._verdicts.fallen_back(self.tree_of(queue.name))
             if fallen is not None and has_floor(queue):
@@ -172,7 +172,7 @@ class Floor:
         if job is None:
             root = self._trees.of_local_queue(f"{workload.namespace}/{workload.queue}")
             submitted = self._now if again else max(workload.created, 0) or self._now
-            job = self._jobs[key] = Job(workload, root, submitted)
+            job = self._jobs[key] = WorkloadWaits(workload, root, submitted)
             for lane in range(len(job.since)):
                 job.since[lane] = job.submitted
         job.workload = workload
@@ -219,11 +219,11 @@ class Floor:
             world.remove(key)
 
     def _length(self, key: str, least: Millis) -> Millis | None:
-        """The total runtime of a workload, as a `World` asks for it."""
+        """The total runtime of a workload, as a `Counterfactual` asks for it."""
         return self._lengths.length(key, least, self._now)
 
     def _ran(self, key: str) -> Millis | None:
-        """How long a workload has really run so far, as a `World` asks for it."""
+        """How long a workload has really run so far, as a `Counterfactual` asks for it."""
         return self._lengths.ran(key, self._now)
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class Floor:
                 for each in (lane,) if self._worlds else (REAL, *(LANE[mode] for mode in self._lanes)):
                     job.starts(each, at) if started else job.stops(each, at, lost)
 
-    def _play_world(self, mode: Mode, world: World) -> None:
+    def _play_world(self, mode: Mode, world: Counterfactual) -> None:
         while self._fed[mode] < len(self._feed):
             at, fact = self._feed[self._fed[mode]]
             if at > world.now and not world.advance(at, self._now):
@@ -341,7 +341,7 @@ class Floor:
 
     def _begin(self, mode: Mode) -> None:
         """A world that begins with the real state."""
-        world = self._worlds[mode] = World(self._settings, mode, self._now, self._length, self._ran)
+        world = self._worlds[mode] = Counterfactual(self._settings, mode, self._now, self._length, self._ran)
         for item in self._facts.values():
             world.take_in(Put(item))
         self._fed[mode] = len(self._feed)
@@ -363,7 +363,7 @@ class Floor:
     def _compare(self, tree: str) -> bool:
         """Whether the tree's mode changed."""
 
-        def within(time: Millis) -> list[Job]:
+        def within(time: Millis) -> list[WorkloadWaits]:
             since = self._seen - time
             found = [job for job in self._jobs.values() if job.submitted >= since and job.started and job.root == tree]
             return found[-RETURN_MOST:]

@@ -15,7 +15,7 @@ from math import log
 from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
-from gangline.engine.floor.waits import Job
+from gangline.engine.floor.waits import WorkloadWaits
 from gangline.engine.model import Millis, RuntimeForecast
 from gangline.engine.model.runtime import NEVER, Runtime
 from gangline.engine.model.units import SECOND
@@ -46,7 +46,7 @@ class _Kind(NamedTuple):
 class Lengths:
     """`jobs`: all that is known of workloads, by key."""
 
-    def __init__(self, jobs: Mapping[str, Job]) -> None:
+    def __init__(self, jobs: Mapping[str, WorkloadWaits]) -> None:
         self._jobs = jobs
         self._forecasts: dict[str, RuntimeForecast] = {}
         self._runtimes: dict[str, Runtime | None] = {}
@@ -104,7 +104,7 @@ class Lengths:
         errors = [abs(log(length) - kind.expected) for kind, length in known if kind and kind.expected and length]
         return median(errors) if errors else None
 
-    def _draw(self, key: str, job: Job, least: Millis, now: Millis) -> Millis:
+    def _draw(self, key: str, job: WorkloadWaits, least: Millis, now: Millis) -> Millis:
         observed = [_observed(each, now) for each in self._workloads_like(key)]
         drawn, runtime = draw(observed, least, job.quantile()), self._runtime(key)
         if runtime is None:
@@ -126,7 +126,7 @@ class Lengths:
         doublings = accelerators_of(self._jobs[key].workload.pod_sets).bit_length()
         return _Kind(0.0 if runtime is None else log(runtime.quantile(0.5)), SIZE * doublings * log(2))
 
-    def _workloads_like(self, key: str) -> Iterator[Job]:
+    def _workloads_like(self, key: str) -> Iterator[WorkloadWaits]:
         """The workloads that have started and are most like this one."""
         kind = self._kinds.get(key) or self._kind(key)
         found: list[tuple[float, str]] = []
@@ -146,7 +146,7 @@ class Lengths:
         return (key for _, key in line[max(0, at - ALIKE) : at + ALIKE])
 
 
-def _observed(job: Job, now: Millis) -> Observed:
+def _observed(job: WorkloadWaits, now: Millis) -> Observed:
     return (job.ran(now), False) if job.length is None else (job.length, True)
 
 

@@ -19,7 +19,7 @@ MODES: Final[tuple[Mode, ...]] = (POLICY, BEST_EFFORT, EASY)
 PLAIN: Final[tuple[Mode, ...]] = (BEST_EFFORT, EASY)
 
 
-class FallenBack(NamedTuple):
+class PolicyFallback(NamedTuple):
     """What a queue follows instead of its policy, since when, and why in words."""
 
     mode: Mode

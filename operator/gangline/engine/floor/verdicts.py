@@ -9,9 +9,9 @@ from math import exp, log
 from typing import Final, TypeAlias
 
 from gangline.engine.floor.lengths import Lengths
-from gangline.engine.floor.modes import BEST_EFFORT, MODES, POLICY, FallenBack, Mode
+from gangline.engine.floor.modes import BEST_EFFORT, MODES, POLICY, Mode, PolicyFallback
 from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.waits import TOLERATED, Comparison, Job, figures, without_each_spell
+from gangline.engine.floor.waits import TOLERATED, Comparison, WorkloadWaits, figures, without_each_spell
 from gangline.engine.model import Millis
 
 DAY: Final[Millis] = 86_400_000
@@ -44,12 +44,12 @@ MOST_AWAY: Final[Millis] = 14 * DAY
 
 
 #: the workloads of a tree that started and were submitted within a time, oldest first
-Within: TypeAlias = Callable[[Millis], Sequence[Job]]
+Within: TypeAlias = Callable[[Millis], Sequence[WorkloadWaits]]
 
 
-class Verdicts:
+class FloorVerdicts:
     def __init__(self, trees: Trees, lengths: Lengths, lane: Callable[[Mode], int]) -> None:
-        """`lane`: where a `Job` keeps its waits in a mode."""
+        """`lane`: where a `WorkloadWaits` keeps its waits in a mode."""
         self._trees = trees
         self._lengths = lengths
         self._lane = lane
@@ -63,7 +63,7 @@ class Verdicts:
         #: how often a tree left its policy, and when last
         self._left: dict[str, tuple[int, Millis]] = {}
 
-    def adopt(self, tree: str, before: FallenBack) -> None:
+    def adopt(self, tree: str, before: PolicyFallback) -> None:
         """What an earlier floor has found. What this one finds counts more."""
         if tree not in self.modes:
             self.modes[tree], self.changed_at[tree], self._why[tree] = before
@@ -75,10 +75,10 @@ class Verdicts:
         kept = set(trees)
         self.modes = {tree: mode for tree, mode in self.modes.items() if tree in kept}
 
-    def fallen_back(self, tree: str) -> FallenBack | None:
+    def fallen_back(self, tree: str) -> PolicyFallback | None:
         """The mode that a tree has fallen back to, since when and why; None: the tree follows its policy."""
         mode = self.modes.get(tree)
-        return None if mode is None else FallenBack(mode, self.changed_at.get(tree, 0), self._why.get(tree, ""))
+        return None if mode is None else PolicyFallback(mode, self.changed_at.get(tree, 0), self._why.get(tree, ""))
 
     def judge(self, tree: str, within: Within, now: Millis, seen: Millis) -> bool:
         """Compare how long workloads waited by `seen`, the time until which all modes have been played. Returns whether the
@@ -109,7 +109,7 @@ class Verdicts:
         return True
 
     def _instead_of_policy(
-        self, tree: str, within: Within, recent: Sequence[Job], now: Millis, seen: Millis
+        self, tree: str, within: Within, recent: Sequence[WorkloadWaits], now: Millis, seen: Millis
     ) -> Mode | None:
         """What the policy is left for; None = it is not.
 
@@ -123,7 +123,13 @@ class Verdicts:
         return self._surely_better(tree, POLICY, recent, SPELL, now, seen)
 
     def _instead_of_plain(
-        self, tree: str, mode: Mode, jobs: Sequence[Job], recent: Sequence[Job], now: Millis, seen: Millis
+        self,
+        tree: str,
+        mode: Mode,
+        jobs: Sequence[WorkloadWaits],
+        recent: Sequence[WorkloadWaits],
+        now: Millis,
+        seen: Millis,
     ) -> Mode | None:
         """What a plain mode is left for; None = it is not."""
         best = self._surely_better(tree, mode, jobs, _day(jobs, seen), now, seen)
@@ -132,7 +138,7 @@ class Verdicts:
         return None
 
     def _surely_better(
-        self, tree: str, mode: Mode, jobs: Sequence[Job], spell: Millis, now: Millis, seen: Millis
+        self, tree: str, mode: Mode, jobs: Sequence[WorkloadWaits], spell: Millis, now: Millis, seen: Millis
     ) -> Mode | None:
         """The mode for which this one is to be left whichever spell is left out: chance decides which is better in one."""
         best = self._better(tree, mode, self._compared(jobs, seen), now)
@@ -141,7 +147,7 @@ class Verdicts:
         left_out = self._without_each(mode, best, jobs, spell, seen)
         return best if all(self._better(tree, mode, others, now) == best for others in left_out) else None
 
-    def _is_trusted(self, tree: str, jobs: Sequence[Job]) -> bool:
+    def _is_trusted(self, tree: str, jobs: Sequence[WorkloadWaits]) -> bool:
         """Whether the policy has what it lives on: work that is saved and that it lets give way, or forecasts that came true."""
         saving = sum(job.workload.checkpoint is not None for job in jobs)
         if 2 * saving > len(jobs) and self._trees.give_way(tree):
@@ -149,22 +155,22 @@ class Verdicts:
         error = self._error(jobs)
         return error is not None and error <= TRUSTED
 
-    def _is_proven(self, tree: str, recent: Sequence[Job], seen: Millis) -> bool:
+    def _is_proven(self, tree: str, recent: Sequence[WorkloadWaits], seen: Millis) -> bool:
         """Whether the policy costs less than the plain modes, whichever day is left out."""
         plain, day = self.comparisons[tree].plain, _day(recent, seen)
         return all(others.cost(POLICY) < 1 for others in self._without_each(POLICY, plain, recent, day, seen))
 
     def _without_each(
-        self, mode: Mode, other: Mode, jobs: Sequence[Job], spell: Millis, seen: Millis
+        self, mode: Mode, other: Mode, jobs: Sequence[WorkloadWaits], spell: Millis, seen: Millis
     ) -> Iterator[Comparison]:
         """A comparison without each spell; of too few workloads, one that says nothing."""
         for others in without_each_spell(jobs, self._lane(mode), self._lane(other), seen, spell):
             yield self._compared(others if len(others) >= FLOOR_LEAST else [], seen)
 
-    def _error(self, jobs: Sequence[Job]) -> float | None:
+    def _error(self, jobs: Sequence[WorkloadWaits]) -> float | None:
         return self._lengths.error(job.workload.key for job in jobs)
 
-    def _doubt(self, tree: str, jobs: Sequence[Job]) -> str:
+    def _doubt(self, tree: str, jobs: Sequence[WorkloadWaits]) -> str:
         """Why a policy that is left must prove itself first, in words; "" = it need not."""
         if self._is_trusted(tree, jobs):
             return ""
@@ -176,7 +182,7 @@ class Verdicts:
         )
         return f"the policy is on trial: {forecasts}, and few workloads save checkpoints; "
 
-    def _compared(self, jobs: Sequence[Job], seen: Millis) -> Comparison:
+    def _compared(self, jobs: Sequence[WorkloadWaits], seen: Millis) -> Comparison:
         return Comparison(seen, {mode: figures(jobs, self._lane(mode), seen) for mode in MODES})
 
     def _better(self, tree: str, mode: Mode, found: Comparison, now: Millis) -> Mode | None:
@@ -195,7 +201,7 @@ def _tolerable(found: Comparison) -> bool:
     return found.by_mode[POLICY].mean <= TOLERATED_OF_TRUSTED * found.by_mode[found.plain].mean + SLACK_OF_TRUSTED
 
 
-def _day(jobs: Sequence[Job], seen: Millis) -> Millis:
+def _day(jobs: Sequence[WorkloadWaits], seen: Millis) -> Millis:
     """The spell of which one must not decide on a policy that is played forward, since that looks good in a rush: what it passes
     over has not waited long yet. A day; or where so many workloads come in a few days that no more are compared, a quarter of
     these.

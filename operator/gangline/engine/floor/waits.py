@@ -10,7 +10,7 @@ from typing import Final
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode
 from gangline.engine.model import Millis, Workload
 
-#: of the lists in a `Job`: reality, then one counterfactual for each mode
+#: of the lists in a `WorkloadWaits`: reality, then one counterfactual for each mode
 REAL: Final = 0
 LANE: Final[Mapping[Mode, int]] = {mode: number + 1 for number, mode in enumerate(MODES)}
 _LANES: Final = 1 + len(MODES)
@@ -25,7 +25,7 @@ _WORDS: Final[Mapping[Mode, str]] = {"Policy": "their policy", "BestEffort": "be
 
 
 @dataclass(slots=True)
-class Job:
+class WorkloadWaits:
     """A workload and its waits. `since`: since when it waits, by lane."""
 
     workload: Workload
@@ -110,7 +110,7 @@ class Comparison:
         return self.by_mode[POLICY].jobs
 
 
-def figures(jobs: Sequence[Job], lane: int, now: Millis) -> Figures:
+def figures(jobs: Sequence[WorkloadWaits], lane: int, now: Millis) -> Figures:
     waits = [
         job.waited[lane] if (since := job.since[lane]) == _NOT else job.waited[lane] + max(0, now - since)
         for job in jobs
@@ -120,7 +120,9 @@ def figures(jobs: Sequence[Job], lane: int, now: Millis) -> Figures:
     return Figures(len(waits), _mean(waits), _mean(worst))
 
 
-def without_each_spell(jobs: Sequence[Job], lane: int, other: int, now: Millis, spell: Millis) -> Iterator[list[Job]]:
+def without_each_spell(
+    jobs: Sequence[WorkloadWaits], lane: int, other: int, now: Millis, spell: Millis
+) -> Iterator[list[WorkloadWaits]]:
     """The jobs without those submitted in one spell, for every spell; first the spell in which the waits of these lanes differ
     most.
     """

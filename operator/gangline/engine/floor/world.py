@@ -36,7 +36,7 @@ CAREFUL: Final = 4
 _OFTEN: Final[Millis] = 30_000
 
 
-class World(Simulation):
+class Counterfactual(Simulation):
     """One counterfactual. `total` returns the total runtime of a workload from its first start, as far as it is known or drawn,
     given that it is longer than a number of milliseconds; None = no end is known. `ran` returns for how long it has really run so
     far; None = its length is known.

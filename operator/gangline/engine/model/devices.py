@@ -22,10 +22,10 @@ EXCLUSION: Final = "exclusion "
 #: way. "Software": a library in the pod bounds it (HAMi); "Claim": by a ResourceClaim (DRA), which counts its capacity.
 Mode: TypeAlias = Literal["", "Software", "TimeSlice", "MPS", "MIG", "Claim"]
 
-#: The distance of two cards by the link between them: NVLink, one PCIe switch, several, a host bridge, one NUMA node, the system.
+#: The distance of two cards by the link between them: NVLink, one PCIe switch, (3: several), a host bridge, one NUMA node, the
+#: system.
 NVLINK: Final = 1
 PIX: Final = 2
-PXB: Final = 3
 PHB: Final = 4
 NODE: Final = 5
 SYS: Final = 6

@@ -15,32 +15,32 @@ from dataclasses import dataclass, field
 from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.grounds import Ask, Grounds
-from gangline.engine.nodes.health import Health
+from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.node_rooms import Ground, NodeRooms
-from gangline.engine.nodes.packer import Member, NodeAssignment, Packer, Place, Shortage
+from gangline.engine.nodes.packer import NodeAssignment, PackedPodSet, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
+from gangline.engine.occupancy.node_ledger import DomainKey, NodeLedger, host_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.rooms.room_ledger import DomainKey, RoomLedger, host_of
 
 
 @dataclass(slots=True)
-class Holding:
+class NodeHolding:
     """A holder's share of the nodes. Its members are computed when it is first assigned to nodes."""
 
     gang: WorkloadState
     admission: Admission
-    members: list[Member] = field(default_factory=list[Member])
+    members: list[PackedPodSet] = field(default_factory=list[PackedPodSet])
     assigned: NodeAssignment = field(default_factory=NodeAssignment)
 
 
 class Capacity:
-    def __init__(self, health: Health, flavors: Mapping[str, Flavor], ledger: RoomLedger) -> None:
+    def __init__(self, health: NodeHealth, flavors: Mapping[str, Flavor], ledger: NodeLedger) -> None:
         self.health = health
         self.ledger = ledger
         self.rooms = NodeRooms(ledger)
         self.grounds = Grounds(self.rooms, flavors)
         self.pod_locations = PodLocations(health, self._requests_of, lambda key: key in self._holdings)
-        self._holdings: dict[str, Holding] = {}
+        self._holdings: dict[str, NodeHolding] = {}
         #: holders whose assignment has to be computed again, and those of which pods are missing
         self._unsettled: set[str] = set()
         self.without_nodes: set[str] = set()
@@ -113,7 +113,7 @@ class Capacity:
         """`gang` holds quota: its pods are assigned to nodes, except those of topology flavors."""
         holding = self._holdings.get(gang.key)
         if holding is None:
-            self._holdings[gang.key] = Holding(gang, admission)
+            self._holdings[gang.key] = NodeHolding(gang, admission)
         else:
             holding.gang, holding.admission = gang, admission
         gang.room = self.ledger
@@ -146,7 +146,7 @@ class Capacity:
             kept += Counter(assigned.kept)
         return NodeAssignment(kept=dict(kept))
 
-    def _learn(self, holding: Holding) -> None:
+    def _learn(self, holding: NodeHolding) -> None:
         """Compute its members again: its requests, or the nodes that its flavors select, may have changed."""
         counts = {demand.name: demand for demand in holding.gang.demands}
         asks: list[Ask] = [
@@ -165,7 +165,7 @@ class Capacity:
         self._unsettled.discard(gang.key)
         self.without_nodes.discard(gang.key)
 
-    def holding(self, gang: WorkloadState) -> Holding | None:
+    def holding(self, gang: WorkloadState) -> NodeHolding | None:
         return self._holdings.get(gang.key)
 
     def holders_on(self, node: str) -> list[str]:
@@ -207,11 +207,11 @@ class Capacity:
         grounds = (each.ground for each in holding.members) if holding else ()
         return {name for ground in grounds if ground is not None for name in ground.names}
 
-    def _take(self, holding: Holding) -> None:
+    def _take(self, holding: NodeHolding) -> None:
         """Bring the ledger in line with its assignment."""
         self.ledger.assign(holding.gang.key, holding.assigned.takes(holding.members))
 
-    def _replace(self, holding: Holding, assigned: NodeAssignment) -> None:
+    def _replace(self, holding: NodeHolding, assigned: NodeAssignment) -> None:
         holding.assigned = assigned
         assigned.lingering = self._lingering(holding, assigned)
         assigned.vacating = self._vacating(holding, assigned)
@@ -252,7 +252,7 @@ class Capacity:
         gang = self._holdings[key].gang
         return gang.reserved_at, gang.uid
 
-    def _keep_bound(self, holding: Holding) -> None:
+    def _keep_bound(self, holding: NodeHolding) -> None:
         """Assign its bound pods to their nodes. Room that it had stays kept for as many pods as are not bound."""
         bound = self.bound(holding)
         if bound == holding.assigned.bound and self._lingering(holding, holding.assigned) == holding.assigned.lingering:
@@ -268,7 +268,7 @@ class Capacity:
                     left -= count
         self._replace(holding, assigned)
 
-    def _displaced_by_pods(self, moved: Iterable[Holding]) -> set[str]:
+    def _displaced_by_pods(self, moved: Iterable[NodeHolding]) -> set[str]:
         """Holders with room kept where other pods are now."""
         crowded: set[str] = set()
         for holding in moved:
@@ -282,11 +282,13 @@ class Capacity:
                     crowded |= owners.keys()
         return crowded & self._holdings.keys()
 
-    def _assign_rest(self, holding: Holding) -> None:
+    def _assign_rest(self, holding: NodeHolding) -> None:
         if any(member.ground is not None for member in holding.members):
             self._replace(holding, self._best_assignment(holding, holding.members, lost=frozenset()))
 
-    def _best_assignment(self, holding: Holding, members: Iterable[Member], lost: Collection[str]) -> NodeAssignment:
+    def _best_assignment(
+        self, holding: NodeHolding, members: Iterable[PackedPodSet], lost: Collection[str]
+    ) -> NodeAssignment:
         """The best assignment for it, which may leave pods missing."""
         packer = self._begin(holding, lost)
         there = [(each, self._bound_of(holding, each, lost)) for each in members]
@@ -304,7 +306,7 @@ class Capacity:
             packer.undo()
         return packer.assigned
 
-    def _count_missing(self, packer: Packer, member: Member) -> None:
+    def _count_missing(self, packer: Packer, member: PackedPodSet) -> None:
         assigned = packer.assigned
         on_nodes = sum(
             count for place, count in (*assigned.bound.items(), *assigned.kept.items()) if place[0] == member.name
@@ -313,20 +315,20 @@ class Capacity:
         if on_nodes < member.count:
             assigned.missing[member.name] = member.count - on_nodes
 
-    def _begin(self, holding: Holding, lost: Collection[str]) -> Packer:
+    def _begin(self, holding: NodeHolding, lost: Collection[str]) -> Packer:
         avoid = {*holding.gang.workload.avoid, *lost}
         return Packer(self.rooms, holding.gang.key, holding.assigned, avoid)
 
     # --- where pods are -----------------------------------------------------------------------------------------------
 
-    def bound(self, holding: Holding) -> dict[Place, int]:
+    def bound(self, holding: NodeHolding) -> dict[Place, int]:
         return {
             (member.name, node): count
             for member in holding.members
             for node, count in self._bound_of(holding, member, ()).items()
         }
 
-    def _bound_of(self, holding: Holding, member: Member, lost: Collection[str]) -> dict[str, int]:
+    def _bound_of(self, holding: NodeHolding, member: PackedPodSet, lost: Collection[str]) -> dict[str, int]:
         """The bound pods of a member per node, at most its count; pods on lost nodes, and those given up, do not count."""
         gang = holding.gang
         gone, left = {*lost, *self.given_up(gang)}, {*gang.refusing, *gang.workload.avoid}
@@ -345,7 +347,7 @@ class Capacity:
                 found[node] += max(0, most)
         return {node: count for node, count in found.items() if count}
 
-    def _room_at(self, holding: Holding, member: Member, node: str) -> int:
+    def _room_at(self, holding: NodeHolding, member: PackedPodSet, node: str) -> int:
         """How many of its pods have room on a node, those that it has there included.
 
         Users can write a node's name into the affinity of a pod, too: one that is not bound yet takes no room of others.
@@ -355,7 +357,7 @@ class Capacity:
         free = self.rooms.table(member.ground, member.shape).counts.get(node, 0)
         return holding.assigned.at((member.name, node)) + free
 
-    def _lingering(self, holding: Holding, assigned: NodeAssignment) -> dict[Place, int]:
+    def _lingering(self, holding: NodeHolding, assigned: NodeAssignment) -> dict[Place, int]:
         """The workload's pods on usable nodes where its assignment has no room for them, or not for so many."""
         pods = self.pod_locations.pods(holding.gang.key)
         if len(pods) <= sum(assigned.bound.values()):
@@ -369,7 +371,7 @@ class Capacity:
         )
         return {place: count - assigned.at(place) for place, count in there.items() if count > assigned.at(place)}
 
-    def _vacating(self, holding: Holding, assigned: NodeAssignment) -> frozenset[DomainKey]:
+    def _vacating(self, holding: NodeHolding, assigned: NodeAssignment) -> frozenset[DomainKey]:
         labels = {member.name: member.exclusive for member in holding.members if member.exclusive}
         places = [(labels[name], node) for name, node in assigned.lingering if name in labels]
         found = {(label, value) for label, node in places if (value := self.rooms.label(node, label)) is not None}

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from gangline.engine.model import Recovery
 from gangline.engine.nodes.node_rooms import Ground, NodeRooms
-from gangline.engine.nodes.packer import NO_SPARES, Member, NodeAssignment, Packer, Shortage, Spares
+from gangline.engine.nodes.packer import NO_SPARES, NodeAssignment, PackedPodSet, Packer, Shortage, Spares
+from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned
 from gangline.engine.queues.protection import may_be_protected
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.rooms.room_ledger import NOWHERE, Assigned
 
 
 class AllAssignments(Protocol):
@@ -25,7 +25,7 @@ class CapacityRequest:
     """Whether there is room for a waiting gang. `assigned` is the assignment that was last found."""
 
     def __init__(
-        self, capacity: AllAssignments, gang: WorkloadState, members: list[Member], recovery: Recovery | None
+        self, capacity: AllAssignments, gang: WorkloadState, members: list[PackedPodSet], recovery: Recovery | None
     ) -> None:
         self._capacity = capacity
         self._gang = gang
@@ -34,7 +34,7 @@ class CapacityRequest:
         self.assigned: NodeAssignment | None = None
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[PackedPodSet]:
         return self._members
 
     def renewed(self) -> CapacityRequest | None:
@@ -84,13 +84,13 @@ class CapacityRequest:
         """What the assignment that was last found takes of the rooms."""
         return self.assigned.takes(self._members) if self.assigned is not None else NOWHERE
 
-    def _spares(self, each: Member) -> Spares:
+    def _spares(self, each: PackedPodSet) -> Spares:
         recovery = self._recovery
         if recovery is None or not recovery.enabled or not (recovery.spares or recovery.spares_percent):
             return NO_SPARES
         return Spares(recovery.spares, recovery.spares_percent)
 
-    def _too_few_spares(self, each: Member) -> Shortage | None:
+    def _too_few_spares(self, each: PackedPodSet) -> Shortage | None:
         """What is missing if, with the gang assigned, fewer rooms were idle than are held back as spares; None if enough are."""
         spares = self._spares(each)
         if spares is NO_SPARES or each.ground is None:
@@ -105,7 +105,7 @@ class CapacityRequest:
         wanted = each.domains if each.exclusive else each.count
         return Shortage(each, wanted, max(0, wanted - (kept - idle)), kept)
 
-    def _idle(self, each: Member) -> tuple[int, int]:
+    def _idle(self, each: PackedPodSet) -> tuple[int, int]:
         """The number of usable nodes or domains, and the number of those with no pods."""
         assert each.ground is not None
         rooms = self._capacity.rooms
@@ -136,7 +136,7 @@ class CapacityRequest:
                 return Shortage(each, wanted, max(0, found), spares.count)
         return None
 
-    def is_for_whole_nodes(self, each: Member) -> bool:
+    def is_for_whole_nodes(self, each: PackedPodSet) -> bool:
         """Whether no node has room for two pods of this part."""
         assert each.ground is not None
         return max(self._capacity.rooms.empty_table(each.ground, each.shape).counts.values(), default=0) == 1

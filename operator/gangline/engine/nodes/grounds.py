@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gangline.engine.model import Flavor, PodSet, Toleration
 from gangline.engine.nodes.node_rooms import Ground, NodeRooms
-from gangline.engine.nodes.packer import Member, member
+from gangline.engine.nodes.packer import PackedPodSet, member
 
 #: One pod set to be assigned: itself, how many pods, and the flavors of its resources.
 Ask: TypeAlias = tuple[PodSet, int, Sequence[str]]
@@ -48,7 +48,7 @@ class Grounds:
         known = (self._flavors.get(name) for name in sorted(set(flavors)))
         return tuple(toleration for flavor in known if flavor is not None for toleration in flavor.tolerations)
 
-    def members(self, asks: Iterable[Ask]) -> list[Member]:
+    def members(self, asks: Iterable[Ask]) -> list[PackedPodSet]:
         """The pod sets with pods, as the packer needs them."""
         return [
             member(pod_set, count, self.ground(flavors), tuple(sorted(set(flavors))), self.tolerations(flavors))

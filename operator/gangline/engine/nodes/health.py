@@ -31,7 +31,7 @@ LONGEST_SOAK: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class HealthSignal:
     """A row of the table: what is read, and what it means while it shows.
 
     `read` is Ready, Condition, Taint, Cordon, Label, Annotation, Due (a label with the second at which something begins),
@@ -54,49 +54,46 @@ MAINTENANCE_NOTICE: Final[Millis] = 3_600_000
 _UNFIT_STATES = ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-failed")
 
 #: Ready=Unknown has already been silent for the node controller's grace (40 s and more); Ready=False is often a restart.
-HEALTH_SIGNALS: Final[tuple[Signal, ...]] = (
-    Signal("NotReady", "Ready", "False", LOST, 2_000),
-    Signal("Unreachable", "Ready", "Unknown", LOST, 1_000),
-    Signal("Deleted", "Object", "gone", LOST),
-    Signal("Unknown", "Object", "never seen", LOST, 10_000),
-    Signal("Silent", "Taint", "gangline.io/silent", LOST),
-    Signal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
-    Signal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1_000),
-    Signal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2_000),
-    Signal("Vacated", "Taint", "gangline.io/vacate", LEAVING),
-    Signal("Cordoned", "Cordon", "spec.unschedulable", LEAVING),
-    Signal("ImpendingTermination", "Taint", "cloud.google.com/impending-node-termination", LEAVING),
-    Signal("SpotInterruption", "Taint", "aws-node-termination-handler/spot-itn", LEAVING),
-    Signal("ScaleDown", "Taint", "ToBeDeletedByClusterAutoscaler", LEAVING),
-    Signal("Disrupted", "Taint", "karpenter.sh/disrupted", LEAVING),
-    Signal("Maintenance", "Label", "cloud.google.com/active-node-maintenance", LEAVING),
-    Signal("MaintenanceDue", "Due", "cloud.google.com/scheduled-maintenance-time", LEAVING),
-    Signal("Quarantined", "Label", "dgxc.nvidia.com/nvsentinel-state", SUSPECT, values=frozenset(_UNFIT_STATES)),
-    Signal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
+HEALTH_SIGNALS: Final[tuple[HealthSignal, ...]] = (
+    HealthSignal("NotReady", "Ready", "False", LOST, 2_000),
+    HealthSignal("Unreachable", "Ready", "Unknown", LOST, 1_000),
+    HealthSignal("Deleted", "Object", "gone", LOST),
+    HealthSignal("Unknown", "Object", "never seen", LOST, 10_000),
+    HealthSignal("Silent", "Taint", "gangline.io/silent", LOST),
+    HealthSignal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
+    HealthSignal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1_000),
+    HealthSignal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2_000),
+    HealthSignal("Vacated", "Taint", "gangline.io/vacate", LEAVING),
+    HealthSignal("Cordoned", "Cordon", "spec.unschedulable", LEAVING),
+    HealthSignal("ImpendingTermination", "Taint", "cloud.google.com/impending-node-termination", LEAVING),
+    HealthSignal("SpotInterruption", "Taint", "aws-node-termination-handler/spot-itn", LEAVING),
+    HealthSignal("ScaleDown", "Taint", "ToBeDeletedByClusterAutoscaler", LEAVING),
+    HealthSignal("Disrupted", "Taint", "karpenter.sh/disrupted", LEAVING),
+    HealthSignal("Maintenance", "Label", "cloud.google.com/active-node-maintenance", LEAVING),
+    HealthSignal("MaintenanceDue", "Due", "cloud.google.com/scheduled-maintenance-time", LEAVING),
+    HealthSignal("Quarantined", "Label", "dgxc.nvidia.com/nvsentinel-state", SUSPECT, values=frozenset(_UNFIT_STATES)),
+    HealthSignal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
     # NVSentinel: fatal conditions of a GPU or of its links
     *(
-        Signal(kind, "Condition", kind, DEGRADED, 10_000)
+        HealthSignal(kind, "Condition", kind, DEGRADED, 10_000)
         for kind in ("GpuMemWatch", "GpuNvlinkWatch", "GpuPcieWatch", "GpuInforomWatch", "GpuDriverWatch")
     ),
     *(
-        Signal(kind, "Condition", kind, DEGRADED, 10_000)
+        HealthSignal(kind, "Condition", kind, DEGRADED, 10_000)
         for kind in ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff")
     ),
     # node-problem-detector
-    Signal("KernelDeadlock", "Condition", "KernelDeadlock", SUSPECT),
-    Signal("ReadonlyFilesystem", "Condition", "ReadonlyFilesystem", SUSPECT),
-    Signal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30_000),
-    Signal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120_000),
-    Signal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts=300_000),
+    HealthSignal("KernelDeadlock", "Condition", "KernelDeadlock", SUSPECT),
+    HealthSignal("ReadonlyFilesystem", "Condition", "ReadonlyFilesystem", SUSPECT),
+    HealthSignal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30_000),
+    HealthSignal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120_000),
+    HealthSignal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts=300_000),
 )
 
-#: An untolerated taint that has no row: a node with NoExecute is lost for a gang, one with NoSchedule gets no new pods of it.
-UNTOLERATED: Final = "UntoleratedTaint"
-
-_ROWS: Final[Mapping[str, Signal]] = {signal.kind: signal for signal in HEALTH_SIGNALS}
+_ROWS: Final[Mapping[str, HealthSignal]] = {signal.kind: signal for signal in HEALTH_SIGNALS}
 _VACATED: Final = _ROWS["Vacated"]
 _TABLED_TAINTS: Final = frozenset(signal.key for signal in HEALTH_SIGNALS if signal.read == "Taint")
-_CONDITIONS: Final[Mapping[str, Signal]] = {
+_CONDITIONS: Final[Mapping[str, HealthSignal]] = {
     signal.key: signal for signal in HEALTH_SIGNALS if signal.read == "Condition"
 }
 
@@ -116,7 +113,7 @@ class _Record:
     """What is recorded of a node."""
 
     since: dict[str, Millis] = field(default_factory=dict[str, Millis])
-    active: dict[str, Signal] = field(default_factory=dict[str, Signal])
+    active: dict[str, HealthSignal] = field(default_factory=dict[str, HealthSignal])
     loss: Loss | None = None
     losses: list[Millis] = field(default_factory=list[Millis])
     #: when it came back after its last loss
@@ -131,7 +128,7 @@ class _Record:
         self.losses, self.returned, self.usable_from, self.served = [], None, 0, False
 
 
-class Health:
+class NodeHealth:
     """The standing of every node that is or was known, or that pods name."""
 
     def __init__(self, policy: HealthPolicy, soak: Callable[[Node], Millis]) -> None:
@@ -281,13 +278,13 @@ class Health:
         """How long devices that a node had may be missing before pods that use them are lost."""
         return self.grace(_ROWS["DevicesMissing"])
 
-    def grace(self, signal: Signal) -> Millis:
+    def grace(self, signal: HealthSignal) -> Millis:
         chosen = self._policy.grace(signal.kind)
         return signal.grace if chosen is None else chosen
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _signals(self, name: str, now: Millis) -> tuple[list[tuple[Signal, Millis]], list[Millis]]:
+    def _signals(self, name: str, now: Millis) -> tuple[list[tuple[HealthSignal, Millis]], list[Millis]]:
         """The signals that show now, each with the time since when it does as far as the node says; and times at which more
         will.
         """
@@ -305,7 +302,7 @@ class Health:
                 later.append(notice)
         return found, later
 
-    def _told(self, node: Node, now: Millis) -> Iterator[tuple[Signal, Millis]]:
+    def _told(self, node: Node, now: Millis) -> Iterator[tuple[HealthSignal, Millis]]:
         status, at = node.conditions.get("Ready", ("True" if node.ready else "False", 0))
         if status != "True":
             yield _ROWS["Unreachable" if status == "Unknown" else "NotReady"], at or now
@@ -323,7 +320,7 @@ class Health:
             ):
                 yield signal, now
 
-    def _condition(self, kind: str) -> Signal | None:
+    def _condition(self, kind: str) -> HealthSignal | None:
         """The row of a node condition: the table's, unless the policy overrides it."""
         means = self._policy.conditions.get(kind)
         known = _CONDITIONS.get(kind)
@@ -331,7 +328,7 @@ class Health:
             return known
         if means == IGNORE:
             return None
-        return Signal(kind, "Condition", kind, means, known.grace if known else 0)
+        return HealthSignal(kind, "Condition", kind, means, known.grace if known else 0)
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -414,7 +411,7 @@ def _same_or_worse(known: Loss | None, found: Loss | None) -> Loss | None:
     return known
 
 
-def _reads(values: Mapping[str, str], signal: Signal) -> bool:
+def _reads(values: Mapping[str, str], signal: HealthSignal) -> bool:
     value = values.get(signal.key)
     if value is None or (not signal.values and value.lower() in ("", "false", "none")):
         return False
@@ -425,7 +422,7 @@ def _reads(values: Mapping[str, str], signal: Signal) -> bool:
 _MOST_DIGITS = 12
 
 
-def _announced(node: Node) -> Iterator[tuple[Signal, Millis]]:
+def _announced(node: Node) -> Iterator[tuple[HealthSignal, Millis]]:
     for signal in HEALTH_SIGNALS:
         if signal.read == "Due":
             value = node.labels.get(signal.key, "")

@@ -1,7 +1,7 @@
 """Room for assigned pods: per shape of pods a table of how many fit on which node.
 
-Tables catch up from the log of changed rooms when they are next asked, so that a question costs what changed since the last one.
-A *ground* is the set of rooms that some node labels select: the nodes of a flavor.
+Tables catch up from the log of changed nodes when they are next asked, so that a question costs what changed since the last one.
+A *ground* is the set of nodes that some node labels select: the nodes of a flavor.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangline.engine.model import Node, Requests
-from gangline.engine.rooms.fitting import PodRequests, how_many_more
-from gangline.engine.rooms.room_ledger import HOSTS, LeafKey, Room, RoomLedger
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.occupancy.fitting import PodRequests, how_many_more
+from gangline.engine.occupancy.node_ledger import HOSTS, LeafKey, NodeLedger, TrackedNode
+from gangline.engine.topology.node_filter import NodeSelection
 
 #: Counts of nodes that the tables of one ground keep together, some 100 MB; the oldest table is dropped first.
 _COUNTS_KEPT: Final = 1_000_000
@@ -26,12 +26,12 @@ class PodShape:
     """What pods ask of a node: amounts per pod, and which nodes."""
 
     requests: PodRequests
-    selection: Selection
+    selection: NodeSelection
 
 
 @dataclass(slots=True, eq=False)
 class Ground:
-    """The rooms that labels select, by name; `reported` are the resources that any of them has."""
+    """The nodes that labels select, by name; `reported` are the resources that any of them has."""
 
     labels: Mapping[str, str]
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class Ground:
 
 @dataclass(slots=True)
 class FitTable:
-    """How many pods of one shape each room of a ground still takes; rooms that take none are left out."""
+    """How many pods of one shape each node of a ground still takes; nodes that take none are left out."""
 
     counts: dict[str, int]
     total: int
@@ -65,9 +65,9 @@ class FitTable:
 
 
 class NodeRooms:
-    """The ledger's rooms by ground."""
+    """How many pods of each shape fit on which node, by ground."""
 
-    def __init__(self, ledger: RoomLedger) -> None:
+    def __init__(self, ledger: NodeLedger) -> None:
         self.ledger = ledger
         ledger.watch(self)
         self._grounds: dict[tuple[tuple[str, str], ...], Ground | None] = {}
@@ -79,9 +79,9 @@ class NodeRooms:
 
     # --- following the ledger -----------------------------------------------------------------------------------------
 
-    def node_put(self, room: Room, old: Node | None) -> None:
+    def node_put(self, tracked: TrackedNode, old: Node | None) -> None:
         self._version += 1
-        node = room.node
+        node = tracked.node
         if old is None or old.labels != node.labels or old.allocatable.keys() != node.allocatable.keys():
             self._forget_grounds()
         else:
@@ -98,7 +98,7 @@ class NodeRooms:
         self.ledger.changes.start_over()
 
     def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None:
-        """The ledger's log of changed rooms has it, where no assignment accounts for them."""
+        """The ledger's log of changed nodes has it, where no assignment accounts for them."""
 
     def cards_put(self, node: str) -> None:
         """Cards do not bound assigned pods: device plugins choose them."""
@@ -111,34 +111,34 @@ class NodeRooms:
 
     # --- grounds ------------------------------------------------------------------------------------------------------
 
-    def get(self, name: str) -> Room | None:
-        return self.ledger.rooms.get(name)
+    def get(self, name: str) -> TrackedNode | None:
+        return self.ledger.nodes.get(name)
 
     def label(self, name: str, key: str) -> str | None:
-        room = self.ledger.rooms.get(name)
-        return room.node.labels.get(key) if room else None
+        tracked = self.ledger.nodes.get(name)
+        return tracked.node.labels.get(key) if tracked else None
 
     def ground(self, labels: Mapping[str, str]) -> Ground | None:
-        """The rooms with these labels; None if there are no labels or no such rooms."""
+        """The nodes with these labels; None if there are no labels or no such nodes."""
         key = tuple(sorted(labels.items()))
         if key not in self._grounds:
             self._grounds[key] = self._find(labels) if labels else None
         return self._grounds[key]
 
     def _find(self, labels: Mapping[str, str]) -> Ground | None:
-        wanted, rooms = labels.items(), self.ledger.rooms
-        names = tuple(sorted(name for name, room in rooms.items() if wanted <= room.node.labels.items()))
+        wanted, nodes = labels.items(), self.ledger.nodes
+        names = tuple(sorted(name for name, tracked in nodes.items() if wanted <= tracked.node.labels.items()))
         if not names:
             return None
         if not self._follows_hosts:
             self._follows_hosts = True
             self.ledger.watch_spots(HOSTS, self)
-        return Ground(labels, names, frozenset(name for room in names for name in rooms[room].node.allocatable))
+        return Ground(labels, names, frozenset(name for each in names for name in nodes[each].node.allocatable))
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def table(self, ground: Ground, shape: PodShape) -> FitTable:
-        """The table as of now; not to be modified, and valid until the next change of any room."""
+        """The table as of now; not to be modified, and valid until the next change of any node."""
         changes, table = self.ledger.changes, ground.tables.get(shape)
         changed = changes.since(table.seen) if table is not None else None
         if table is None or changed is None:
@@ -148,44 +148,44 @@ class NodeRooms:
         return table
 
     def _catch_up(self, table: FitTable, ground: Ground, shape: PodShape, changed: Iterable[str]) -> None:
-        labels, rooms, counted = ground.labels.items(), self.ledger.rooms, ground.counted(shape)
+        labels, nodes, counted = ground.labels.items(), self.ledger.nodes, ground.counted(shape)
         names = set(changed)
         self.ledger.looks += len(names)
         for name in names:
-            if not labels <= rooms[name].node.labels.items():
+            if not labels <= nodes[name].node.labels.items():
                 continue
             table.total -= table.counts.pop(name, 0)
-            count = _count(rooms[name], shape.selection, counted)
+            count = _count(nodes[name], shape.selection, counted)
             if count:
                 table.counts[name] = count
                 table.total += count
         table.seen = self.ledger.changes.end
 
     def _counts(self, ground: Ground, shape: PodShape, *, empty: bool = False) -> dict[str, int]:
-        rooms, selection, counted = self.ledger.rooms, shape.selection, ground.counted(shape)
+        nodes, selection, counted = self.ledger.nodes, shape.selection, ground.counted(shape)
         self.ledger.looks += len(ground.names)
-        each = ((name, _count(rooms[name], selection, counted, empty=empty)) for name in ground.names)
+        each = ((name, _count(nodes[name], selection, counted, empty=empty)) for name in ground.names)
         return {name: count for name, count in each if count}
 
     def empty_table(self, ground: Ground, shape: PodShape) -> FitTable:
-        """How many pods would fit into each usable room if no gang held anything."""
+        """How many pods would fit on each usable node if no gang held anything."""
         table = ground.empty.get(shape)
         if table is None or table.seen != self._version:
             return ground.keep(ground.empty, shape, self._counts(ground, shape, empty=True), self._version)
         return table
 
     def unusable(self, ground: Ground) -> int:
-        """The number of unusable rooms of the ground."""
-        return sum(not self.ledger.rooms[name].usable for name in ground.names)
+        """The number of unusable nodes of the ground."""
+        return sum(not self.ledger.nodes[name].usable for name in ground.names)
 
-    def usable(self, ground: Ground) -> Iterator[tuple[str, Room]]:
+    def usable(self, ground: Ground) -> Iterator[tuple[str, TrackedNode]]:
         for name in ground.names:
-            room = self.ledger.rooms[name]
-            if room.usable:
-                yield name, room
+            tracked = self.ledger.nodes[name]
+            if tracked.usable:
+                yield name, tracked
 
     def domains(self, names: Iterable[str], label: str) -> dict[str, list[str]]:
-        """The values of a label among these rooms, each with its rooms."""
+        """The values of a label among these nodes, each with its nodes."""
         found: dict[str, list[str]] = {}
         for name in names:
             value = self.label(name, label)
@@ -194,11 +194,11 @@ class NodeRooms:
         return found
 
 
-def _count(room: Room, selection: Selection, counted: PodRequests, *, empty: bool = False) -> int:
-    """How many pods still fit into a room, or would if no gang held anything (`empty`)."""
-    node = room.node
-    if not room.usable or selection.judge(node.name, node.labels, node.taints)[0]:
+def _count(tracked: TrackedNode, selection: NodeSelection, counted: PodRequests, *, empty: bool = False) -> int:
+    """How many pods still fit on a node, or would if no gang held anything (`empty`)."""
+    node = tracked.node
+    if not tracked.usable or selection.judge(node.name, node.labels, node.taints)[0]:
         return 0
     if empty:
         return how_many_more(node.allocatable, (), counted)
-    return how_many_more(node.allocatable, (room.assigned, room.placed, room.others), counted)
+    return how_many_more(node.allocatable, (tracked.assigned, tracked.placed, tracked.others), counted)

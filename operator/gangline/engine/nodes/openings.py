@@ -1,4 +1,4 @@
-"""Which flavors may have more room than before, by what the ledger of rooms has logged.
+"""Which flavors may have more room than before, by what the ledger of nodes has logged.
 
 A node opens every flavor whose labels it has or had, whichever workload, queue or flavor the change was about: flavors share
 nodes across cohort trees.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gangline.engine.model import Flavor, Node
-from gangline.engine.rooms.room_ledger import RoomLedger
+from gangline.engine.occupancy.node_ledger import NodeLedger
 
 
 class Openings:
-    def __init__(self, ledger: RoomLedger, flavors: Mapping[str, Flavor]) -> None:
+    def __init__(self, ledger: NodeLedger, flavors: Mapping[str, Flavor]) -> None:
         self._log = ledger.openings
         self._flavors = flavors
         self._seen = self._log.end

@@ -13,16 +13,16 @@ from typing import TypeAlias
 
 from gangline.engine.model import PodSet, Toleration
 from gangline.engine.nodes.node_rooms import FitTable, Ground, NodeRooms, PodShape
-from gangline.engine.rooms.fitting import add, as_pod_requests
-from gangline.engine.rooms.room_ledger import NOWHERE, Assigned, DomainKey
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.occupancy.fitting import add, as_pod_requests
+from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey
+from gangline.engine.topology.node_filter import NodeSelection
 
 #: (pod set, node)
 Place: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Member:
+class PackedPodSet:
     """A pod set to be assigned; `ground` None = any node, and its bound pods count all the same."""
 
     name: str
@@ -48,12 +48,12 @@ class Member:
 
 def member(
     pod_set: PodSet, count: int, ground: Ground | None, flavors: tuple[str, ...], tolerations: tuple[Toleration, ...]
-) -> Member:
+) -> PackedPodSet:
     """The member of a pod set; `tolerations` are added by the flavors."""
     requests = as_pod_requests(pod_set.requests)
-    shape = PodShape(requests, Selection.of(pod_set, tolerations, scored=False))
+    shape = PodShape(requests, NodeSelection.of(pod_set, tolerations, scored=False))
     exclusive = bool(pod_set.exclusive and pod_set.domains > 0 and pod_set.count > 0)
-    return Member(
+    return PackedPodSet(
         pod_set.name,
         count,
         dict(requests),
@@ -86,7 +86,7 @@ class NodeAssignment:
         """Whether nothing is assigned to a node: the most common case, where no flavor selects nodes."""
         return not (self.bound or self.kept or self.domains or self.lingering)
 
-    def takes(self, members: Iterable[Member]) -> Assigned:
+    def takes(self, members: Iterable[PackedPodSet]) -> Assigned:
         """What the assignment takes of the rooms."""
         if self.empty:
             return NOWHERE
@@ -110,7 +110,7 @@ class NodeAssignment:
 class Shortage:
     """What is missing for an assignment, in numbers."""
 
-    member: Member
+    member: PackedPodSet
     wanted: int  # pods, or domains
     found: int
     spares: int = 0  # nodes or domains that are held back
@@ -151,7 +151,7 @@ class Packer:
         self._taken.clear()
         self._owned.clear()
 
-    def bind(self, member: Member, node: str, count: int) -> None:
+    def bind(self, member: PackedPodSet, node: str, count: int) -> None:
         """Pods that are bound to a node already."""
         place = member.name, node
         self.assigned.bound[place] = self.assigned.bound.get(place, 0) + count
@@ -162,7 +162,7 @@ class Packer:
         self._owned.append(domain)
         self._ledger.own(domain, self._key, 1)
 
-    def assign(self, member: Member, count: int) -> Shortage | None:
+    def assign(self, member: PackedPodSet, count: int) -> Shortage | None:
         """Room for `count` pods anywhere on their ground."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
@@ -173,7 +173,7 @@ class Packer:
         self._deal(member, count, self._in_order(member, table, member.ground.names), counts)
         return None
 
-    def _left(self, member: Member, table: FitTable) -> Mapping[str, int]:
+    def _left(self, member: PackedPodSet, table: FitTable) -> Mapping[str, int]:
         """How many more pods each room takes."""
         if not member.most_per_node:
             return table.counts
@@ -181,7 +181,7 @@ class Packer:
         left = ((node, min(count, member.most_per_node - here[node])) for node, count in table.counts.items())
         return {node: count for node, count in left if count > 0}
 
-    def assign_domains(self, member: Member, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
+    def assign_domains(self, member: PackedPodSet, bound: Mapping[str, int], *, move: bool) -> Shortage | None:
         """Domains for all of it; `bound` are the nodes of its pods. With `move`, a domain that lost a node is replaced as a
         whole.
         """
@@ -227,7 +227,7 @@ class Packer:
 
         return sorted({*free, *here}, key=rank)
 
-    def _in_order(self, member: Member, table: FitTable, names: Sequence[str]) -> Iterator[str]:
+    def _in_order(self, member: PackedPodSet, table: FitTable, names: Sequence[str]) -> Iterator[str]:
         """Rooms with space: those that it had, those in use, idle ones, and those that failed it; each group by name."""
         counts = table.counts
         had = self._nodes_before(member).intersection(names)
@@ -246,7 +246,9 @@ class Packer:
         yield from idle
         yield from (name for name in places if name in self._avoid)
 
-    def _deal(self, member: Member, count: int, names: Iterable[str], counts: Mapping[str, int] | None = None) -> int:
+    def _deal(
+        self, member: PackedPodSet, count: int, names: Iterable[str], counts: Mapping[str, int] | None = None
+    ) -> int:
         """Assign `count` pods, room by room. Returns how many found none."""
         assert member.ground is not None
         known = dict(counts if counts is not None else self._rooms.table(member.ground, member.shape).counts)
@@ -262,18 +264,18 @@ class Packer:
             count -= self._keep(member, name, min(count, known.get(name, 0)), known)
         return max(0, count)
 
-    def _nodes_before(self, member: Member) -> set[str]:
+    def _nodes_before(self, member: PackedPodSet) -> set[str]:
         """The nodes that pods of it were on, or had room on."""
         return {node for name, node in (*self._before.bound, *self._before.kept) if name == member.name}
 
-    def _had_more(self, member: Member, node: str) -> int:
+    def _had_more(self, member: PackedPodSet, node: str) -> int:
         """How many of its pods were on a node, or had room there, beyond those that are assigned there anew."""
         if node in self._avoid:
             return 0
         place = member.name, node
         return max(0, self._before.at(place) - self.assigned.at(place))
 
-    def _keep(self, member: Member, node: str, count: int, known: dict[str, int]) -> int:
+    def _keep(self, member: PackedPodSet, node: str, count: int, known: dict[str, int]) -> int:
         if count > 0:
             place = member.name, node
             self.assigned.kept[place] = self.assigned.kept.get(place, 0) + count
@@ -281,7 +283,7 @@ class Packer:
             known[node] -= count
         return max(0, count)
 
-    def assign_some(self, member: Member, count: int) -> None:
+    def assign_some(self, member: PackedPodSet, count: int) -> None:
         """Assign as many as there is room for; the others are missing."""
         assert member.ground is not None
         table = self._rooms.table(member.ground, member.shape)
@@ -290,6 +292,6 @@ class Packer:
         if left:
             self.assigned.missing[member.name] = left
 
-    def _take(self, node: str, member: Member, count: int) -> None:
+    def _take(self, node: str, member: PackedPodSet, count: int) -> None:
         self._taken.append((node, member.requests, count))
         self._ledger.shift_node(node, member.requests, count)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from gangline.engine.model import BoundPod, Millis, Node, WorkloadPods
-from gangline.engine.nodes.health import Health
+from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.pod_complaints import Complaint, Complaints
 
 #: workload and pod set -> requests of one of its pods
@@ -26,7 +26,7 @@ class PodLocations:
     What pods report of their nodes counts for workloads that hold quota (`holds`), or held it while these pods existed.
     """
 
-    def __init__(self, health: Health, requests_of: RequestsOf, holds: Holds) -> None:
+    def __init__(self, health: NodeHealth, requests_of: RequestsOf, holds: Holds) -> None:
         self._health = health
         self._requests_of = requests_of
         self._holds = holds
@@ -136,7 +136,7 @@ class PodLocations:
     # --- what pods tell -----------------------------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Report to `Health` what pods show of their nodes. While no node is known they show nothing."""
+        """Report to `NodeHealth` what pods show of their nodes. While no node is known they show nothing."""
         if not self._health.nodes:
             return
         changed: set[Complaint] = set()

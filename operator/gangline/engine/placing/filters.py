@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from gangline.engine.cards.card_seating import why_none, why_not
-from gangline.engine.placing.hosts import Ask, Host
-from gangline.engine.rooms.fitting import how_many, limit
+from gangline.engine.occupancy.fitting import how_many, limit
+from gangline.engine.placing.hosts import Host, PodRequest
 
-Filter: TypeAlias = Callable[[Ask, Host], str]
+Filter: TypeAlias = Callable[[PodRequest, Host], str]
 
 
-def fits(ask: Ask, host: Host) -> str:
+def fits(ask: PodRequest, host: Host) -> str:
     """Amounts of the node, and each card for itself: what is free of two cards does not add up."""
     if not how_many(host.free, ask.requests):
         return limit(host.free, ask.requests)
@@ -20,7 +20,7 @@ def fits(ask: Ask, host: Host) -> str:
     return why_none(host.cards, shares) if any(why_not(host.cards, share) for share in shares) else ""
 
 
-def selected(ask: Ask, host: Host) -> str:
+def selected(ask: PodRequest, host: Host) -> str:
     """Taints, the pod's node selector, its required affinity, and what a policy asks of nodes."""
     selection = ask.selection
     reason = selection.judge(host.name, host.labels, host.taints)[0]

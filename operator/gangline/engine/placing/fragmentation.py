@@ -14,7 +14,7 @@ from math import exp
 from typing import Final
 
 from gangline.engine.model.devices import WHOLE
-from gangline.engine.placing.hosts import CPU, Ask
+from gangline.engine.placing.hosts import CPU, PodRequest
 
 #: the share of pods whose kinds are looked at, the most frequent first
 _TYPICAL: Final = 0.95
@@ -30,7 +30,7 @@ class TypicalPod:
     milli: int
 
     @classmethod
-    def of(cls, ask: Ask) -> TypicalPod:
+    def of(cls, ask: PodRequest) -> TypicalPod:
         cards, milli = ask.whole_cards, WHOLE
         if ask.shares:
             cards = sum(share.count for share in ask.shares)
@@ -49,7 +49,7 @@ class Fragments:
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
 
     @classmethod
-    def of(cls, asks: Iterable[Ask]) -> Fragments:
+    def of(cls, asks: Iterable[PodRequest]) -> Fragments:
         counts: dict[TypicalPod, int] = {}
         for ask in asks:
             pod = TypicalPod.of(ask)

@@ -12,9 +12,9 @@ from gangline.engine.cards.card_seating import bound
 from gangline.engine.cards.links import cheapest
 from gangline.engine.model import Share, Taint
 from gangline.engine.model.devices import WHOLE
-from gangline.engine.rooms.fitting import PodRequests
+from gangline.engine.occupancy.fitting import PodRequests
 from gangline.engine.text.accelerators import accelerators, is_accelerator
-from gangline.engine.topology.node_filter import ANY_NODE, Selection
+from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection
 from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, kind_mark
 
 CPU: Final = "cpu"
@@ -61,7 +61,7 @@ class Host:
             return tuple(sorted(max(0, room.milli) for room in self.cards if room.device.healthy))
         return (WHOLE,) * max(0, accelerators(self.free))
 
-    def bound(self, ask: Ask) -> tuple[Share, ...]:
+    def bound(self, ask: PodRequest) -> tuple[Share, ...]:
         """The shares of a pod that its cards bound; none where nothing is known of its cards."""
         return () if not self.cards else bound([room.device for room in self.cards], ask.shares)
 
@@ -73,12 +73,12 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PodRequest:
     """What one pod asks of a host. Equal asks share a table of places."""
 
     requests: PodRequests
     shares: tuple[Share, ...] = ()
-    selection: Selection = ANY_NODE
+    selection: NodeSelection = ANY_NODE
     #: kind of work: equal kinds run the same program
     kind: str = ""
     #: percent of a card that it is known to use
@@ -107,13 +107,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HostPlace:
     """A host, and the cards of it that the pod would get: their positions, one after the other for each share."""
 
     host: Host
     cards: tuple[int, ...] = ()
 
-    def milli_after(self, ask: Ask) -> tuple[int, ...]:
+    def milli_after(self, ask: PodRequest) -> tuple[int, ...]:
         """What would be free of each card, least first."""
         host = self.host
         if not host.cards:
@@ -126,14 +126,14 @@ class Place:
             left[position] = max(0, left[position] - (part.milli if part is not None else 0))
         return tuple(sorted(left[number] for number, room in enumerate(host.cards) if room.device.healthy))
 
-    def seats(self, ask: Ask) -> Iterator[tuple[int, Share]]:
+    def seats(self, ask: PodRequest) -> Iterator[tuple[int, Share]]:
         """The cards of the place, each with the share that sits on it."""
         given = iter(self.cards)
         for share in self.host.bound(ask):
             for _ in range(share.count):
                 yield next(given), share
 
-    def residents(self, ask: Ask, holder: str) -> list[tuple[CardRoom, Resident]]:
+    def residents(self, ask: PodRequest, holder: str) -> list[tuple[CardRoom, Resident]]:
         """The pod on the cards of the place."""
         cards, busy = self.host.cards, on_each(ask.utilisation, len(self.cards))
         return [
@@ -145,7 +145,7 @@ class Place:
         ]
 
 
-def places(host: Host, ask: Ask) -> list[Place]:
+def places(host: Host, ask: PodRequest) -> list[HostPlace]:
     """The places on a host that differ, for a pod that fits there; none if its shares do not fit.
 
     A share of one card is offered each card whose state differs. For more than one card, the set that is closest together is the
@@ -153,15 +153,15 @@ def places(host: Host, ask: Ask) -> list[Place]:
     """
     shares = host.bound(ask) if ask.shares and host.cards else ()
     if not shares:
-        return [Place(host)]
+        return [HostPlace(host)]
     if len(shares) == 1 and shares[0].apart:
         share = shares[0]
         fitting = fitting_cards(host, share)
         if len(fitting) < share.count:
             return []
         if share.count == 1 and not share.exclusive:
-            return [Place(host, (position,)) for position in _different(host, fitting)]
-        return [Place(host, _closest(host, fitting, share.count))]
+            return [HostPlace(host, (position,)) for position in _different(host, fitting)]
+        return [HostPlace(host, _closest(host, fitting, share.count))]
     return _one_by_one(host, shares)
 
 
@@ -197,7 +197,7 @@ def _asked_apart(share: Share) -> Iterable[Share]:
     return (share,) if share.apart else (replace(share, count=1),) * share.count
 
 
-def _one_by_one(host: Host, shares: Sequence[Share]) -> list[Place]:
+def _one_by_one(host: Host, shares: Sequence[Share]) -> list[HostPlace]:
     trial = Host(host.name, host.total, host.free, host.labels, [room.copy() for room in host.cards])
     given: list[int] = []
     for share in [each for asked in shares for each in _asked_apart(asked)]:
@@ -212,4 +212,4 @@ def _one_by_one(host: Host, shares: Sequence[Share]) -> list[Place]:
             room = trial.cards[position]
             room.seat(Resident.of("", share, room.device))
         given += chosen
-    return [Place(host, tuple(given))]
+    return [HostPlace(host, tuple(given))]

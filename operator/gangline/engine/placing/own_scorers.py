@@ -1,7 +1,7 @@
 """Scorers that users write: known by name, called with plain values, and never trusted.
 
-What loads them, and guards against their errors and their slowness, is outside of the engine (`control.placing`). The engine asks
-for points, and takes the same for all hosts from a scorer that is not there.
+What loads them, and guards against their errors and their slowness, is outside of the engine (`control.nodes.placing`). The
+engine asks for points, and takes the same for all hosts from a scorer that is not there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from gangline.engine.cards.card_amounts import is_of_card
-from gangline.engine.placing.hosts import Ask, Host
+from gangline.engine.placing.hosts import Host, PodRequest
 from gangline.engine.topology.policy_filter import is_mark
 
 #: Ten thousandths of a point for a pod on a host, or None from a scorer that is not well.
@@ -36,14 +36,14 @@ class OwnScorers:
     def names(self) -> frozenset[str]:
         return frozenset(self._known)
 
-    def points(self, name: str, ask: Ask, host: Host) -> int:
+    def points(self, name: str, ask: PodRequest, host: Host) -> int:
         """The points that a scorer gives to a host, from 0 to 100, in ten thousandths."""
         scorer = self._known.get(name)
         found = scorer(_pod(ask), _node(host)) if scorer is not None else None
         return NEITHER if found is None else max(0, min(_BEST, found))
 
 
-def _pod(ask: Ask) -> Mapping[str, object]:
+def _pod(ask: PodRequest) -> Mapping[str, object]:
     return {
         "requests": {name: amount for name, amount in ask.requests if not is_mark(name)},
         "class": ask.kind,

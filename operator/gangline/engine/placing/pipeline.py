@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from gangline.engine.placing.filters import FILTERS
-from gangline.engine.placing.hosts import Ask, Host, Place, places
+from gangline.engine.placing.hosts import Host, HostPlace, PodRequest, places
 from gangline.engine.placing.profiles import PlacingProfile
 from gangline.engine.placing.scorers import MOST, POINT, SCORERS, Field, Scorer
 from gangline.engine.text.change_log import ChangeLog
@@ -41,7 +41,7 @@ class _Table:
     """
 
     reasons: list[str]
-    places: list[Place | None]
+    places: list[HostPlace | None]
     ranks: list[Rank]
     costs: list[tuple[int, ...]]
     tally: Counter[str] = field(default_factory=Counter[str])
@@ -49,11 +49,11 @@ class _Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BestPlace:
     """The best place for a pod, with its points by tier."""
 
     position: int
-    place: Place
+    place: HostPlace
     points: tuple[int, ...]
 
 
@@ -73,7 +73,7 @@ class Pipeline:
             for tier in profile.tiers()
         ]
         self._relative = [each.scorer for tier in self._tiers for each in tier if each.scorer.relative]
-        self._tables: dict[Ask, _Table] = {}
+        self._tables: dict[PodRequest, _Table] = {}
         self._kept = kept
         self._log: ChangeLog[int] = ChangeLog(_LOG_LENGTH)
         #: how often a host was looked at for a pod
@@ -83,7 +83,7 @@ class Pipeline:
         """Something is different on this host."""
         self._log.append(position)
 
-    def best(self, ask: Ask) -> Choice | None:
+    def best(self, ask: PodRequest) -> BestPlace | None:
         """The best place, of equal ones the first; None if no host may get the pod."""
         table = self._table(ask)
         ranks = self._compared(table) if self._relative else table.ranks
@@ -93,9 +93,9 @@ class Pipeline:
         position = ranks.index(best)
         place = table.places[position]
         assert place is not None
-        return Choice(position, place, tuple(worth // POINT for worth in best))
+        return BestPlace(position, place, tuple(worth // POINT for worth in best))
 
-    def any(self, ask: Ask, choose: Callable[[Sequence[int]], int]) -> Choice | None:
+    def any(self, ask: PodRequest, choose: Callable[[Sequence[int]], int]) -> BestPlace | None:
         """A place on a host that somebody else chooses of those that may get the pod."""
         table = self._table(ask)
         open_hosts = [position for position, rank in enumerate(table.ranks) if rank != _EXCLUDED]
@@ -104,20 +104,20 @@ class Pipeline:
         position = choose(open_hosts)
         place = table.places[position]
         assert place is not None
-        return Choice(position, place, tuple(worth // POINT for worth in table.ranks[position]))
+        return BestPlace(position, place, tuple(worth // POINT for worth in table.ranks[position]))
 
-    def ranks(self, ask: Ask) -> Sequence[Rank]:
+    def ranks(self, ask: PodRequest) -> Sequence[Rank]:
         """The rank of every host, () where it is excluded."""
         table = self._table(ask)
         return self._compared(table) if self._relative else table.ranks
 
-    def reasons(self, ask: Ask) -> Counter[str]:
+    def reasons(self, ask: PodRequest) -> Counter[str]:
         """How many hosts each reason excludes."""
         return Counter({reason: count for reason, count in self._table(ask).tally.items() if count})
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def _table(self, ask: Ask) -> _Table:
+    def _table(self, ask: PodRequest) -> _Table:
         table = self._tables.pop(ask, None)
         size = len(self.hosts)
         changed: Iterable[int] | None = None
@@ -133,7 +133,7 @@ class Pipeline:
         self._tables[ask] = table
         return table
 
-    def _look(self, table: _Table, ask: Ask, position: int) -> None:
+    def _look(self, table: _Table, ask: PodRequest, position: int) -> None:
         self.looks += 1
         host, before = self.hosts[position], table.reasons[position]
         reason, place, rank, costs = self._evaluate(ask, host)
@@ -145,7 +145,7 @@ class Pipeline:
             if reason:
                 table.tally[reason] += 1
 
-    def _evaluate(self, ask: Ask, host: Host) -> tuple[str, Place | None, Rank, tuple[int, ...]]:
+    def _evaluate(self, ask: PodRequest, host: Host) -> tuple[str, HostPlace | None, Rank, tuple[int, ...]]:
         for each in self._filters:
             reason = each(ask, host)
             if reason:
@@ -158,14 +158,14 @@ class Pipeline:
         (rank, _), place = max((((self._rank(ask, each), _unequal(each, ask)), each) for each in offered), key=_first)
         return "", place, rank, self._costs(ask, place)
 
-    def _rank(self, ask: Ask, place: Place) -> Rank:
+    def _rank(self, ask: PodRequest, place: HostPlace) -> Rank:
         """The worth of a place by tier, apart from relative scorers."""
         return tuple(
             sum(each.worth(each.scorer.measure(ask, place, self.field)) for each in tier if not each.scorer.relative)
             for tier in self._tiers
         )
 
-    def _costs(self, ask: Ask, place: Place) -> tuple[int, ...]:
+    def _costs(self, ask: PodRequest, place: HostPlace) -> tuple[int, ...]:
         return tuple(scorer.measure(ask, place, self.field) for scorer in self._relative)
 
     def _compared(self, table: _Table) -> list[Rank]:
@@ -188,12 +188,12 @@ class Pipeline:
         return tuple(found)
 
 
-def _unequal(place: Place, ask: Ask) -> int:
+def _unequal(place: HostPlace, ask: PodRequest) -> int:
     """How unequally full its cards would be: between equal places, the one that leaves large parts of cards."""
     return sum(left * left for left in place.milli_after(ask))
 
 
-def _first(pair: tuple[tuple[Rank, int], Place]) -> tuple[Rank, int]:
+def _first(pair: tuple[tuple[Rank, int], HostPlace]) -> tuple[Rank, int]:
     return pair[0]
 
 

@@ -9,14 +9,14 @@ from typing import Final
 from gangline.engine.cards.card_amounts import rooms_of
 from gangline.engine.cards.card_seating import seat_of
 from gangline.engine.model import CardSeat, Domain, PlacementPolicy, PlacementScore, Share, Workload
+from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests
+from gangline.engine.occupancy.node_ledger import LeafKey
 from gangline.engine.placing.fragmentation import Fragments, TypicalPod
-from gangline.engine.placing.hosts import CPU, Ask, Host
+from gangline.engine.placing.hosts import CPU, Host, PodRequest
 from gangline.engine.placing.pipeline import Pipeline
 from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
 from gangline.engine.placing.scorers import DATASETS, DOWNLOAD, Args, Field
-from gangline.engine.rooms.fitting import PodRequests, add, as_pod_requests
-from gangline.engine.rooms.room_ledger import LeafKey
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.node_filter import NodeSelection
 from gangline.engine.topology.policy_filter import full_name, marks_of
 from gangline.engine.topology.topology_ledger import Leaf, TopologyLedger
 
@@ -64,12 +64,12 @@ def excludes_by(policy: PlacementPolicy) -> frozenset[str]:
     return frozenset(each.annotation for each in policy.filters if each.annotation)
 
 
-def ask_of(pod_requests: PodRequests, selection: Selection, shares: tuple[Share, ...] = ()) -> Ask:
+def ask_of(pod_requests: PodRequests, selection: NodeSelection, shares: tuple[Share, ...] = ()) -> PodRequest:
     """What one pod asks of a host, with what policies know of it."""
     if selection.policy is None:
-        return Ask(pod_requests, shares, selection)
+        return PodRequest(pod_requests, shares, selection)
     traits = selection.policy.traits
-    return Ask(
+    return PodRequest(
         pod_requests,
         shares,
         selection,
@@ -107,7 +107,7 @@ class TypicalMix:
         for workload in self._workloads():
             self._size += 1
             for pod_set in workload.pod_sets if not workload.finished else ():
-                pod = TypicalPod.of(Ask(as_pod_requests(pod_set.requests)))
+                pod = TypicalPod.of(PodRequest(as_pod_requests(pod_set.requests)))
                 pods[pod] = pods.get(pod, 0) + pod_set.count
         self._fragments = Fragments(pods)
         self.version += 1
@@ -126,7 +126,7 @@ class PolicyRanking:
         self._pipeline = Pipeline(self._profile, [])
 
     def deal(
-        self, pod_requests: PodRequests, selection: Selection, count: int, shares: tuple[Share, ...] = ()
+        self, pod_requests: PodRequests, selection: NodeSelection, count: int, shares: tuple[Share, ...] = ()
     ) -> tuple[Domain, ...] | None:
         if self._ledger.pods_that_fit(pod_requests) < count:
             return None
@@ -158,7 +158,9 @@ class PolicyRanking:
                 pipeline.changed(position)
         return tuple(_domain(self._leaves[position].key, pods) for position, pods in sorted(dealt.items()))
 
-    def scores(self, pod_requests: PodRequests, selection: Selection, shares: tuple[Share, ...] = ()) -> Sequence[int]:
+    def scores(
+        self, pod_requests: PodRequests, selection: NodeSelection, shares: tuple[Share, ...] = ()
+    ) -> Sequence[int]:
         ranks = self._caught_up().ranks(ask_of(pod_requests, selection, shares))
         order = {rank: number for number, rank in enumerate(sorted(set(ranks)))}
         return [order[rank] for rank in ranks]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
 from gangline.engine.placing.fragmentation import Fragments, points
-from gangline.engine.placing.hosts import CPU, MEMORY, Ask, Host, Place
+from gangline.engine.placing.hosts import CPU, MEMORY, Host, HostPlace, PodRequest
 from gangline.engine.placing.own_scorers import OWN_SCORERS
 from gangline.engine.text.accelerators import accelerators
 from gangline.engine.topology.policy_filter import kind_mark, number
@@ -48,7 +48,7 @@ class Field:
                 self.images[image] = size
 
 
-Measure: TypeAlias = Callable[[Ask, Place, Field], int]
+Measure: TypeAlias = Callable[[PodRequest, HostPlace, Field], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def _total(host: Host, name: str) -> int:
     return host.card_total() if name == GPU else host.total.get(name, 0)
 
 
-def _left(ask: Ask, place: Place, name: str) -> int:
+def _left(ask: PodRequest, place: HostPlace, name: str) -> int:
     if name == GPU:
         return sum(place.milli_after(ask))
     return max(0, place.host.free.get(name, 0) - ask.amount(name))
@@ -76,7 +76,7 @@ def _left(ask: Ask, place: Place, name: str) -> int:
 _WEIGHTS: Final = {CPU: 1, MEMORY: 1, GPU: 4}
 
 
-def fullness(place: Place, ask: Ask, weights: Mapping[str, int]) -> int:
+def fullness(place: HostPlace, ask: PodRequest, weights: Mapping[str, int]) -> int:
     """The weighted mean of what would be used of each resource that the host has, in ten thousandths of a point."""
     used = weight_of_all = 0
     for name, weight in weights.items():
@@ -101,7 +101,7 @@ def _best_fit(args: Args) -> Scorer:
     """The least left, measured on the largest host: of two hosts of which as large a part is used, the smaller one."""
     weights = _weights(args, {CPU: 1, GPU: 1})
 
-    def measure(ask: Ask, place: Place, known: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, known: Field) -> int:
         left = everything = 0
         for name, weight in weights.items():
             largest = known.largest.get(name, 0)
@@ -117,7 +117,7 @@ def _dot_product(args: Args) -> Scorer:
     """What is free and what is asked, resource by resource: hosts whose free amounts have the shape of the pod."""
     weights = _weights(args, {CPU: 1, GPU: 1})
 
-    def measure(ask: Ask, place: Place, known: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, known: Field) -> int:
         found = everything = 0
         for name, weight in weights.items():
             largest = known.largest.get(name, 0)
@@ -140,7 +140,7 @@ def _weights(args: Args, unless: Mapping[str, int] = _WEIGHTS) -> dict[str, int]
 
 
 def _fragmentation(_: Args) -> Scorer:
-    def measure(ask: Ask, place: Place, known: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, known: Field) -> int:
         host = place.host
         cpu = host.free.get(CPU, 0)
         before = known.fragments.on(cpu, host.card_milli())
@@ -153,7 +153,7 @@ def _fragmentation(_: Args) -> Scorer:
 def _card_pack(_: Args) -> Scorer:
     """How full the cards would be: by memory where the share is one of memory, otherwise by compute."""
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         used = total = 0
         for position, share in place.seats(ask):
             room = place.host.cards[position]
@@ -173,7 +173,7 @@ def _card_balance(_: Args) -> Scorer:
     known who sits on which card, all of the host's pods are neighbours, and share all its accelerators.
     """
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         if not (place.host.cards and place.host.told_apart):
             return MOST * 100 // (100 + place.host.busy() // max(1, accelerators(place.host.total)))
         return _calm(ask, place)
@@ -181,7 +181,7 @@ def _card_balance(_: Args) -> Scorer:
     return Scorer(measure, by_card=True)
 
 
-def _calm(ask: Ask, place: Place) -> int:
+def _calm(ask: PodRequest, place: HostPlace) -> int:
     busy = [place.host.cards[position].utilisation for position, _ in place.seats(ask)]
     return MOST * 100 // (100 + sum(busy) // len(busy)) if busy else 0
 
@@ -196,7 +196,7 @@ def _class_affinity(_: Args) -> Scorer:
     who sits on which card.
     """
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         if not (place.host.cards and place.host.told_apart):
             own, others = place.host.others_kinds(ask.kind)
             return 0 if others else (100 if own else 50) * POINT
@@ -205,7 +205,7 @@ def _class_affinity(_: Args) -> Scorer:
     return Scorer(measure, by_card=True)
 
 
-def _alike(ask: Ask, place: Place) -> int:
+def _alike(ask: PodRequest, place: HostPlace) -> int:
     own = {ask.kind, kind_mark(ask.kind) if ask.kind else ""}
     found: list[int] = []
     for position, _share in place.seats(ask):
@@ -218,7 +218,7 @@ def _alike(ask: Ask, place: Place) -> int:
 def _share_affinity(_: Args) -> Scorer:
     """The part of its cards where pods of its shares' affinity sit."""
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         if not any(share.affinity for share in ask.shares):
             return 0
         near = [place.host.cards[position].wants(share) for position, share in place.seats(ask)]
@@ -238,7 +238,7 @@ def _card_class(_: Args) -> Scorer:
 def _image_locality(_: Args) -> Scorer:
     """The part of its images that the host has, by bytes. An image that no host has makes no difference."""
 
-    def measure(ask: Ask, place: Place, known: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, known: Field) -> int:
         sizes = [(image, size or known.images.get(image, 0)) for image, size in ask.images]
         total = sum(size for _, size in sizes)
         here = sum(min(size, place.host.images.get(image, 0)) for image, size in sizes)
@@ -247,7 +247,7 @@ def _image_locality(_: Args) -> Scorer:
     return Scorer(measure)
 
 
-def run_seconds(ask: Ask, host: Host) -> int:
+def run_seconds(ask: PodRequest, host: Host) -> int:
     """How long the pod takes there: its run, at the speed of the host, after what it has to download."""
     near = host.annotations.get(DATASETS, "")[:_LONGEST].split(",") if ask.data else ()
     missing = sum(0 if name in near else max(0, size - host.data.get(name, 0)) for name, size in ask.data)
@@ -272,7 +272,7 @@ def _node_label(args: Args) -> Scorer:
     """Nodes with a label, or with one value of it, are better than others."""
     label, value = str(args.get("label", "")), str(args.get("value", ""))
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         found = place.host.labels.get(label)
         return MOST if found is not None and (not value or found == value) else 0
 
@@ -282,7 +282,7 @@ def _node_label(args: Args) -> Scorer:
 def _node_affinity(_: Args) -> Scorer:
     """The pod's own preferred affinity: a point for each unit of weight."""
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         if not ask.selection.preferred:
             return 0
         return POINT * ask.selection.judge(place.host.name, place.host.labels, place.host.taints)[1]
@@ -294,7 +294,7 @@ def _bandwidth(args: Args) -> Scorer:
     """What would be left of a resource that counts bandwidth: the least is best, so that wide links stay free."""
     resource = str(args.get("resource", ""))
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         return max(0, place.host.free.get(resource, 0) - ask.amount(resource))
 
     return Scorer(measure, relative=True)
@@ -311,7 +311,7 @@ def _node_metric(args: Args) -> Scorer:
     key = str(args.get("annotation", ""))
     least, most = _whole(args, "least", 0), _whole(args, "most", 100)
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         found = number(place.host.annotations.get(key))
         if found is None or least == most:
             return _NOT_KNOWN
@@ -326,7 +326,7 @@ def _target_load(args: Args) -> Scorer:
     """
     key, target = str(args.get("annotation", "")), _whole(args, "target", 40)
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         host = place.host
         found = number(host.annotations.get(key))
         if found is None:
@@ -349,7 +349,7 @@ def _risk_balance(args: Args) -> Scorer:
     mean, spread = str(args.get("annotation", "")), str(args.get("deviation", ""))
     sensitivity = _whole(args, "sensitivity", 1)
 
-    def measure(ask: Ask, place: Place, _: Field) -> int:
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
         mu, sigma = (number(place.host.annotations.get(key)) for key in (mean, spread))
         if mu is None or sigma is None:
             return _NOT_KNOWN

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from gangline.engine.model import Node, PlacementPolicy, PodSet, Requests
 from gangline.engine.model.nodes import INTERFACE
+from gangline.engine.occupancy.fitting import add, as_pod_requests, how_many, limit
 from gangline.engine.placing.fragmentation import Fragments
 from gangline.engine.placing.hosts import Host
 from gangline.engine.placing.pipeline import Pipeline
 from gangline.engine.placing.policy_ranking import ask_of, profile_of
 from gangline.engine.placing.profiles import PlacingProfile
 from gangline.engine.placing.scorers import Field
-from gangline.engine.rooms.fitting import add, as_pod_requests, how_many, limit
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.node_filter import NodeSelection
 from gangline.engine.topology.policy_filter import PolicyAsk
 
 
@@ -30,7 +30,7 @@ def rank_nodes(
     does not know.
     """
     hosts = [_host(node, taken) for node, taken in nodes]
-    selection = Selection.of(pod_set, (), scored=True, policy=PolicyAsk(policy.filters, pod_set.traits))
+    selection = NodeSelection.of(pod_set, (), scored=True, policy=PolicyAsk(policy.filters, pod_set.traits))
     ask = ask_of(as_pod_requests(pod_set.requests), selection)
     excluded = {host.name: _excludes(selection.policy, host) for host in hosts if selection.policy is not None}
     kept = [host for host in hosts if not excluded.get(host.name)]

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from gangline.engine.preemption.victim_search import Candidate, Need, sorted_candidates, still_valid
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 
 IN_QUEUE = "InClusterQueue"
 RECLAMATION = "InCohortReclamation"
@@ -51,8 +51,8 @@ Known: TypeAlias = dict[Key, Candidates]
 class _Level(NamedTuple):
     """A cohort above the preemptor's queue; `seen` is the part below it that was searched before."""
 
-    cohort: Node
-    seen: Node
+    cohort: QuotaNode
+    seen: QuotaNode
     by_right: bool
 
 
@@ -117,8 +117,8 @@ def reached_nominal(need: Need) -> bool:
 def _levels(need: Need) -> Iterator[_Level]:
     policy = need.queue.config.preemption
     remaining = {cell.fr: amount for cell, amount in need.requests.items()}
-    seen: Node = need.queue
-    cohort: Node | None = need.queue.parent
+    seen: QuotaNode = need.queue
+    cohort: QuotaNode | None = need.queue.parent
     rightful = _fits_in_quota(seen, remaining)
     # borrowing is the only attempt then, and without right or priority no workload may be preempted for it
     only_by_right = policy.borrow_within_cohort == "Never" and reached_nominal(need)
@@ -186,7 +186,7 @@ def _merged(levels: Sequence[Candidates], need: Need) -> Candidates:
     return _in_order([candidate for level in levels for part in level for candidate in part], need)
 
 
-def _fits_in_quota(node: Node, remaining: dict[FlavorResource, int]) -> bool:
+def _fits_in_quota(node: QuotaNode, remaining: dict[FlavorResource, int]) -> bool:
     """Whether the rest of the request is within the node's quota; what its local part covers is subtracted from the rest."""
     fits = True
     for fr, amount in remaining.items():
@@ -197,7 +197,9 @@ def _fits_in_quota(node: Node, remaining: dict[FlavorResource, int]) -> bool:
     return fits
 
 
-def _over_quota_below(cohort: Node, seen: Node | None, frs: Sequence[FlavorResource]) -> Iterator[ClusterQueueState]:
+def _over_quota_below(
+    cohort: QuotaNode, seen: QuotaNode | None, frs: Sequence[FlavorResource]
+) -> Iterator[ClusterQueueState]:
     """ClusterQueues outside the part already searched that use more than their quota, below cohorts that all do."""
     for child in cohort.cohorts:
         if child is not seen and child.over_quota(frs):

@@ -31,8 +31,8 @@ from gangline.engine.preemption.victim_search import (
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.dominant_share import Share, standing
-from gangline.engine.quota.quota_ledger import Node
+from gangline.engine.quota.dominant_share import DominantShare, standing
+from gangline.engine.quota.quota_ledger import QuotaNode
 
 FINAL, INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
 
@@ -157,19 +157,19 @@ class _Search:
         self.add_preemptor()
         return fits
 
-    def _shares(self, target: Node) -> tuple[Share, Share]:
+    def _shares(self, target: QuotaNode) -> tuple[DominantShare, DominantShare]:
         """The shares of the preemptor's side and of the target's, right below their lowest common ancestor."""
         mine, theirs = _sides(self.need.queue, target)
         return standing(mine).share, standing(theirs).share
 
-    def _share_without(self, gang: WorkloadState, target: Node) -> Share:
+    def _share_without(self, gang: WorkloadState, target: QuotaNode) -> DominantShare:
         _, theirs = _sides(self.need.queue, target)
         with simulate(removed=(gang,), places=False):
             return standing(theirs).share
 
 
-def _sides(preemptor: Node, target: Node) -> tuple[Node, Node]:
-    above: dict[int, Node] = {}
+def _sides(preemptor: QuotaNode, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
+    above: dict[int, QuotaNode] = {}
     node = preemptor
     while node.parent is not None:
         above[id(node.parent)] = node
@@ -194,16 +194,16 @@ class _Targets:
             self._waiting.setdefault(id(gang.queue), []).append(gang)
         self._pruned: set[int] = set()
 
-    def has(self, queue: Node) -> bool:
+    def has(self, queue: QuotaNode) -> bool:
         return bool(self._waiting.get(id(queue)))
 
-    def pop(self, queue: Node) -> WorkloadState:
+    def pop(self, queue: QuotaNode) -> WorkloadState:
         return self._waiting[id(queue)].pop()
 
-    def drop(self, queue: Node) -> None:
+    def drop(self, queue: QuotaNode) -> None:
         self._waiting.pop(id(queue), None)
 
-    def next(self) -> Node | None:
+    def next(self) -> QuotaNode | None:
         root = self._need.queue.root
         if root is self._need.queue:
             return root if self.has(root) else None
@@ -213,7 +213,7 @@ class _Targets:
                 return found
         return None
 
-    def _highest(self, cohort: Node) -> Node | None:
+    def _highest(self, cohort: QuotaNode) -> QuotaNode | None:
         """One way down; None if it ended in a cohort without candidates (which is then pruned)."""
         queue, queue_share = self._highest_queue(cohort)
         child, child_share = self._highest_cohort(cohort)
@@ -223,9 +223,9 @@ class _Targets:
             self._pruned.add(id(cohort))
         return queue
 
-    def _highest_queue(self, cohort: Node) -> tuple[Node | None, Share]:
-        best: Node | None = None
-        best_share = Share(False, -1.0)
+    def _highest_queue(self, cohort: QuotaNode) -> tuple[QuotaNode | None, DominantShare]:
+        best: QuotaNode | None = None
+        best_share = DominantShare(False, -1.0)
         for queue in cohort.queues:
             if id(queue) in self._pruned or not (isinstance(queue, ClusterQueueState) and queue.in_service):
                 continue
@@ -236,12 +236,12 @@ class _Targets:
                 best, best_share = queue, share
         return best, best_share
 
-    def _goes_first(self, queue: Node, other: Node) -> bool:
+    def _goes_first(self, queue: QuotaNode, other: QuotaNode) -> bool:
         return self._rank[id(self._waiting[id(queue)][-1])] < self._rank[id(self._waiting[id(other)][-1])]
 
-    def _highest_cohort(self, cohort: Node) -> tuple[Node | None, Share]:
-        best: Node | None = None
-        best_share = Share(False, -1.0)
+    def _highest_cohort(self, cohort: QuotaNode) -> tuple[QuotaNode | None, DominantShare]:
+        best: QuotaNode | None = None
+        best_share = DominantShare(False, -1.0)
         for child in cohort.cohorts:
             if id(child) in self._pruned:
                 continue

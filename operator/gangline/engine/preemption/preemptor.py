@@ -15,6 +15,7 @@ from gangline.engine.flavors.assignment import Assignment, Grade, Mode
 from gangline.engine.model import Millis, Settings
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
+from gangline.engine.occupancy.node_ledger import NOWHERE, NodeLedger
 from gangline.engine.preemption.candidates import (
     IN_QUEUE,
     NO_CANDIDATES,
@@ -38,7 +39,6 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.rooms.room_ledger import NOWHERE, RoomLedger
 from gangline.engine.text.fixes import PODS_IN_SEARCH
 from gangline.engine.topology.topologies import Topologies
 
@@ -73,14 +73,14 @@ class Preemptor:
         self._answered: tuple[WorkloadState, Cell, int, list[Victim]] | None = None
 
     @property
-    def rooms(self) -> RoomLedger:
-        return self.topologies.rooms
+    def node_ledger(self) -> NodeLedger:
+        return self.topologies.node_ledger
 
     def take_room(self, key: str, assignment: Assignment, queue: str) -> None:
         """An assignment takes its room on nodes, until the assumption of that `key` ends."""
         admission, request = assignment.admission(queue), assignment.capacity_request
         placed = self.topologies.taken(admission, assignment.node_needs(admission)) if assignment.placements() else ()
-        self.rooms.assume(key, placed, request.takes() if request is not None else NOWHERE)
+        self.node_ledger.assume(key, placed, request.takes() if request is not None else NOWHERE)
 
     def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
         """How preemption could free `amount` of one flavor and resource, and how high the gang would borrow then."""
@@ -141,7 +141,7 @@ class Preemptor:
         try:
             return self._find(need)
         finally:
-            self.rooms.looks += need.effort - before
+            self.node_ledger.looks += need.effort - before
 
 
 def _awaited(need: Need) -> list[Victim]:

@@ -21,7 +21,7 @@ from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.text.accelerators import is_accelerator
 from gangline.engine.topology.placement import Placing
 
@@ -65,7 +65,7 @@ class Need:
     spared: list[Millis] | None = None
     #: choose as Kueue does, whatever the queue's policy says
     as_kueue: bool = False
-    #: how much the search took so far, in looks at a room (`RoomLedger.looks`)
+    #: how much the search took so far, in looks at a node (`NodeLedger.looks`)
     effort: int = 0
     removal: SimulatedRemoval = field(init=False)
 
@@ -104,7 +104,7 @@ class Need:
 class Candidate(NamedTuple):
     gang: WorkloadState
     reason: str
-    common: Node | None = None  # lowest common ancestor with the preemptor; None = same queue
+    common: QuotaNode | None = None  # lowest common ancestor with the preemptor; None = same queue
     only_without_borrowing: bool = False
 
 
@@ -182,7 +182,7 @@ def still_valid(need: Need, candidate: Candidate, *, may_borrow: bool) -> bool:
         return True
     if may_borrow and candidate.only_without_borrowing:
         return False
-    node: Node | None = candidate.gang.queue
+    node: QuotaNode | None = candidate.gang.queue
     while node is not None and node is not candidate.common:
         if not node.over_quota(need.frs):
             return False

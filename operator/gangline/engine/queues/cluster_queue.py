@@ -20,16 +20,16 @@ from gangline.engine.model import (
     ResourceGroup,
     Settings,
 )
+from gangline.engine.occupancy.fitting import add, as_pod_requests
+from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey, NodeLedger
 from gangline.engine.queues import quick_check
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_state import Shape, WorkloadState
-from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.rooms.fitting import add, as_pod_requests
-from gangline.engine.rooms.room_ledger import NOWHERE, Assigned, DomainKey, RoomLedger
+from gangline.engine.queues.workload_state import WorkloadShape, WorkloadState
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.topology.placement import asks, placed_on
 from gangline.engine.topology.topologies import Topologies
 
@@ -48,7 +48,7 @@ class FlavorOption:
 
 
 @dataclass(slots=True)
-class Group:
+class ResourceGroupFlavors:
     resources: frozenset[str]
     options: list[FlavorOption]
 
@@ -73,7 +73,7 @@ class GroupNeeds:
 
 
 @dataclass(slots=True)
-class Asked:
+class PodSetRequests:
     """What the pod sets that share flavors ask for: by pod set, and together by resource group.
 
     `missing` is a resource that the queue does not have, "" = none; `needs` then has only the resources before it.
@@ -92,7 +92,7 @@ class QuotaHold:
     queue: ClusterQueueState
     usage: dict[FlavorResource, int]
     victims: list[WorkloadState]
-    rooms: RoomLedger
+    node_ledger: NodeLedger
     #: on the nodes that were found for it without its victims
     room: Assigned = NOWHERE
     #: for the rest of a cycle it does not count, since the preemptor's usage does
@@ -105,19 +105,19 @@ class QuotaHold:
 
     def hold_room(self) -> None:
         """Take the part of the room that victims do not take any more."""
-        self.rooms.restore(self.holder)
-        self.rooms.assign(self.holder, self._outstanding_room() if self.room is not NOWHERE else NOWHERE)
+        self.node_ledger.restore(self.holder)
+        self.node_ledger.assign(self.holder, self._outstanding_room() if self.room is not NOWHERE else NOWHERE)
 
     def let_room_go(self) -> None:
-        self.rooms.restore(self.holder)
-        self.rooms.assign(self.holder, NOWHERE)
+        self.node_ledger.restore(self.holder)
+        self.node_ledger.assign(self.holder, NOWHERE)
 
     def _outstanding_room(self) -> Assigned:
         taken: dict[str, dict[str, int]] = {}
         domains: set[DomainKey] = set()
         for victim in self.victims:
             if victim.holds:
-                theirs = self.rooms.assigned(victim.key)
+                theirs = self.node_ledger.assigned(victim.key)
                 domains.update(domain for domain, _ in theirs.domains)
                 for node, amounts in theirs.on_nodes:
                     add(taken.setdefault(node, {}), amounts)
@@ -140,7 +140,7 @@ class QuotaHold:
         return rest
 
 
-class ClusterQueueState(Node):
+class ClusterQueueState(QuotaNode):
     """A ClusterQueue. `in_service`: heads are taken from it, and its workloads may be preempted by other queues."""
 
     __slots__ = (
@@ -176,9 +176,9 @@ class ClusterQueueState(Node):
         self.in_service = True
         #: grows whenever a holder leaves or changes and when quotas change: earlier progress of flavor scans is void then
         self.generation = 0
-        self.group_of: dict[str, Group] = {}
+        self.group_of: dict[str, ResourceGroupFlavors] = {}
         #: per shape, the requests of its flavors
-        self.asked: dict[Shape, tuple[Asked, ...]] = {}
+        self.asked: dict[WorkloadShape, tuple[PodSetRequests, ...]] = {}
         self.pending = PendingQueue()
         #: its policy sets an order or backfill
         self.timed = False
@@ -204,7 +204,7 @@ class ClusterQueueState(Node):
         #: uid of a preemptor of this queue -> the quota held for it
         self.quota_holds: dict[str, QuotaHold] = {}
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self) -> Iterator[QuotaNode]:
         yield self
 
     @property
@@ -267,7 +267,7 @@ class ClusterQueueState(Node):
         placed = all(name in flavors and flavors[name].topology for name in names)
         self.only_topologies = bool(names) and (placed or self.placement is not None)
         for group in self.config.groups:
-            bound = Group(
+            bound = ResourceGroupFlavors(
                 frozenset(group.covered), [self._option(group, i, flavors) for i in range(len(group.flavors))]
             )
             for resource in group.covered:
@@ -340,7 +340,7 @@ class ClusterQueueState(Node):
 #: the quota ledger, and every node that a workload is given is a ClusterQueueState.
 queue_of: Final[Callable[[WorkloadState], ClusterQueueState | None]] = attrgetter("queue")
 #: All ClusterQueues below a cohort; for a ClusterQueue, itself.
-cluster_queues_of: Final[Callable[[Node], Iterator[ClusterQueueState]]] = methodcaller("leaves")
+cluster_queues_of: Final[Callable[[QuotaNode], Iterator[ClusterQueueState]]] = methodcaller("leaves")
 
 
 def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> Question:

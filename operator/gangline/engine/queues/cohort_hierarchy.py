@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gangline.engine.model import ClusterQueue, Cohort
 from gangline.engine.queues.cluster_queue import ClusterQueueState, quotas_of
-from gangline.engine.quota.quota_ledger import Node, reset, settle
+from gangline.engine.quota.quota_ledger import QuotaNode, reset, settle
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class CohortHierarchy:
         self.configs: dict[str, ClusterQueue] = {}
         self.cohorts: dict[str, Cohort] = {}
         self.queues: dict[str, ClusterQueueState] = {}
-        self.cohort_nodes: dict[str, Node] = {}
+        self.cohort_nodes: dict[str, QuotaNode] = {}
         #: cohorts in a cycle of parents
         self.cyclic: set[str] = set()
         #: names of ClusterQueues of which quota became free since their trees were last woken
@@ -67,7 +67,7 @@ class CohortHierarchy:
         self._moved_queues, self._moved_cohorts = set(), set()
         queues: list[ClusterQueueState] = []
         gone: list[ClusterQueueState] = []
-        cohorts: list[Node] = []
+        cohorts: list[QuotaNode] = []
         for node in self._affected(moved_queues, moved_cohorts):
             if not isinstance(node, ClusterQueueState):
                 cohorts.append(node)
@@ -83,11 +83,11 @@ class CohortHierarchy:
         self._build_trees(queues, cohorts)
         return RebuiltTrees(queues, gone, moved_queues)
 
-    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[Node]:
+    def _affected(self, queues: Iterable[str], cohorts: Iterable[str]) -> list[QuotaNode]:
         """All nodes of the trees that the changed nodes are in, were in, or move to."""
-        found: dict[int, Node] = {}
+        found: dict[int, QuotaNode] = {}
 
-        def add_tree_of(node: Node) -> None:
+        def add_tree_of(node: QuotaNode) -> None:
             if id(node) not in found:
                 found.update((id(member), member) for member in _members(node.root))
 
@@ -109,7 +109,7 @@ class CohortHierarchy:
                 add_tree_of(self._cohort_node(parent))
         return list(found.values())
 
-    def _build_trees(self, queues: list[ClusterQueueState], cohorts: list[Node]) -> None:
+    def _build_trees(self, queues: list[ClusterQueueState], cohorts: list[QuotaNode]) -> None:
         """Build the trees of these nodes from the configuration; nothing is in use in them yet."""
         for queue in queues:
             reset(queue, quotas_of(queue.config.groups))
@@ -118,12 +118,12 @@ class CohortHierarchy:
             node.weight = cohort.weight
             reset(node, quotas_of(cohort.groups))
         self._find_cycles(cohorts)
-        for node in sorted(cohorts, key=Node.sort_key):
+        for node in sorted(cohorts, key=QuotaNode.sort_key):
             parent = self._parent_of(node.name)
             if parent and node.name not in self.cyclic:
                 node.parent = self._cohort_node(parent)
                 node.parent.cohorts.append(node)
-        for queue in sorted(queues, key=Node.sort_key):
+        for queue in sorted(queues, key=QuotaNode.sort_key):
             if queue.config.cohort and queue.config.cohort not in self.cyclic:
                 queue.parent = self._cohort_node(queue.config.cohort)
                 queue.parent.queues.append(queue)
@@ -134,7 +134,7 @@ class CohortHierarchy:
             if not (node.queues or node.cohorts or node.name in self.cohorts):
                 del self.cohort_nodes[node.name]
 
-    def _find_cycles(self, cohorts: Iterable[Node]) -> None:
+    def _find_cycles(self, cohorts: Iterable[QuotaNode]) -> None:
         self.cyclic.difference_update(node.name for node in cohorts)
         for node in cohorts:
             seen: list[str] = []
@@ -148,14 +148,14 @@ class CohortHierarchy:
     def _parent_of(self, cohort: str) -> str:
         return self.cohorts[cohort].parent if cohort in self.cohorts else ""
 
-    def _cohort_node(self, name: str) -> Node:
+    def _cohort_node(self, name: str) -> QuotaNode:
         node = self.cohort_nodes.get(name)
         if node is None:
-            node = self.cohort_nodes[name] = Node(name)
+            node = self.cohort_nodes[name] = QuotaNode(name)
         return node
 
 
-def _members(root: Node) -> Iterator[Node]:
+def _members(root: QuotaNode) -> Iterator[QuotaNode]:
     yield root
     for cohort in root.cohorts:
         yield from _members(cohort)

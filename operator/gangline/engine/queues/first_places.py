@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from gangline.engine.queues.ranked_index import Order, Place
+from gangline.engine.queues.ranked_index import Order, RankedPlace
 
 
 class Lined(Protocol):
@@ -17,13 +17,13 @@ class Lined(Protocol):
 
 B = TypeVar("B", bound=Lined)
 #: order of the place, a number that tells entries apart, bucket, place
-Entry: TypeAlias = tuple[Order, int, B, Place]
+Entry: TypeAlias = tuple[Order, int, B, RankedPlace]
 
 
 class FirstPlaces(Generic[B]):
     """The buckets that offer something, in the order of what they offer, by LocalQueue."""
 
-    def __init__(self, offer: Callable[[B], Place | None]) -> None:
+    def __init__(self, offer: Callable[[B], RankedPlace | None]) -> None:
         """`offer` returns the place that a bucket offers, None for one that offers none."""
         self._offer = offer
         self._changed: dict[B, None] = {}
@@ -47,7 +47,7 @@ class FirstPlaces(Generic[B]):
         """What the bucket offers does not count until it changes."""
         self._entries.pop(bucket, None)
 
-    def firsts(self, most: int = 1) -> Iterator[tuple[B, Place]]:
+    def firsts(self, most: int = 1) -> Iterator[tuple[B, RankedPlace]]:
         """The first `most` offers of each LocalQueue, in order."""
         self._catch_up()
         for local_queue in list(self._heaps):

@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from gangline.engine.queues.states import State
-from gangline.engine.queues.workload_state import Bucket, Shape, WorkloadState
+from gangline.engine.queues.states import LifecycleState
+from gangline.engine.queues.workload_state import Bucket, WorkloadShape, WorkloadState
 
 #: (since, uid, gang)
 Entry: TypeAlias = tuple[int, str, WorkloadState]
@@ -29,7 +29,7 @@ class ShapeBucket(Bucket):
 
     __slots__ = ("entries", "lane", "listing", "reported", "shape", "size")
 
-    def __init__(self, shape: Shape, lane: Lane, inadmissible: bool) -> None:
+    def __init__(self, shape: WorkloadShape, lane: BucketOrder, inadmissible: bool) -> None:
         super().__init__(inadmissible=inadmissible)
         self.shape = shape
         self.lane = lane
@@ -53,14 +53,14 @@ class ShapeBucket(Bucket):
         return (entry[2] for entry in self.entries if entry[2].entry is entry)
 
 
-class Lane:
+class BucketOrder:
     """Buckets that compete by priority and time: all of a ClusterQueue, or one LocalQueue's where usage orders those."""
 
     __slots__ = ("buckets", "heap", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.buckets: dict[Shape, ShapeBucket] = {}
+        self.buckets: dict[WorkloadShape, ShapeBucket] = {}
         self.heap: list[Listing] = []
 
     def list_bucket(self, bucket: ShapeBucket) -> None:
@@ -121,10 +121,10 @@ class PendingQueue:
         #: number of workloads in the heap
         self.active = 0
         #: those with buckets, and the buckets of each shape
-        self._lanes: dict[str, Lane] = {}
-        self._mates: dict[Shape, dict[Lane, ShapeBucket]] = {}
+        self._lanes: dict[str, BucketOrder] = {}
+        self._mates: dict[WorkloadShape, dict[BucketOrder, ShapeBucket]] = {}
         #: shape -> the workload whose attempt failed
-        self._inadmissible_shapes: dict[Shape, WorkloadState] = {}
+        self._inadmissible_shapes: dict[WorkloadShape, WorkloadState] = {}
         self._inadmissible_alone: dict[str, WorkloadState] = {}
 
     def configure(self, *, strict: bool, hashing: bool, usage_of: Callable[[str], float] | None) -> None:
@@ -152,14 +152,14 @@ class PendingQueue:
     def arrive(self, gang: WorkloadState) -> None:
         """Queue a workload by order; it is inadmissible if its shape is."""
         lane = self._lane_of(gang)
-        shape = gang.shape if self.hashing else Shape(gang.uid)
+        shape = gang.shape if self.hashing else WorkloadShape(gang.uid)
         bucket = lane.buckets.get(shape)
         if bucket is None:
             bucket = lane.buckets[shape] = ShapeBucket(shape, lane, shape in self._inadmissible_shapes)
             self._mates.setdefault(shape, {})[lane] = bucket
         entry: Entry = (gang.since, gang.uid, gang)
         gang.bucket, gang.entry = bucket, entry
-        gang.enter(State.PENDING)
+        gang.enter(LifecycleState.PENDING)
         heappush(bucket.entries, entry)
         bucket.size += 1
         if not bucket.inadmissible:
@@ -171,9 +171,9 @@ class PendingQueue:
     def set_alone_inadmissible(self, gang: WorkloadState, cause: str = "") -> None:
         """Make one workload inadmissible, whatever its shape."""
         self._inadmissible_alone[gang.uid] = gang
-        gang.enter(State.INADMISSIBLE, cause)
+        gang.enter(LifecycleState.INADMISSIBLE, cause)
 
-    def take_out(self, gang: WorkloadState, into: State = State.MOVING) -> None:
+    def take_out(self, gang: WorkloadState, into: LifecycleState = LifecycleState.MOVING) -> None:
         """Remove a workload that is gone or moves elsewhere. Does nothing if it is not here."""
         bucket = _bucket_of(gang)
         if bucket is not None:
@@ -207,7 +207,7 @@ class PendingQueue:
         """Release a workload that is in no bucket: inadmissible alone, in flight, or not here."""
         if gang.inadmissible_alone:
             del self._inadmissible_alone[gang.uid]
-            gang.enter(State.MOVING)
+            gang.enter(LifecycleState.MOVING)
         elif self.in_flight is gang:
             self.in_flight = None
 
@@ -217,13 +217,13 @@ class PendingQueue:
         if self.held is gang:
             self.held = None
 
-    def _lane_of(self, gang: WorkloadState) -> Lane:
+    def _lane_of(self, gang: WorkloadState) -> BucketOrder:
         name = gang.workload.queue if self.usage_of is not None else ""
         if name and self.usage_of is not None:
             name = f"{gang.workload.namespace}/{name}"
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane(name)
+            lane = self._lanes[name] = BucketOrder(name)
         return lane
 
     # --- the head -----------------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ class PendingQueue:
                 return gang
         return None
 
-    def _least_used_lane(self) -> Lane | None:
-        best: tuple[tuple[float, int, int, int, str], Lane] | None = None
+    def _least_used_lane(self) -> BucketOrder | None:
+        best: tuple[tuple[float, int, int, int, str], BucketOrder] | None = None
         sticky = self._sticky()
         for name, lane in self._lanes.items():
             gang = lane.top()
@@ -267,7 +267,7 @@ class PendingQueue:
     def pop(self) -> WorkloadState | None:
         gang = self.head()
         if gang is not None:
-            self.take_out(gang, State.NOMINATED)
+            self.take_out(gang, LifecycleState.NOMINATED)
             self.in_flight = gang
             self.tried = gang.uid
         return gang
@@ -281,7 +281,7 @@ class PendingQueue:
         """Another workload of the heap is the head in place of the one that was popped. Returns it."""
         if other is not gang:
             self.unpop(gang)
-            self.take_out(other, State.NOMINATED)
+            self.take_out(other, LifecycleState.NOMINATED)
             self.in_flight = other
         return other
 
@@ -322,7 +322,7 @@ class PendingQueue:
             self.arrive(gang)
         self._bring_shape_back(gang.shape)
 
-    def _bring_shape_back(self, shape: Shape) -> bool:
+    def _bring_shape_back(self, shape: WorkloadShape) -> bool:
         """Workloads of a shape that is inadmissible are queued again. False if there were none."""
         buckets = self._mates.get(shape, {}) if self._inadmissible_shapes.pop(shape, None) is not None else {}
         for lane, bucket in buckets.items():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from gangline.engine.occupancy.fitting import PodRequests
 from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.rooms.fitting import PodRequests
 from gangline.engine.topology.topology_ledger import TopologyLedger
 
 #: One flavor that a pod set could use: the quota that it takes of it, and where its pods have to find room, if anywhere.

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
+from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger
 from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.rooms.room_ledger import NOWHERE, Assigned, RoomLedger
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
 
 
-def quota_holds_of(root: Node) -> list[QuotaHold]:
+def quota_holds_of(root: QuotaNode) -> list[QuotaHold]:
     return [hold for queue in cluster_queues_of(root) for hold in queue.quota_holds.values()]
 
 
@@ -38,13 +38,13 @@ def held_for_others(quota_holds: Iterable[QuotaHold], gang: WorkloadState) -> Ge
     for cell, amount in taken:
         cell.add(amount)
     for hold in its_own:
-        hold.rooms.lift(hold.holder)
+        hold.node_ledger.lift(hold.holder)
     try:
         yield
     finally:
         for hold in its_own:
             if not hold.aside:
-                hold.rooms.restore(hold.holder)
+                hold.node_ledger.restore(hold.holder)
         for cell, amount in reversed(taken):
             cell.remove(amount)
 
@@ -79,14 +79,14 @@ def hold_quota_for(
     queue: ClusterQueueState,
     usage: dict[FlavorResource, int],
     victims: list[WorkloadState],
-    rooms: RoomLedger,
+    node_ledger: NodeLedger,
     room: Assigned = NOWHERE,
 ) -> None:
     """Hold quota and room on nodes for `gang`, which waits for these victims. Holds are made only where they have an effect."""
     old = queue.quota_holds.get(gang.uid)
     if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes or room is not NOWHERE:
         everyone = {id(victim): victim for victim in [*(old.victims if old else ()), *victims]}
-        queue.quota_holds[gang.uid] = QuotaHold(gang, queue, usage, list(everyone.values()), rooms, room)
+        queue.quota_holds[gang.uid] = QuotaHold(gang, queue, usage, list(everyone.values()), node_ledger, room)
     elif old is not None:
         end_quota_hold(gang, queue)
 

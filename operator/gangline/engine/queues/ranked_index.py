@@ -16,7 +16,7 @@ Order: TypeAlias = tuple[int, float, Millis, str]
 _LONGEST = 96
 
 
-class Place(NamedTuple):
+class RankedPlace(NamedTuple):
     order: Order
     estimate: Millis
     gang: WorkloadState
@@ -28,11 +28,11 @@ class RankedIndex:
     __slots__ = ("_shortest", "_stretches", "size")
 
     def __init__(self) -> None:
-        self._stretches: list[list[Place]] = []
+        self._stretches: list[list[RankedPlace]] = []
         self._shortest: list[Millis] = []
         self.size = 0
 
-    def add(self, place: Place) -> None:
+    def add(self, place: RankedPlace) -> None:
         stretches = self._stretches
         self.size += 1
         if not stretches:
@@ -48,7 +48,7 @@ class RankedIndex:
             stretches[index : index + 1] = [stretch[:half], stretch[half:]]
             self._shortest[index : index + 1] = [_shortest(stretch[:half]), _shortest(stretch[half:])]
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: RankedPlace) -> None:
         index = self._find(place.order)
         stretch = self._stretches[index]
         at = bisect_left(stretch, place.order, key=_order)
@@ -61,7 +61,7 @@ class RankedIndex:
         elif self._shortest[index] == place.estimate:
             self._shortest[index] = _shortest(stretch)
 
-    def first(self, longest: Millis | None = None) -> Place | None:
+    def first(self, longest: Millis | None = None) -> RankedPlace | None:
         """The first workload, or the first one whose estimate is at most `longest`."""
         if longest is None:
             return self._stretches[0][0] if self._stretches else None
@@ -70,7 +70,7 @@ class RankedIndex:
                 return next(place for place in stretch if place.estimate <= longest)
         return None
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[RankedPlace]:
         for stretch in self._stretches:
             yield from stretch
 
@@ -86,9 +86,9 @@ class RankedIndex:
         return low
 
 
-def _order(place: Place) -> Order:
+def _order(place: RankedPlace) -> Order:
     return place.order
 
 
-def _shortest(stretch: list[Place]) -> Millis:
+def _shortest(stretch: list[RankedPlace]) -> Millis:
     return min(place.estimate for place in stretch)

@@ -21,7 +21,7 @@ from gangline.engine.model import Millis
 MOST_REMEMBERED: Final = 20_000
 
 
-class State(Enum):
+class LifecycleState(Enum):
     """The state of a workload. Values are what users read."""
 
     __hash__ = object.__hash__  # members are compared by identity; Enum's own hash is that of the name, and slow
@@ -50,32 +50,44 @@ class State(Enum):
     FINISHED = "Finished"
 
 
-HOLDING: Final = frozenset({State.RESERVED, State.ADMITTED, State.WITHDRAWN, State.EVICTING})
-_WAITING: Final = frozenset({State.PENDING, State.INADMISSIBLE})
+HOLDING: Final = frozenset(
+    {LifecycleState.RESERVED, LifecycleState.ADMITTED, LifecycleState.WITHDRAWN, LifecycleState.EVICTING}
+)
+_WAITING: Final = frozenset({LifecycleState.PENDING, LifecycleState.INADMISSIBLE})
 
 #: the allowed transitions; staying in a state is always allowed. A HELD_BACK workload is PENDING, in a bucket that is held
 #: back.
-ALLOWED: Final[dict[State, frozenset[State]]] = {
-    State.MOVING: frozenset({State.UNQUEUED, State.FINISHED, *_WAITING, *HOLDING}),
-    State.UNQUEUED: frozenset({State.FINISHED, *_WAITING, *HOLDING}),
-    State.PENDING: frozenset({State.MOVING, State.NOMINATED}),
-    State.NOMINATED: frozenset({State.MOVING, State.UNQUEUED, State.FINISHED, *_WAITING, *HOLDING}),
-    State.INADMISSIBLE: frozenset({State.MOVING}),
-    State.RESERVED: frozenset({State.ADMITTED, State.WITHDRAWN, State.EVICTING, State.MOVING}),
-    State.ADMITTED: frozenset({State.RESERVED, State.WITHDRAWN, State.EVICTING, State.MOVING}),
-    State.WITHDRAWN: frozenset({State.RESERVED, State.ADMITTED, State.EVICTING, State.MOVING}),
-    State.EVICTING: frozenset({State.RESERVED, State.ADMITTED, State.WITHDRAWN, State.MOVING}),
-    State.FINISHED: frozenset(),
+ALLOWED: Final[dict[LifecycleState, frozenset[LifecycleState]]] = {
+    LifecycleState.MOVING: frozenset({LifecycleState.UNQUEUED, LifecycleState.FINISHED, *_WAITING, *HOLDING}),
+    LifecycleState.UNQUEUED: frozenset({LifecycleState.FINISHED, *_WAITING, *HOLDING}),
+    LifecycleState.PENDING: frozenset({LifecycleState.MOVING, LifecycleState.NOMINATED}),
+    LifecycleState.NOMINATED: frozenset(
+        {LifecycleState.MOVING, LifecycleState.UNQUEUED, LifecycleState.FINISHED, *_WAITING, *HOLDING}
+    ),
+    LifecycleState.INADMISSIBLE: frozenset({LifecycleState.MOVING}),
+    LifecycleState.RESERVED: frozenset(
+        {LifecycleState.ADMITTED, LifecycleState.WITHDRAWN, LifecycleState.EVICTING, LifecycleState.MOVING}
+    ),
+    LifecycleState.ADMITTED: frozenset(
+        {LifecycleState.RESERVED, LifecycleState.WITHDRAWN, LifecycleState.EVICTING, LifecycleState.MOVING}
+    ),
+    LifecycleState.WITHDRAWN: frozenset(
+        {LifecycleState.RESERVED, LifecycleState.ADMITTED, LifecycleState.EVICTING, LifecycleState.MOVING}
+    ),
+    LifecycleState.EVICTING: frozenset(
+        {LifecycleState.RESERVED, LifecycleState.ADMITTED, LifecycleState.WITHDRAWN, LifecycleState.MOVING}
+    ),
+    LifecycleState.FINISHED: frozenset(),
 }
 #: (admitted, evicting) -> the state of a holder
 HOLDER: Final = {
-    (False, False): State.RESERVED,
-    (True, False): State.ADMITTED,
-    (False, True): State.WITHDRAWN,
-    (True, True): State.EVICTING,
+    (False, False): LifecycleState.RESERVED,
+    (True, False): LifecycleState.ADMITTED,
+    (False, True): LifecycleState.WITHDRAWN,
+    (True, True): LifecycleState.EVICTING,
 }
 #: transient states: not recorded in the journal
-_FLEETING: Final = frozenset({State.MOVING, State.NOMINATED})
+_FLEETING: Final = frozenset({LifecycleState.MOVING, LifecycleState.NOMINATED})
 
 
 class TransitionError(RuntimeError):
@@ -89,8 +101,8 @@ class Transition:
     at: Millis | None
     workload: str
     uid: str
-    before: State | None  # None: the workload was not known before
-    after: State
+    before: LifecycleState | None  # None: the workload was not known before
+    after: LifecycleState
     cause: str  # one sentence, "" where the states say it all
     decision: str  # the kind of decision that caused it, "" = a fact
 
@@ -99,19 +111,19 @@ class Transition:
 _WIDTH: Final = 6
 
 
-class Subject(Protocol):
+class JournaledWorkload(Protocol):
     """The part of a workload that the journal needs: its last recorded state and cause, and their row while the moment
     lasts.
     """
 
     key: str
     uid: str
-    noted: State | None
+    noted: LifecycleState | None
     noted_cause: str
     noted_row: int
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> LifecycleState: ...
 
 
 class Journal:
@@ -124,8 +136,8 @@ class Journal:
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
         self._most = most
         #: the time, and then the cells of each transition
-        self._past: deque[Millis | State | str | None] = deque(maxlen=most * (_WIDTH + 1))
-        self._moment: list[State | str | None] = []
+        self._past: deque[Millis | LifecycleState | str | None] = deque(maxlen=most * (_WIDTH + 1))
+        self._moment: list[LifecycleState | str | None] = []
         #: number of cells before those of this moment, counted from the beginning
         self._first = 0
         #: facts that were known before are being replayed: none of them is news
@@ -140,7 +152,9 @@ class Journal:
         self._first += len(moment)
         moment.clear()
 
-    def note(self, workload: Subject, cause: str = "", decision: str = "", state: State | None = None) -> None:
+    def note(
+        self, workload: JournaledWorkload, cause: str = "", decision: str = "", state: LifecycleState | None = None
+    ) -> None:
         """The workload's state, or the reason for it, differs from the one recorded last. `state` is that of the workload, if
         the caller has it at hand.
         """
@@ -148,7 +162,7 @@ class Journal:
         if state in _FLEETING or (before is state and (not cause or workload.noted_cause == cause)):
             return
         moment, place = self._moment, workload.noted_row - self._first
-        passed_through = before is State.UNQUEUED or (before is state and not workload.noted_cause)
+        passed_through = before is LifecycleState.UNQUEUED or (before is state and not workload.noted_cause)
         workload.noted, workload.noted_cause = state, cause
         if self.resting:
             return

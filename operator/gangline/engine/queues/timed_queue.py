@@ -18,9 +18,9 @@ from gangline.engine.queues.first_places import FirstPlaces
 from gangline.engine.queues.ordering import Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
-from gangline.engine.queues.ranked_index import Place, RankedIndex
-from gangline.engine.queues.states import State
-from gangline.engine.queues.workload_state import Bucket, Shape, WorkloadState
+from gangline.engine.queues.ranked_index import RankedIndex, RankedPlace
+from gangline.engine.queues.states import LifecycleState
+from gangline.engine.queues.workload_state import Bucket, WorkloadShape, WorkloadState
 
 #: (-priority, usage of its LocalQueue, rank, since, uid)
 Turn: TypeAlias = tuple[int, float, float, Millis, str]
@@ -46,7 +46,7 @@ class TimedBucket(Bucket):
         "varying",
     )
 
-    def __init__(self, key: tuple[str, Shape], apart: bool) -> None:
+    def __init__(self, key: tuple[str, WorkloadShape], apart: bool) -> None:
         super().__init__()
         self.key = key
         self.local_queue, self.shape = key
@@ -89,8 +89,8 @@ class TimedQueue(PendingQueue):
         self.blocked_version = 0
         #: computes what `quick_check` counts for a shape; None = no quick check
         self.question_of: Callable[[WorkloadState], Question] | None = None
-        self._table: dict[tuple[str, Shape], TimedBucket] = {}
-        self._of_shape: dict[Shape, dict[TimedBucket, None]] = {}
+        self._table: dict[tuple[str, WorkloadShape], TimedBucket] = {}
+        self._of_shape: dict[WorkloadShape, dict[TimedBucket, None]] = {}
         #: those that are blocked, and those of them that are held back
         self._blocked: dict[TimedBucket, None] = {}
         self._held_back: dict[TimedBucket, None] = {}
@@ -163,13 +163,13 @@ class TimedQueue(PendingQueue):
         if ranking.varies(gang):
             bucket.varying[gang.uid] = gang
             estimate = ranking.estimate(gang, bucket.on)
-        place = second = Place((-gang.priority, rank, gang.since, gang.uid), estimate, gang)
+        place = second = RankedPlace((-gang.priority, rank, gang.since, gang.uid), estimate, gang)
         bucket.line.add(place)
         if bucket.candidates is not bucket.line:
-            second = Place((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
+            second = RankedPlace((-gang.priority, second_rank, gang.since, gang.uid), estimate, gang)
             bucket.candidates.add(second)
         gang.bucket, gang.entry = bucket, (place, second)
-        gang.enter(State.PENDING)
+        gang.enter(LifecycleState.PENDING)
         if bucket.blocked:
             self.blocked_version += 1
         else:
@@ -184,7 +184,7 @@ class TimedQueue(PendingQueue):
             gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
         return gang.ranked
 
-    def take_out(self, gang: WorkloadState, into: State = State.MOVING) -> None:
+    def take_out(self, gang: WorkloadState, into: LifecycleState = LifecycleState.MOVING) -> None:
         bucket = cast("TimedBucket | None", gang.bucket)
         if bucket is not None:
             place, second = gang.entry
@@ -272,7 +272,7 @@ class TimedQueue(PendingQueue):
                 return gang
         return None
 
-    def _offer_of_held_back(self, bucket: TimedBucket) -> Place | None:
+    def _offer_of_held_back(self, bucket: TimedBucket) -> RankedPlace | None:
         """The first workload that precedes all reserved ones (`fence` is the turn of their last), or that would end in time."""
         if bucket.inadmissible or bucket.horizon is None:
             return None
@@ -282,12 +282,12 @@ class TimedQueue(PendingQueue):
             place = bucket.line.first(bucket.horizon - now)
         return place
 
-    def _candidate_of(self, bucket: TimedBucket) -> Place | None:
+    def _candidate_of(self, bucket: TimedBucket) -> RankedPlace | None:
         if bucket.inadmissible:
             return None
         return bucket.candidates.first(None if bucket.horizon is None else bucket.horizon - self._seen[2])
 
-    def _turn_at(self, bucket: TimedBucket, place: Place) -> tuple[Turn, WorkloadState]:
+    def _turn_at(self, bucket: TimedBucket, place: RankedPlace) -> tuple[Turn, WorkloadState]:
         order = place.order
         return (order[0], self._usage(bucket.local_queue), order[1], order[2], order[3]), place.gang
 
@@ -350,7 +350,7 @@ class TimedQueue(PendingQueue):
         moved = self._unblock([bucket for bucket in self._blocked if self._could_fit(bucket)])
         return self._bring_back(may_try) or moved
 
-    def _bring_shape_back(self, shape: Shape) -> bool:
+    def _bring_shape_back(self, shape: WorkloadShape) -> bool:
         return self._unblock([bucket for bucket in self._of_shape.get(shape, ()) if bucket.inadmissible])
 
     @property
@@ -457,7 +457,7 @@ class TimedQueue(PendingQueue):
                     yield place.gang
 
 
-def _order_of(place: Place) -> tuple[int, float, Millis, str]:
+def _order_of(place: RankedPlace) -> tuple[int, float, Millis, str]:
     return place.order
 
 

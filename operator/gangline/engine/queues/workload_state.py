@@ -9,9 +9,9 @@ from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.model.units import whole_second
-from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, State, TransitionError
-from gangline.engine.quota.quota_ledger import Cell, FlavorResource, Node
-from gangline.engine.rooms.room_ledger import RoomLedger
+from gangline.engine.occupancy.node_ledger import NodeLedger
+from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, LifecycleState, TransitionError
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.topology.placement import asks, node_needs
 from gangline.engine.topology.topologies import NodeNeeds
 
@@ -24,7 +24,7 @@ NO_FAMILY: Mapping[str, WorkloadState] = {}
 
 
 @dataclass(slots=True)
-class Demand:
+class CountedPodSet:
     """A pod set as it counts now: without its finished pods."""
 
     pod_set: PodSet
@@ -40,7 +40,7 @@ class LastScan:
     """How far the flavor scan got, and whether that is still valid."""
 
     tried: ScanProgress
-    shape: Shape
+    shape: WorkloadShape
     cycle: int
     generation: int
     #: the flushes of its tree before the scan looked at its first flavor
@@ -49,7 +49,7 @@ class LastScan:
     overtaken: bool
 
 
-class Shape:
+class WorkloadShape:
     """What makes workloads interchangeable for the scheduler (an equivalence class); compared by value, hashed once."""
 
     __slots__ = ("__weakref__", "_hash", "value")
@@ -59,21 +59,23 @@ class Shape:
         self._hash = hash(value)
 
     @staticmethod
-    def of(value: Hashable) -> Shape:
+    def of(value: Hashable) -> WorkloadShape:
         """The one object for all workloads of this shape: dictionaries find the same object without comparing its value."""
         found = _SHAPES.get(value)
         if found is None:
-            found = _SHAPES[value] = Shape(value)
+            found = _SHAPES[value] = WorkloadShape(value)
         return found
 
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Shape) and self._hash == other._hash and self.value == other.value)
+        return self is other or (
+            isinstance(other, WorkloadShape) and self._hash == other._hash and self.value == other.value
+        )
 
 
-_SHAPES: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
+_SHAPES: WeakValueDictionary[Hashable, WorkloadShape] = WeakValueDictionary()
 
 
 class Bucket:
@@ -156,7 +158,7 @@ class WorkloadState:
         self.uid = workload.uid
 
         # state: changed by `enter` alone
-        self._state = State.MOVING
+        self._state = LifecycleState.MOVING
         #: it waits alone, not with its shape
         self.inadmissible_alone = False
         #: it runs: nothing stands between its quota and its start any more
@@ -165,12 +167,12 @@ class WorkloadState:
         self.evicting = False
         self.journal = journal
         #: the state that the journal recorded last, the cause, and the row
-        self.noted: State | None = None
+        self.noted: LifecycleState | None = None
         self.noted_cause = ""
         self.noted_row = -1
 
         #: the ClusterQueue that it waits in or holds quota of
-        self.queue: Node | None = None  # see `cluster_queue.queue_of`
+        self.queue: QuotaNode | None = None  # see `cluster_queue.queue_of`
 
         #: all variants of its parent by uid, itself included; and what they have in common: namespace, uid of the parent
         self.family: Mapping[str, WorkloadState] = NO_FAMILY
@@ -212,7 +214,7 @@ class WorkloadState:
         self.usage: dict[FlavorResource, int] = {}
         self.cells: list[tuple[Cell, int]] = []
         #: where its pods are counted on nodes, None if it holds nothing
-        self.room: RoomLedger | None = None
+        self.room: NodeLedger | None = None
         #: lost nodes under it that a decision already moves it away from, though no fact says so yet
         self.healed: set[str] = set()
         #: nodes that refuse pods of it, and that it was moved off for that reason
@@ -279,19 +281,19 @@ class WorkloadState:
         self.allowed_flavors = allowed = workload.allowed_flavors if settings.concurrent_admission else None
         value = (self.priority, demands) if allowed is None else (self.priority, demands, allowed)
         # what a slice asks for depends on the one that it replaces, if that is of its job: no other workload is like it
-        self.shape = Shape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
+        self.shape = WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
 
     def order_as_victim(self) -> None:
         self.victim_key = (self.priority, -self.reserved_at, self.uid)
 
     @property
-    def state(self) -> State:
+    def state(self) -> LifecycleState:
         """The state. A workload may be inadmissible, or held back, with its shape, without having been tried itself."""
-        if self._state is State.PENDING and self.bucket is not None and self.bucket.blocked:
-            return State.INADMISSIBLE if self.bucket.inadmissible else State.HELD_BACK
+        if self._state is LifecycleState.PENDING and self.bucket is not None and self.bucket.blocked:
+            return LifecycleState.INADMISSIBLE if self.bucket.inadmissible else LifecycleState.HELD_BACK
         return self._state
 
-    def enter(self, state: State, cause: str = "", decision: str = "") -> None:
+    def enter(self, state: LifecycleState, cause: str = "", decision: str = "") -> None:
         """The one way to another state. `cause` is a sentence for the story, if it differs from the last one. Raises
         TransitionError.
         """
@@ -301,19 +303,19 @@ class WorkloadState:
         if state not in ALLOWED[old]:
             raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
         self._state = state
-        if old is not State.PENDING:
+        if old is not LifecycleState.PENDING:
             self.inadmissible_alone = self.admitted = self.evicting = False
-        if state is State.MOVING or state is State.NOMINATED:
+        if state is LifecycleState.MOVING or state is LifecycleState.NOMINATED:
             return
-        if state is State.PENDING:
+        if state is LifecycleState.PENDING:
             state = self.state
             if self.noted is state:
                 return  # tried, and requeued where it was
-        elif state is State.INADMISSIBLE:
+        elif state is LifecycleState.INADMISSIBLE:
             self.inadmissible_alone = True
         else:
-            self.admitted = state is State.ADMITTED or state is State.EVICTING
-            self.evicting = state is State.EVICTING or state is State.WITHDRAWN
+            self.admitted = state is LifecycleState.ADMITTED or state is LifecycleState.EVICTING
+            self.evicting = state is LifecycleState.EVICTING or state is LifecycleState.WITHDRAWN
         self.journal.note(self, cause, decision, state)
 
     def evict(self, cause: str, decision: str = "Evict") -> None:
@@ -376,8 +378,8 @@ def queue_time(workload: Workload, settings: Settings) -> Millis:
     return whole_second(workload.created)
 
 
-def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> Demand:
-    return Demand(pod_set, max(0, pod_set.count - reclaimable.get(pod_set.name, 0)))
+def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> CountedPodSet:
+    return CountedPodSet(pod_set, max(0, pod_set.count - reclaimable.get(pod_set.name, 0)))
 
 
 def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
@@ -389,7 +391,7 @@ def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(members) for members in groups.values())
 
 
-def _shape(demand: Demand) -> Hashable:
+def _shape(demand: CountedPodSet) -> Hashable:
     """What makes two pod sets interchangeable for the scheduler."""
     pod_set = demand.pod_set
     return (

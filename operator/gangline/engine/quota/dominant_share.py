@@ -6,31 +6,30 @@ every other share as soon as anything is borrowed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.quota.quota_ledger import QuotaNode
 
 
-class Share(NamedTuple):
+class DominantShare(NamedTuple):
     weightless: bool
     value: float
 
 
-NO_SHARE = Share(False, 0.0)
+NO_SHARE = DominantShare(False, 0.0)
 
 
 class Standing(NamedTuple):
     """A node's share, and whether it borrows at all (which it can with a share of 0, where nothing is lendable)."""
 
     borrows: bool
-    share: Share
+    share: DominantShare
 
 
 _WITHIN = Standing(False, NO_SHARE)
 
 
-def standing(node: Node) -> Standing:
+def standing(node: QuotaNode) -> Standing:
     """The standing by the present ledger. A root has no share."""
     parent = node.parent
     if parent is None:
@@ -52,14 +51,9 @@ def standing(node: Node) -> Standing:
     return Standing(True, _weighted(ratio, node.weight))
 
 
-def _weighted(ratio: float, weight: float) -> Share:
+def _weighted(ratio: float, weight: float) -> DominantShare:
     if ratio == 0.0:
         return NO_SHARE
     if weight == 0.0:
-        return Share(True, ratio)
-    return Share(False, ratio / weight)
-
-
-def borrows_any(node: Node, amounts: Mapping[FlavorResource, int]) -> bool:
-    """Whether the node uses more than its quota of one of these."""
-    return node.over_quota(amounts)
+        return DominantShare(True, ratio)
+    return DominantShare(False, ratio / weight)

@@ -37,7 +37,7 @@ class Cell:
         "usage",
     )
 
-    def __init__(self, node: Node, fr: FlavorResource, quota: Quota | None = None) -> None:
+    def __init__(self, node: QuotaNode, fr: FlavorResource, quota: Quota | None = None) -> None:
         self.node = node
         self.fr = fr
         #: the node, or a node below it, has quota of this
@@ -126,7 +126,7 @@ class Cell:
         return cell.node.height, False
 
 
-class Node:
+class QuotaNode:
     """A ClusterQueue or a cohort in the tree."""
 
     __slots__ = (
@@ -149,15 +149,15 @@ class Node:
         self.weight = 1.0
         #: of a ClusterQueue: LocalQueue -> its usage over time, where that decides the order
         self.fair_usage: Callable[[str], float] | None = None
-        self.parent: Node | None = None
-        self.root: Node = self
+        self.parent: QuotaNode | None = None
+        self.root: QuotaNode = self
         #: scheduling cycles that this tree (if the node is a root) took part in
         self.rounds = 0
         #: how often something of this tree was released or changed, so that whoever waits tries again
         self.flushes = 0
-        self.cohorts: list[Node] = []
+        self.cohorts: list[QuotaNode] = []
         #: the ClusterQueues directly below it
-        self.queues: list[Node] = []
+        self.queues: list[QuotaNode] = []
         self.cells: dict[FlavorResource, Cell] = {}
         #: the longest way down to a ClusterQueue
         self.height = 0
@@ -179,14 +179,14 @@ class Node:
             found.settle_potential()
         return found
 
-    def path(self) -> Iterator[Node]:
+    def path(self) -> Iterator[QuotaNode]:
         """The node, its parent, … up to the root."""
-        node: Node | None = self
+        node: QuotaNode | None = self
         while node is not None:
             yield node
             node = node.parent
 
-    def leaves(self) -> Iterator[Node]:
+    def leaves(self) -> Iterator[QuotaNode]:
         """All ClusterQueues below (a ClusterQueue is its own only one)."""
         yield from self.queues
         for cohort in self.cohorts:
@@ -202,20 +202,20 @@ class Node:
         return False
 
 
-def reset(node: Node, quotas: Mapping[FlavorResource, Quota]) -> None:
+def reset(node: QuotaNode, quotas: Mapping[FlavorResource, Quota]) -> None:
     """Detach a node, reset its usage and give it these quotas; `settle` on the root makes the tree complete again."""
     node.parent, node.root = None, node
     node.cohorts, node.queues = [], []
     node.cells = {fr: Cell(node, fr, quota) for fr, quota in quotas.items()}
 
 
-def settle(root: Node) -> None:
+def settle(root: QuotaNode) -> None:
     """Compute everything that follows from the quotas of a whole tree. Nothing may be in use yet."""
     _settle_up(root)
     _settle_down(root, root)
 
 
-def _settle_up(node: Node) -> None:
+def _settle_up(node: QuotaNode) -> None:
     for child in (*node.cohorts, *node.queues):
         _settle_up(child)
         for fr, cell in child.cells.items():
@@ -230,7 +230,7 @@ def _settle_up(node: Node) -> None:
         cell.settle()
 
 
-def _settle_down(node: Node, root: Node) -> None:
+def _settle_down(node: QuotaNode, root: QuotaNode) -> None:
     node.root = root
     if node.parent is not None:
         for fr in node.parent.cells:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Warn
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.breaker import Breaker
-from gangline.engine.recovery.healing_plan import REPLACE, RESTART, Plan
+from gangline.engine.recovery.healing_plan import REPLACE, RESTART, HealingPlan
 from gangline.engine.recovery.healing_victims import cheapest
 from gangline.engine.recovery.lost_cards import CARD_FAILED, LostCardsWatch
 from gangline.engine.recovery.unbound_pods import UNSCHEDULABLE, UnboundPods, pause
@@ -107,10 +107,10 @@ class Healing:
         }
         for node in (*health.lost(), *health.unfit()):
             keys.update(store.capacity.holders_on(node))
-            keys.update(store.rooms.placed_on(node))
+            keys.update(store.node_ledger.placed_on(node))
         for host in self._cards.hosts():
-            keys.update(store.rooms.placed_on(host))
-        keys.update(store.rooms.cards.seen_elsewhere())
+            keys.update(store.node_ledger.placed_on(host))
+        keys.update(store.node_ledger.cards.seen_elsewhere())
         self._awaiting &= store.gangs.keys()
         gangs = (store.gangs.get(key) for key in sorted(keys))
         return [
@@ -146,7 +146,7 @@ class Healing:
         awaited = gang.key in self._awaiting
         self._awaiting.discard(gang.key)
         if awaited and not lost:  # the nodes are back, or the lost pods are gone
-            Plan(self._store, gang, ()).let_go()
+            HealingPlan(self._store, gang, ()).let_go()
         if not lost:
             moved = self._move_unbound(gang, policy, now) or self._leave_early(gang, policy, now)
             return moved or self._fill_up(gang, policy, now, had_room=awaited)
@@ -155,7 +155,7 @@ class Healing:
         nodes = tuple(sorted(lost))
         if gang.workload.replaced_lately(now) >= policy.swap_budget:
             return [_give_up(gang, nodes, policy.spent)]
-        plan = Plan(self._store, gang, nodes)
+        plan = HealingPlan(self._store, gang, nodes)
         if plan.fits():
             if plan.left:
                 self._leaving[gang.key] = plan.left
@@ -173,7 +173,7 @@ class Healing:
         if is_healed(self._store, gang) and not spent:
             before = set(gang.refusing)
             gang.refusing.update(nodes)  # these pods do not count there any more
-            plan = Plan(self._store, gang, (), refusing=nodes)
+            plan = HealingPlan(self._store, gang, (), refusing=nodes)
             if plan.fits():
                 order = self._order(gang, dict.fromkeys(nodes, (UNSCHEDULABLE, since)), nodes, now)
                 return plan.carry_out(replace(order, bound_stay=True))
@@ -185,7 +185,7 @@ class Healing:
         return [Evict(gang.key, gang.uid, "NodeFailures", message, requeue_at=back, requeue_count=count, avoid=nodes)]
 
     def _make_room(
-        self, gang: WorkloadState, plan: Plan, policy: Recovery, nodes: tuple[str, ...], now: Millis
+        self, gang: WorkloadState, plan: HealingPlan, policy: Recovery, nodes: tuple[str, ...], now: Millis
     ) -> list[Decision]:
         """Preempt others for it: those that are leaving anyway, or the cheapest of lower priority."""
         preempts = policy.preempt_to_heal or (policy.lend and bool(policy.spares or policy.spares_percent))
@@ -274,7 +274,7 @@ class Healing:
         nodes = tuple(leaving)
         if not nodes or gang.workload.replaced_lately(now) >= policy.swap_budget:
             return []
-        plan = Plan(self._store, gang, nodes)
+        plan = HealingPlan(self._store, gang, nodes)
         return plan.carry_out(self._order(gang, leaving, nodes, now)) if plan.fits() else []
 
     def _fill_up(self, gang: WorkloadState, policy: Recovery, now: Millis, *, had_room: bool) -> list[Decision]:
@@ -285,7 +285,7 @@ class Healing:
         had_room = had_room or gang.workload.pods_were_ready or bool(gang.workload.avoid)
         if (not had_room and now < since + PATIENCE) or self.breaker.open_for(gang):
             return []
-        plan = Plan(self._store, gang, ())
+        plan = HealingPlan(self._store, gang, ())
         if plan.fits():
             if plan.moves():
                 return plan.carry_out(self._order(gang, {"": (PODS_LOST, since)}, (), now))

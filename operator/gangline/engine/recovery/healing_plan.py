@@ -8,10 +8,10 @@ from functools import reduce
 
 from gangline.engine.model import Admission, Decision, Heal, PodSetAssignment, Swap
 from gangline.engine.nodes.packer import NodeAssignment, Shortage
+from gangline.engine.occupancy.fitting import ANY_NUMBER, PODS
+from gangline.engine.occupancy.node_ledger import HOSTS
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.rooms.fitting import ANY_NUMBER, PODS
-from gangline.engine.rooms.room_ledger import HOSTS
 from gangline.engine.state.store import Store
 from gangline.engine.topology.placement import has_placements, mend, on_host
 from gangline.engine.topology.seating import joined
@@ -20,7 +20,7 @@ from gangline.engine.topology.seating import joined
 REPLACE, RESTART = "Replace", "Restart"
 
 
-class Plan:
+class HealingPlan:
     """A plan for the cluster as it is, or in a trial without others; `keep_room` takes the last answer."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Plan:
         self._lost = lost
         self._refusing = refusing
         #: lost hosts of which only cards have failed, or are gone: they still take pods
-        self.left = tuple(host for host in lost if host in store.rooms.cards.lost()) if lost else ()
+        self.left = tuple(host for host in lost if host in store.node_ledger.cards.lost()) if lost else ()
         self._seats: NodeAssignment | None = None
         self._admission: Admission | None = None
 
@@ -62,7 +62,7 @@ class Plan:
         needs = gang.node_needs(admission)
         # a host of which only a card has failed stays in the topology: nothing of the gang is to come back there
         left = tuple(((HOSTS, (host,)), {PODS: ANY_NUMBER}) for host in self.left)
-        with store.topology.holding(gang.key, gathered, needs), store.rooms.beside(left):
+        with store.topology.holding(gang.key, gathered, needs), store.node_ledger.beside(left):
             return mend(store.topology, pod_sets, gathered, hosts[0], store.settings.gates, queue.placement)
 
     def keep_room(self) -> None:

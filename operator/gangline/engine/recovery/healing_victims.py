@@ -9,14 +9,16 @@ from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulat
 from gangline.engine.preemption.victim_search import lost_work
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.recovery.healing_plan import Plan
+from gangline.engine.recovery.healing_plan import HealingPlan
 from gangline.engine.state.store import Store
 
 #: Number of gangs that are tried alone before several together are taken.
 SINGLES = 200
 
 
-def cheapest(store: Store, gang: WorkloadState, plan: Plan, now: Millis, *, others: bool) -> list[WorkloadState] | None:
+def cheapest(
+    store: Store, gang: WorkloadState, plan: HealingPlan, now: Millis, *, others: bool
+) -> list[WorkloadState] | None:
     """The workloads that have to leave so that the plan fits; None if it never does. On return the plan has last been asked
     without them.
 
@@ -35,7 +37,7 @@ def cheapest(store: Store, gang: WorkloadState, plan: Plan, now: Millis, *, othe
         return [*leaving, *chosen]
 
 
-def _choose(store: Store, gang: WorkloadState, plan: Plan, now: Millis) -> list[WorkloadState] | None:
+def _choose(store: Store, gang: WorkloadState, plan: HealingPlan, now: Millis) -> list[WorkloadState] | None:
     candidates = sorted(
         (
             holder
@@ -55,7 +57,7 @@ def _choose(store: Store, gang: WorkloadState, plan: Plan, now: Millis) -> list[
     return min(choices, key=lambda gangs: (max(g.priority for g in gangs), sum(lost_work(g, now) for g in gangs)))
 
 
-def _together(candidates: Sequence[WorkloadState], plan: Plan) -> list[WorkloadState] | None:
+def _together(candidates: Sequence[WorkloadState], plan: HealingPlan) -> list[WorkloadState] | None:
     """Remove one after the other until it fits; then spare those that are not needed, the most costly first."""
     with OrderedRemoval(candidates, 0) as removal:
         for count in range(1, len(candidates) + 1):
@@ -65,7 +67,7 @@ def _together(candidates: Sequence[WorkloadState], plan: Plan) -> list[WorkloadS
     return None
 
 
-def _enough(gangs: list[WorkloadState], plan: Plan) -> bool:
+def _enough(gangs: list[WorkloadState], plan: HealingPlan) -> bool:
     with simulate(removed=gangs):
         return plan.fits()
 

@@ -28,7 +28,7 @@ class LostCardsWatch:
         self._due: list[Millis] = []
 
     def watch(self, now: Millis) -> None:
-        lost = self._store.rooms.cards.lost()
+        lost = self._store.node_ledger.cards.lost()
         self._failed = {host: cards.failed for host, cards in lost.items() if cards.failed}
         before = self._missing
         self._missing = {

@@ -126,14 +126,14 @@ class ClusterIntake:
         store = self._store
         _set(store.foreign_pods, key, pod)
         if pod is None:
-            store.rooms.remove_foreign(key)
+            store.node_ledger.remove_foreign(key)
         else:
-            store.rooms.put_foreign(pod)
+            store.node_ledger.put_foreign(pod)
 
     def _put_node_cards(self, cards: NodeCards | None, name: str) -> None:
         store = self._store
         _set(store.node_cards, name, cards)
-        store.rooms.put_cards(cards if cards is not None else NodeCards(name))
+        store.node_ledger.put_cards(cards if cards is not None else NodeCards(name))
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from gangline.engine.model import Change, Put, Workload
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class EngineSnapshot:
     """Where every workload is, and the usage of every node; names are sorted, zero usage is left out."""
 
     usage: Mapping[str, Mapping[FlavorResource, int]]
@@ -23,10 +23,10 @@ class Snapshot:
     waiting: Mapping[str, tuple[str, ...]]
 
 
-def snapshot(store: Store) -> Snapshot:
+def snapshot(store: Store) -> EngineSnapshot:
     nodes = {f"cohort {node.name}": node for node in store.hierarchy.cohort_nodes.values()}
     nodes.update({f"queue {queue.name}": queue for queue in store.queues.values()})
-    return Snapshot(
+    return EngineSnapshot(
         usage={
             name: {fr: cell.usage for fr, cell in sorted(node.cells.items()) if cell.usage}
             for name, node in sorted(nodes.items())
@@ -55,7 +55,7 @@ def facts(store: Store) -> Iterator[Change]:
         yield Put(as_assumed(gang))
 
 
-def roots_with_a_history(store: Store) -> Iterator[Node]:
+def roots_with_a_history(store: Store) -> Iterator[QuotaNode]:
     """The trees in which decisions depend on what happened before, besides facts: on reservations and held back workloads, on
     usage over time, and on preemptors that wait for their victims, whose turn comes first.
     """

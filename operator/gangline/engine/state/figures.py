@@ -11,10 +11,10 @@ from math import nan
 
 from gangline.engine.model import ClusterQueueFigures, CohortFigures, LocalQueueFigures, QuotaFigures
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
-from gangline.engine.queues.states import State
-from gangline.engine.queues.workload_state import Shape, WorkloadState
+from gangline.engine.queues.states import LifecycleState
+from gangline.engine.queues.workload_state import WorkloadShape, WorkloadState
 from gangline.engine.quota.dominant_share import standing
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.store import Store
 
 _NOTHING = LocalQueueFigures()
@@ -88,9 +88,9 @@ class _Waiting:
 
     def __init__(self, in_service: bool) -> None:
         self.in_service = in_service
-        self.shapes: dict[bool, set[Shape]] = {True: set(), False: set()}
+        self.shapes: dict[bool, set[WorkloadShape]] = {True: set(), False: set()}
         self.requests: dict[str, int] = {}
-        self._known: dict[Shape, Mapping[str, int]] = {}
+        self._known: dict[WorkloadShape, Mapping[str, int]] = {}
 
     def note(self, gang: WorkloadState) -> bool:
         """True if the workload is active."""
@@ -132,7 +132,7 @@ def _local_queue(store: Store, key: str, queue: ClusterQueueState, waiting: _Wai
 
 
 def _is_active(gang: WorkloadState) -> bool:
-    return gang.state is State.PENDING or gang.state is State.NOMINATED
+    return gang.state is LifecycleState.PENDING or gang.state is LifecycleState.NOMINATED
 
 
 def _totals(holders: Iterable[WorkloadState]) -> tuple[dict[FlavorResource, int], dict[FlavorResource, int]]:
@@ -159,7 +159,7 @@ def _quota(queue: ClusterQueueState, fr: FlavorResource, admitted: int) -> Quota
     return QuotaFigures(cell.nominal, cell.borrowing_limit, cell.lending_limit, cell.usage, admitted)
 
 
-def _share(node: Node) -> float:
+def _share(node: QuotaNode) -> float:
     borrows, share = standing(node)
     if borrows and share.weightless:
         return nan

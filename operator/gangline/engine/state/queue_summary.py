@@ -9,7 +9,7 @@ from gangline.engine.model import UNLIMITED, QueueStatus, ResourceUsage
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.dominant_share import standing
-from gangline.engine.quota.quota_ledger import FlavorResource, Node
+from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.store import Store
 
 
@@ -33,7 +33,7 @@ def cluster_queue_status(store: Store, name: str) -> QueueStatus:
     )
 
 
-def weighted_share(node: Node) -> int:
+def weighted_share(node: QuotaNode) -> int:
     """The share of a ClusterQueue or cohort in fair sharing, rounded up; `UNLIMITED` where it borrows with a weight of 0."""
     borrowing, share = standing(node)
     return (UNLIMITED if share.weightless else ceil(share.value)) if borrowing else 0
@@ -41,7 +41,7 @@ def weighted_share(node: Node) -> int:
 
 def cohorts_above(store: Store, cluster_queue: str) -> list[str]:
     """The cohorts that a ClusterQueue is in, the nearest first; none for a deleted one."""
-    node: Node | None = store.queues.get(cluster_queue)
+    node: QuotaNode | None = store.queues.get(cluster_queue)
     found: list[str] = []
     while node is not None and (node := node.parent) is not None:
         found.append(node.name)

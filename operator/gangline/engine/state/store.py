@@ -28,21 +28,20 @@ from gangline.engine.model import (
 )
 from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
-from gangline.engine.nodes.health import Health
+from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.openings import Openings
+from gangline.engine.occupancy.fitting import HOSTNAME
+from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
 from gangline.engine.queues.estimates import Estimates
 from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
 from gangline.engine.queues.slices import held_parts, succeeds
-from gangline.engine.queues.states import HOLDER, Journal, State
+from gangline.engine.queues.states import HOLDER, Journal, LifecycleState
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NO_FAMILY, NO_UIDS, WorkloadState
-from gangline.engine.quota.quota_ledger import FlavorResource
-from gangline.engine.quota.quota_ledger import Node as QuotaNode
-from gangline.engine.rooms.fitting import HOSTNAME
-from gangline.engine.rooms.room_ledger import RoomLedger
+from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
 from gangline.engine.text.fixes import FREE_PLACES
@@ -74,13 +73,13 @@ class Store:
         self.moved_holders: dict[str, None] = {}
         self.trees_rebuilt = True
         #: nodes, and who uses how much of them
-        self.rooms = RoomLedger()
+        self.node_ledger = NodeLedger()
         #: places in topology flavors
-        self.topology = Topologies(self.rooms, self.ranking)
+        self.topology = Topologies(self.node_ledger, self.ranking)
         #: trusted nodes, and assignments to those of other flavors
-        self.health = Health(settings.health, self._soak)
-        self.capacity = Capacity(self.health, self.flavors, self.rooms)
-        self.openings = Openings(self.rooms, self.flavors)
+        self.health = NodeHealth(settings.health, self._soak)
+        self.capacity = Capacity(self.health, self.flavors, self.node_ledger)
+        self.openings = Openings(self.node_ledger, self.flavors)
 
         self.hierarchy = CohortHierarchy()
         self.cohorts = self.hierarchy.cohorts
@@ -135,7 +134,7 @@ class Store:
 
     def somebody_on(self, node: str) -> bool:
         """Whether gangs have pods or kept room on a node."""
-        return bool(self.capacity.holders_on(node) or any(self.rooms.placed_on(node)))
+        return bool(self.capacity.holders_on(node) or any(self.node_ledger.placed_on(node)))
 
     # --- the forest ---------------------------------------------------------------------------------------------------
 
@@ -194,7 +193,7 @@ class Store:
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
             gang.queue = None
-            gang.enter(State.UNQUEUED, f"ClusterQueue {queue.name} was deleted")
+            gang.enter(LifecycleState.UNQUEUED, f"ClusterQueue {queue.name} was deleted")
         for gang in queue.holders.values():
             gang.queue, gang.cells = None, []
             self._homeless.setdefault(queue.name, {})[gang.uid] = gang
@@ -383,7 +382,7 @@ class Store:
         queue, pods = self.queues.get(admission.cluster_queue), self.workload_pods.get(gang.key)
         if queue is None or FREE_PLACES not in queue.fixes or pods is None or not gang.workload.reclaimable:
             return admission
-        on_hosts = Counter((pod.pod_set, self.rooms.host_at(pod.node) or pod.node) for pod in pods.pods)
+        on_hosts = Counter((pod.pod_set, self.node_ledger.host_at(pod.node) or pod.node) for pod in pods.pods)
         parts: list[PodSetAssignment] = []
         for part in admission.pod_sets:
             finished, alive = gang.workload.reclaimable.get(part.name, 0), 0
@@ -450,7 +449,7 @@ class Store:
         so has not arrived yet.
         """
         gang.admitted_at = now
-        gang.enter(State.ADMITTED, cause, decision)
+        gang.enter(LifecycleState.ADMITTED, cause, decision)
         self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission and gang.queue is not None:
@@ -469,7 +468,7 @@ class Store:
         self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
-        gang.enter(State.MOVING)
+        gang.enter(LifecycleState.MOVING)
         gang.backfilled = False
         gang.preempted_for_it = NO_UIDS
         gang.overrun = ""
@@ -492,7 +491,7 @@ class Store:
         if gang.queue is not None and gang.queue is not queue:
             self.unplace(gang)
         if queue is None:
-            gang.enter(State.UNQUEUED)
+            gang.enter(LifecycleState.UNQUEUED)
             return
         if gang.queue is queue:
             return

@@ -8,12 +8,12 @@ from gangline.engine.model import Admission, Workload
 from gangline.engine.model.units import whole_second
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import QuotaHold
-from gangline.engine.queues.states import HOLDER, State
+from gangline.engine.queues.states import HOLDER, LifecycleState
 from gangline.engine.queues.workload_state import WorkloadState, queue_time
 from gangline.engine.state.store import Store
 
 
-class Intake:
+class WorkloadIntake:
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -41,11 +41,11 @@ class Intake:
         store.enrol(gang, leaves=True)
         if gang.holds:
             store.release(gang)
-            gang.enter(State.FINISHED, cause)
+            gang.enter(LifecycleState.FINISHED, cause)
             return
         queue = queue_of(gang)
         store.unplace(gang)
-        gang.enter(State.FINISHED, cause)
+        gang.enter(LifecycleState.FINISHED, cause)
         if queue is not None:
             store.flush(queue.root)
 

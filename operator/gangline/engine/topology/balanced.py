@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
 
-from gangline.engine.topology.dealing import DealtShare, Floor
+from gangline.engine.topology.dealing import DealtShare, LevelCounts
 from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_request import Goal
 
@@ -69,7 +69,7 @@ def _evaluate(counts: Counts, goal: Goal, leaders: int, siblings: Sequence[int],
     above_slices = goal.level < goal.slice_level
     level = goal.level + 1 if above_slices else goal.level
     positions = counts.tree.children_of_all(goal.level, siblings) if above_slices else siblings
-    floor = Floor.of_slices(counts, level)
+    floor = LevelCounts.of_slices(counts, level)
     greedy = _take_greedily(floor, positions, goal.slices, leaders)
     if greedy is None:
         return None
@@ -85,13 +85,13 @@ def _evaluate(counts: Counts, goal: Goal, leaders: int, siblings: Sequence[int],
         if attempt < least:
             return None
         pruned = _prune(counts, goal.level, siblings, attempt)
-        again = _take_greedily(Floor.of_slices(pruned, goal.level), siblings, goal.slices, leaders)
+        again = _take_greedily(LevelCounts.of_slices(pruned, goal.level), siblings, goal.slices, leaders)
         if again is not None:
             return _Candidate(pruned, siblings, attempt, again.taken)
     return None
 
 
-def _take_greedily(floor: Floor, positions: Sequence[int], needed: int, leaders: int) -> _Greedy | None:
+def _take_greedily(floor: LevelCounts, positions: Sequence[int], needed: int, leaders: int) -> _Greedy | None:
     order = floor.ordered_to_lead(positions, best_fit=True)
     last_leader = last_worker = None
     taken = 0
@@ -156,7 +156,7 @@ def _spread(best: _Candidate, goal: Goal, leaders: int) -> BalancedStart | None:
     chosen = _optimal_subset(counts, level, sorted(positions), goal, leaders)
     if chosen is None:
         return None
-    shares = _even_shares(Floor.of_slices(counts, level), chosen, goal, leaders, best.threshold)
+    shares = _even_shares(LevelCounts.of_slices(counts, level), chosen, goal, leaders, best.threshold)
     return BalancedStart(counts, level, shares) if shares is not None else None
 
 
@@ -167,7 +167,7 @@ def _optimal_subset(
 
     `reached[n]` maps (leaders left, pods left) to the first choice of n domains, in `order`, that leaves so much.
     """
-    greedy = _take_greedily(Floor.of_slices(counts, level), order, goal.slices, leaders)
+    greedy = _take_greedily(LevelCounts.of_slices(counts, level), order, goal.slices, leaders)
     if greedy is None:
         return None
     pods, led_pods, slices = counts.pods[level], counts.led_pods[level], counts.slices[level]
@@ -212,7 +212,7 @@ def _entropy(amounts: Sequence[int]) -> float:
 
 
 def _even_shares(
-    floor: Floor, chosen: Sequence[int], goal: Goal, leaders: int, threshold: int
+    floor: LevelCounts, chosen: Sequence[int], goal: Goal, leaders: int, threshold: int
 ) -> list[DealtShare] | None:
     """The threshold for each, the rest to the first ones up to their capacity; None if something is left over."""
     extra = goal.slices - len(chosen) * threshold

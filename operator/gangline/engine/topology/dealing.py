@@ -22,7 +22,7 @@ class DealtShare(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LevelCounts:
     """One level of the counts: what is dealt out there (`units`), beside a leader (`led`), and what decides the order.
 
     `slices` and `led_slices` are None where no slice counts are known (below the slice levels).
@@ -38,7 +38,7 @@ class Floor:
     scores: Sequence[int] | None
 
     @classmethod
-    def of_slices(cls, counts: Counts, level: int) -> Floor:
+    def of_slices(cls, counts: Counts, level: int) -> LevelCounts:
         """Whole slices are dealt out at this level."""
         slices, led_slices = counts.slices[level], counts.led_slices[level]
         return cls(
@@ -46,7 +46,7 @@ class Floor:
         )
 
     @classmethod
-    def of_multiples(cls, counts: Counts, level: int, size: int) -> Floor:
+    def of_multiples(cls, counts: Counts, level: int, size: int) -> LevelCounts:
         """Groups of `size` pods are dealt out. The order uses the slices of the slice level, if known."""
         pods, led_pods = counts.pods[level], counts.led_pods[level]
         units, led = pods, led_pods

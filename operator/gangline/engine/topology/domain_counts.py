@@ -13,8 +13,8 @@ from typing import Protocol
 
 from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.model import Device, Share
-from gangline.engine.rooms.fitting import PodRequests, how_many, how_many_beside, limit
-from gangline.engine.topology.node_filter import ANY_NODE, Selection, Verdict
+from gangline.engine.occupancy.fitting import PodRequests, how_many, how_many_beside, limit
+from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection, Verdict
 from gangline.engine.topology.topology_tree import TopologyTree
 
 
@@ -38,7 +38,7 @@ class NodeRoom(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class CountsKey:
     """What the counts of a table depend on, besides the leaves. Equal demands share a table."""
 
     pod_requests: PodRequests
@@ -47,7 +47,7 @@ class Demand:
     #: inner slice layers: (level, size) for every level at which children hold whole multiples only.
     inner_sizes: tuple[tuple[int, int], ...] = ()
     leader: PodRequests | None = None
-    selection: Selection = ANY_NODE
+    selection: NodeSelection = ANY_NODE
     simulate_empty: bool = False
     #: what each pod, and the leader, asks of cards
     shares: tuple[Share, ...] = ()
@@ -76,7 +76,7 @@ class Counts:
         "tree",
     )
 
-    def __init__(self, tree: TopologyTree, demand: Demand) -> None:
+    def __init__(self, tree: TopologyTree, demand: CountsKey) -> None:
         self.tree = tree
         self.demand = demand
         self._inner = dict(demand.inner_sizes)
@@ -248,7 +248,7 @@ class Counts:
 
 
 def _on_cards(
-    demand: Demand, devices: Sequence[Device], free: Mapping[str, int], counts: tuple[int, int, int]
+    demand: CountsKey, devices: Sequence[Device], free: Mapping[str, int], counts: tuple[int, int, int]
 ) -> tuple[int, int, int, str]:
     """How many of so many pods, and leaders, and pods beside a leader, also find room on the cards of a host; and why none."""
     fitting, leading, beside = counts

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gangline.engine.topology.balanced import balanced_start
-from gangline.engine.topology.dealing import DealtShare, Floor
+from gangline.engine.topology.dealing import DealtShare, LevelCounts
 from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_failures import does_not_fit, no_domains
 from gangline.engine.topology.placement_request import Goal, Unplaceable
@@ -103,7 +103,7 @@ class Search:
             return self._choose(level - 1)
         return level, self._several(floor, level, positions)
 
-    def _several(self, floor: Floor, level: int, positions: Sequence[int]) -> list[int]:
+    def _several(self, floor: LevelCounts, level: int, positions: Sequence[int]) -> list[int]:
         """Enough domains for everything: the leader's first, then the others in their own order."""
         goal, best_fit = self._goal, self._goal.best_fit
         needed = goal.slices
@@ -152,7 +152,7 @@ class Search:
         """Descend to the leaves: every domain deals its own pods out to its own children."""
         for step in range(level, self._tree.lowest):
             unit = self._unit_below(step)
-            floor = self._by_policy(Floor.of_multiples(counts, step + 1, unit), step + 1)
+            floor = self._by_policy(LevelCounts.of_multiples(counts, step + 1, unit), step + 1)
             dealt: list[DealtShare] = []
             for position, pods, leaders in shares:
                 children = self._tree.children(step, position)
@@ -161,10 +161,10 @@ class Search:
             shares = dealt
         return shares
 
-    def _floor(self, level: int) -> Floor:
-        return self._by_policy(Floor.of_slices(self._counts, level), level)
+    def _floor(self, level: int) -> LevelCounts:
+        return self._by_policy(LevelCounts.of_slices(self._counts, level), level)
 
-    def _by_policy(self, floor: Floor, level: int) -> Floor:
+    def _by_policy(self, floor: LevelCounts, level: int) -> LevelCounts:
         """The leaves in the policy's order; preferred affinity goes first."""
         by_policy = self._leaf_scores
         if by_policy is None or level != self._tree.lowest:
@@ -180,7 +180,7 @@ class Search:
             return self._goal.slice_size
         return self._goal.inner_sizes.get(level + 1, 1)
 
-    def _deal_among(self, floor: Floor, positions: Sequence[int], needed: int, leaders: int) -> list[DealtShare]:
+    def _deal_among(self, floor: LevelCounts, positions: Sequence[int], needed: int, leaders: int) -> list[DealtShare]:
         best_fit = self._goal.best_fit
         if best_fit and not leaders and floor.slices is floor.units:
             one = floor.one_for_all(positions, needed, 0, any_score=self._leaf_scores is not None)

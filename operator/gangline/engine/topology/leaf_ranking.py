@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from gangline.engine.model import Domain, PlacementPolicy, Share
-from gangline.engine.rooms.fitting import PodRequests
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.occupancy.fitting import PodRequests
+from gangline.engine.topology.node_filter import NodeSelection
 from gangline.engine.topology.topology_ledger import TopologyLedger
 
 #: The topology of flavors that have none of their own, in queues with a placement policy: one level, the host. No object of
@@ -19,12 +19,14 @@ class LeafRanking(Protocol):
     """A policy on one topology whose leaves are hosts, as they are now."""
 
     def deal(
-        self, pod_requests: PodRequests, selection: Selection, count: int, shares: tuple[Share, ...] = ()
+        self, pod_requests: PodRequests, selection: NodeSelection, count: int, shares: tuple[Share, ...] = ()
     ) -> tuple[Domain, ...] | None:
         """Deal out so many pods, one after the other each at its best place and on its best cards; None if they do not fit."""
         ...
 
-    def scores(self, pod_requests: PodRequests, selection: Selection, shares: tuple[Share, ...] = ()) -> Sequence[int]:
+    def scores(
+        self, pod_requests: PodRequests, selection: NodeSelection, shares: tuple[Share, ...] = ()
+    ) -> Sequence[int]:
         """The worth of every leaf for one pod, by position: more is better, equal is equal."""
         ...
 

@@ -17,7 +17,7 @@ _BINDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class NodeSelection:
     """What a pod set requires of a node, apart from capacity. Equal selections share their verdicts."""
 
     tolerations: tuple[Toleration, ...] = ()
@@ -35,7 +35,7 @@ class Selection:
         *,
         scored: bool,
         policy: PolicyAsk | None = None,
-    ) -> Selection:
+    ) -> NodeSelection:
         """The selection of a pod set. `tolerations` are the flavor's, added to the pods' own; `scored`: preferences count."""
         return cls(
             tolerations=pod_set.tolerations + tolerations,
@@ -51,7 +51,7 @@ class Selection:
 
 
 #: No requirements: every node is as good as any other.
-ANY_NODE = Selection()
+ANY_NODE = NodeSelection()
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -72,7 +72,7 @@ class _Judge:
 
     __slots__ = ("_preferred", "_required", "_selection", "_tolerated", "_weights")
 
-    def __init__(self, selection: Selection) -> None:
+    def __init__(self, selection: NodeSelection) -> None:
         self._selection = selection
         self._tolerated: dict[Taint, bool] = {}
         self._required = NodeTerms(selection.affinity) if selection.affinity else None
@@ -109,10 +109,10 @@ class _Judge:
 #: The judges of the selections that were asked last, by the selection's identity. Nodes are judged one after the other for the
 #: same selection, and a large one is kept no longer than that.
 _KEPT: Final = 4
-_judges: dict[int, tuple[Selection, _Judge]] = {}
+_judges: dict[int, tuple[NodeSelection, _Judge]] = {}
 
 
-def _judge_of(selection: Selection) -> _Judge:
+def _judge_of(selection: NodeSelection) -> _Judge:
     found = _judges.get(id(selection))
     if found is None:
         while len(_judges) >= _KEPT:

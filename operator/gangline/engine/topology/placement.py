@@ -20,15 +20,15 @@ from gangline.engine.model import (
     Requests,
     TopologyAssignment,
 )
-from gangline.engine.rooms.fitting import add
-from gangline.engine.rooms.room_ledger import Spot
+from gangline.engine.occupancy.fitting import add
+from gangline.engine.occupancy.node_ledger import Spot
 from gangline.engine.topology.policy_filter import PolicyAsk, marks_of, with_marks
 from gangline.engine.topology.topologies import (
     AS_COUNTED,
     NodeNeeds,
-    Placement,
     PlacementRequest,
-    Profile,
+    PlacementResult,
+    PlacementRules,
     ReplacementRequest,
     Topologies,
     replace_node,
@@ -88,16 +88,16 @@ class Placing:
         self._old = old
         self._topologies = topologies
         self._requests = requests
-        self._profile = Profile.of_gates(gates)
+        self._profile = PlacementRules.of_gates(gates)
 
-    def now(self) -> Placement:
+    def now(self) -> PlacementResult:
         """The placement in the cluster as it is."""
         if not self._old:
             return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
         with self._topologies.holding(self._old, None):
             return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
 
-    def empty(self) -> Placement:
+    def empty(self) -> PlacementResult:
         """The placement if no other workload held anything."""
         if self._shape is None:
             return self._topologies.place(self._requests, profile=self._profile, simulate_empty=True)
@@ -115,7 +115,7 @@ class Placing:
 
     def beside(self, assignments: Mapping[str, TopologyAssignment]) -> AbstractContextManager[None]:
         """The rooms as they would be with these placements."""
-        return self._topologies.rooms.beside(tuple(self._taken(assignments)))
+        return self._topologies.node_ledger.beside(tuple(self._taken(assignments)))
 
     def _taken(self, assignments: Mapping[str, TopologyAssignment]) -> Iterator[tuple[Spot, dict[str, int]]]:
         for flavor, request in self._each():
@@ -275,7 +275,7 @@ def mend(
             cards=any(domain.cards for domain in assigned.topology.domains),
         )
         found = replace_node(
-            ledger, [ReplacementRequest(request, assigned.topology)], host, profile=Profile.of_gates(gates)
+            ledger, [ReplacementRequest(request, assigned.topology)], host, profile=PlacementRules.of_gates(gates)
         )
         if not found.ok:
             return None

@@ -41,7 +41,7 @@ class PlacementRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PlacementResult:
     """Where pod sets are placed. `failure` is Kueue's text ("" = all placed) and `failed` the pod sets that it is about."""
 
     assignments: Mapping[str, TopologyAssignment] = field(default_factory=dict[str, TopologyAssignment])
@@ -54,7 +54,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class PlacementRules:
     """What affects a placement: feature gates, with Kueue's defaults, and whether gangs are placed whole."""
 
     #: least-free-capacity for requests without a required or preferred level (TASProfileMixed)
@@ -68,7 +68,7 @@ class Profile:
     whole: bool = True
 
     @classmethod
-    def of_gates(cls, gates: Mapping[str, bool]) -> Profile:
+    def of_gates(cls, gates: Mapping[str, bool]) -> PlacementRules:
         return cls(
             mixed=gates.get("TASProfileMixed", True),
             balanced=gates.get("TASBalancedPlacement", False),
@@ -76,7 +76,7 @@ class Profile:
         )
 
 
-KUEUE_DEFAULTS = Profile()
+KUEUE_DEFAULTS = PlacementRules()
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer, not an error
@@ -103,7 +103,7 @@ class Goal:
     slices: int
 
 
-def goal_of(request: PlacementRequest, levels: Sequence[str], profile: Profile) -> Goal:
+def goal_of(request: PlacementRequest, levels: Sequence[str], profile: PlacementRules) -> Goal:
     """Resolve a request. Raises Unplaceable with Kueue's text if its levels or slices do not match the topology."""
     asked = request.pod_set.topology or TopologyRequest()
     lowest = len(levels) - 1

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from gangline.engine.model import Domain, Requests, Share, TopologyAssignment
-from gangline.engine.rooms.fitting import HOSTNAME
+from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.topology.dealing import DealtShare
-from gangline.engine.topology.domain_counts import Demand
+from gangline.engine.topology.domain_counts import CountsKey
 from gangline.engine.topology.domain_search import Search
 from gangline.engine.topology.leaf_ranking import LeafRanking
-from gangline.engine.topology.node_filter import Selection
+from gangline.engine.topology.node_filter import NodeSelection
 from gangline.engine.topology.placement_request import (
     KUEUE_DEFAULTS,
     Goal,
-    Placement,
     PlacementRequest,
-    Profile,
+    PlacementResult,
+    PlacementRules,
     Unplaceable,
     goal_of,
 )
@@ -27,7 +27,7 @@ from gangline.engine.topology.seating import Seating, counted, joined
 from gangline.engine.topology.topology_ledger import TopologyLedger
 
 
-class Hold(NamedTuple):
+class PlacedPods(NamedTuple):
     """Placed pods: where, and what each of them takes (without its one of `pods`)."""
 
     assignment: TopologyAssignment
@@ -42,12 +42,12 @@ def place(
     ledger: TopologyLedger,
     requests: Sequence[PlacementRequest],
     *,
-    profile: Profile = KUEUE_DEFAULTS,
+    profile: PlacementRules = KUEUE_DEFAULTS,
     simulate_empty: bool = False,
-    assumed: Iterable[Hold] = (),
-    without: Iterable[Hold] = (),
+    assumed: Iterable[PlacedPods] = (),
+    without: Iterable[PlacedPods] = (),
     ranking: LeafRanking | None = None,
-) -> Placement:
+) -> PlacementResult:
     """Place a workload's pod sets; each sees the pods of the earlier ones. The ledger is left as it was.
 
     `simulate_empty` assumes that no topology-aware workload runs; `without` that these holders (victims) are gone; `assumed`
@@ -62,12 +62,12 @@ def place(
             try:
                 found = _place_group(ledger, members, profile, simulate_empty, None if simulate_empty else ranking)
             except GroupFailure as failure:
-                return Placement(placed, failure.text, failure.pod_sets)
+                return PlacementResult(placed, failure.text, failure.pod_sets)
             placed.update(found)
             if number < len(groups):
                 for member in members:
                     assume.take(found[member.pod_set.name], member.takes)
-    return Placement(placed)
+    return PlacementResult(placed)
 
 
 class Assume:
@@ -77,11 +77,11 @@ class Assume:
 
     def __init__(self, ledger: TopologyLedger) -> None:
         self._ledger = ledger
-        self._holds: list[Hold] = []
+        self._holds: list[PlacedPods] = []
 
     def take(self, assignment: TopologyAssignment, requests: Requests) -> None:
         self._ledger.assume(assignment, requests)
-        self._holds.append(Hold(assignment, requests))
+        self._holds.append(PlacedPods(assignment, requests))
 
     def undo(self) -> None:
         while self._holds:
@@ -89,7 +89,7 @@ class Assume:
 
 
 @contextmanager
-def what_if(ledger: TopologyLedger, assumed: Iterable[Hold], without: Iterable[Hold]) -> Generator[Assume]:
+def what_if(ledger: TopologyLedger, assumed: Iterable[PlacedPods], without: Iterable[PlacedPods]) -> Generator[Assume]:
     """The ledger with some pods more and some holders less; everything is undone at the end."""
     gone = tuple(without)
     for hold in gone:
@@ -127,7 +127,7 @@ def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]
 def _place_group(
     ledger: TopologyLedger,
     members: list[PlacementRequest],
-    profile: Profile,
+    profile: PlacementRules,
     simulate_empty: bool,
     ranking: LeafRanking | None,
 ) -> Placed:
@@ -161,7 +161,7 @@ def find(
     workers: PlacementRequest,
     leader: PlacementRequest | None = None,
     *,
-    profile: Profile,
+    profile: PlacementRules,
     simulate_empty: bool = False,
     within: range | None = None,
     ranking: LeafRanking | None = None,
@@ -171,13 +171,13 @@ def find(
     Leaves outside `within` are not considered (node replacement).
     """
     goal = goal_of(workers, ledger.levels, profile)
-    demand = Demand(
+    demand = CountsKey(
         pod_requests=counted(ledger, workers.pod_set, workers.shares, workers.policy),
         slice_level=goal.slice_level,
         slice_size=goal.slice_size,
         inner_sizes=tuple(goal.inner_sizes.items()),
         leader=counted(ledger, leader.pod_set, leader.shares, leader.policy) if leader else None,
-        selection=Selection.of(
+        selection=NodeSelection.of(
             workers.pod_set,
             ledger.flavor.tolerations,
             scored=profile.respect_preferred_affinity and ledger.hostnames,
@@ -192,7 +192,7 @@ def find(
         if dealt is not None:
             return {workers.pod_set.name: TopologyAssignment(levels_of(ledger), dealt)}
     counts = ledger.counts(demand) if within is None else ledger.counts_within(demand, within)
-    ledger.rooms.looks += len(counts.pods[goal.level])
+    ledger.node_ledger.looks += len(counts.pods[goal.level])
     search = Search(
         counts,
         goal,
@@ -278,7 +278,7 @@ def _keep_previous(
     ledger: TopologyLedger,
     leader: PlacementRequest | None,
     workers: PlacementRequest,
-    profile: Profile,
+    profile: PlacementRules,
     simulate_empty: bool,
     ranking: LeafRanking | None,
 ) -> Placed | None:
@@ -288,12 +288,12 @@ def _keep_previous(
         return None
     pod_set = workers.pod_set
     placed: Placed = {pod_set.name: _cut(previous, pod_set.count)}
-    kept = [Hold(placed[pod_set.name], workers.takes)]
+    kept = [PlacedPods(placed[pod_set.name], workers.takes)]
     if leader is not None:
         if leader.previous is None or stale_domain(ledger, leader.previous) is not None:
             return None
         placed[leader.pod_set.name] = leader.previous
-        kept.append(Hold(leader.previous, leader.takes))
+        kept.append(PlacedPods(leader.previous, leader.takes))
     missing = pod_set.count - sum(domain.count for domain in previous.domains)
     if missing > 0:
         more = replace(workers, pod_set=replace(pod_set, count=missing), previous=None)

@@ -8,8 +8,14 @@ from dataclasses import dataclass, replace
 from gangline.engine.model import TopologyAssignment
 from gangline.engine.topology.placement_failures import no_replacement
 from gangline.engine.topology.placement_failures import stale_domain as stale_text
-from gangline.engine.topology.placement_request import KUEUE_DEFAULTS, Placement, PlacementRequest, Profile, Unplaceable
-from gangline.engine.topology.placing import Hold, Placed, find, merge, stale_domain, what_if
+from gangline.engine.topology.placement_request import (
+    KUEUE_DEFAULTS,
+    PlacementRequest,
+    PlacementResult,
+    PlacementRules,
+    Unplaceable,
+)
+from gangline.engine.topology.placing import Placed, PlacedPods, find, merge, stale_domain, what_if
 from gangline.engine.topology.topology_ledger import TopologyLedger
 from gangline.engine.topology.topology_tree import level_index
 
@@ -27,9 +33,9 @@ def replace_node(
     requests: Sequence[ReplacementRequest],
     host: str,
     *,
-    profile: Profile = KUEUE_DEFAULTS,
-    without: Iterable[Hold] = (),
-) -> Placement:
+    profile: PlacementRules = KUEUE_DEFAULTS,
+    without: Iterable[PlacedPods] = (),
+) -> PlacementResult:
     """New assignments for the pod sets that have pods on `host`; the others are left out of the answer.
 
     The workload's own pods must be in the ledger as they are now. The host is not avoided: if it is usable and has room, it may
@@ -45,10 +51,10 @@ def replace_node(
             try:
                 moved = _move(ledger, request.pod_set, remaining, missing, host, profile)
             except Unplaceable as failure:
-                return Placement(placed, str(failure), (name,))
+                return PlacementResult(placed, str(failure), (name,))
             assume.take(moved, request.pod_set.takes)
             placed[name] = merge(ledger, moved, remaining)
-    return Placement(placed)
+    return PlacementResult(placed)
 
 
 def _without_host(existing: TopologyAssignment, host: str) -> tuple[TopologyAssignment, int]:
@@ -63,7 +69,7 @@ def _move(
     remaining: TopologyAssignment,
     missing: int,
     host: str,
-    profile: Profile,
+    profile: PlacementRules,
 ) -> TopologyAssignment:
     stale = stale_domain(ledger, remaining)
     if stale is not None:

@@ -1,15 +1,15 @@
-"""Topology-aware placement: every topology flavor's view of the rooms, and where a workload's pods can go.
+"""Topology-aware placement: every topology flavor's view of the nodes, and where a workload's pods can go.
 
 How the engine uses it
 ----------------------
-Keep one `Topologies` on the ledger of rooms, and pass it every fact about its objects, in any order:
+Keep one `Topologies` on the ledger of nodes, and pass it every fact about its objects, in any order:
 
-    topologies = Topologies(rooms)
+    topologies = Topologies(node_ledger)
     topologies.put_flavor(flavor); topologies.put_topology(topology)     # and remove_… by name
-    rooms.put_node(node, usable=True); rooms.put_foreign(pod)            # pods that no topology placement accounts for
+    node_ledger.put_node(node, usable=True); node_ledger.put_foreign(pod)      # pods that no topology placement accounts for
     woken = topologies.opened()                                          # the flavors whose capacity this changed
     topologies.put_holder(workload.key, workload.admission)              # idempotent: the last admission is the truth
-    rooms.release(workload.key)
+    node_ledger.release(workload.key)
 
 `ledger(flavor)` is None unless the flavor names a topology that exists. Ask, once quota has picked the flavors:
 
@@ -19,7 +19,7 @@ Keep one `Topologies` on the ledger of rooms, and pass it every fact about its o
 - Partial admission: `dataclasses.replace(pod_set, count=n)`. `PodSet.requests` are per pod, without `pods`.
 - `implied=True` where a pod set has no topology request but its ClusterQueue has topology flavors only.
 - Does it fit an empty topology? `simulate_empty=True`. Do these victims free enough? `without=[their keys]`.
-- What-ifs over a whole cycle: `rooms.lift` and `rooms.restore` are each other's exact undo, and cost what they touch.
+- What-ifs over a whole cycle: `node_ledger.lift` and `node_ledger.restore` are each other's exact undo, and cost what they touch.
 - A failed node: `replace_node(topologies.ledger(flavor), [ReplacementRequest(...)], host)`.
 - A level that the topology lacks: `ledger.has_levels(request)` is Kueue's check before any placement.
 
@@ -46,19 +46,19 @@ from gangline.engine.model import (
     Topology,
     TopologyAssignment,
 )
-from gangline.engine.rooms.fitting import HOSTNAME, PODS, add
-from gangline.engine.rooms.room_ledger import HOSTS, Placed, Room, RoomLedger, Spot
+from gangline.engine.occupancy.fitting import HOSTNAME, PODS, add
+from gangline.engine.occupancy.node_ledger import HOSTS, NodeLedger, Placed, Spot, TrackedNode
 from gangline.engine.topology.leaf_ranking import OF_POLICY, LeafRanking, RankingOf
-from gangline.engine.topology.placement_request import KUEUE_DEFAULTS, Placement, PlacementRequest, Profile
-from gangline.engine.topology.placing import Hold, place
+from gangline.engine.topology.placement_request import KUEUE_DEFAULTS, PlacementRequest, PlacementResult, PlacementRules
+from gangline.engine.topology.placing import PlacedPods, place
 from gangline.engine.topology.replacing import ReplacementRequest, replace_node
 from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 __all__ = [
-    "Hold",
-    "Placement",
+    "PlacedPods",
     "PlacementRequest",
-    "Profile",
+    "PlacementResult",
+    "PlacementRules",
     "ReplacementRequest",
     "Topologies",
     "TopologyLedger",
@@ -80,9 +80,9 @@ MOST_RANKINGS = 256
 class Topologies:
     """All topology flavors of a cluster. Flavors whose topology ends at the hostname share what is used on a host."""
 
-    def __init__(self, rooms: RoomLedger | None = None, ranking_of: RankingOf | None = None) -> None:
+    def __init__(self, node_ledger: NodeLedger | None = None, ranking_of: RankingOf | None = None) -> None:
         """`ranking_of` makes the ranking of a placement policy on a topology; without it policies order nothing."""
-        self.rooms = rooms if rooms is not None else RoomLedger()
+        self.node_ledger = node_ledger if node_ledger is not None else NodeLedger()
         self._ranking_of = ranking_of
         self._rankings: dict[tuple[str, PlacementPolicy], LeafRanking] = {}
         #: flavors without a topology, in queues with a placement policy
@@ -90,7 +90,7 @@ class Topologies:
         #: annotations of nodes that policies look at, and those among them that may exclude a node
         self._measures: frozenset[str] = frozenset()
         self._excluding: frozenset[str] = frozenset()
-        self.rooms.watch(self)
+        self.node_ledger.watch(self)
         self._flavors: dict[str, Flavor] = {}
         self._topologies: dict[str, Topology] = {}
         #: holders with a placement that names no hosts: their flavor depends on the flavors that have a ledger.
@@ -99,7 +99,7 @@ class Topologies:
         #: flavors whose capacity changed
         self._opened: set[str] = set()
         #: answers for an empty cluster, as of a version (see `place_empty`)
-        self._empty: dict[Hashable, Placement] = {}
+        self._empty: dict[Hashable, PlacementResult] = {}
         self._empty_version = 0
 
     # --- configuration ------------------------------------------------------------------------------------------------
@@ -144,8 +144,8 @@ class Topologies:
         if measures != self._measures:
             self._measures = measures
             self._empty.clear()
-            for room in self.rooms.rooms.values():
-                node = self._as_trusted(room)
+            for tracked in self.node_ledger.nodes.values():
+                node = self._as_trusted(tracked)
                 self._opened.update(name for name, ledger in self._ledgers.items() if ledger.put_node(node))
 
     def ledger_for(self, flavor: str, policy: PlacementPolicy | None) -> TopologyLedger | None:
@@ -203,9 +203,9 @@ class Topologies:
         return known
 
     def _new_ledger(self, flavor: Flavor, topology: Topology) -> TopologyLedger:
-        ledger = TopologyLedger(flavor, topology, self.rooms)
-        for room in self.rooms.rooms.values():
-            ledger.put_node(self._as_trusted(room))
+        ledger = TopologyLedger(flavor, topology, self.node_ledger)
+        for tracked in self.node_ledger.nodes.values():
+            ledger.put_node(self._as_trusted(tracked))
         return ledger
 
     # --- nodes and pods -----------------------------------------------------------------------------------------------
@@ -219,12 +219,12 @@ class Topologies:
         opened, self._opened = frozenset(self._opened), set()
         return opened
 
-    def node_put(self, room: Room, old: Node | None) -> None:
+    def node_put(self, tracked: TrackedNode, old: Node | None) -> None:
         if not self._ledgers:
             return
-        node = self._as_trusted(room)
+        node = self._as_trusted(tracked)
         changed = [name for name, ledger in self._ledgers.items() if ledger.put_node(node)]
-        if changed and not (old is not None and self._is_measurement(old, room.node)):
+        if changed and not (old is not None and self._is_measurement(old, tracked.node)):
             self._empty.clear()
             self._opened.update(changed)
 
@@ -236,13 +236,13 @@ class Topologies:
             return False
         return old == replace(new, annotations=old.annotations)
 
-    def _as_trusted(self, room: Room) -> Node:
+    def _as_trusted(self, tracked: TrackedNode) -> Node:
         """The node as topologies see it: an untrusted node is one that is not ready, and what does not matter to them is left
         out.
         """
-        node = room.node
+        node = tracked.node
         seen = {key: node.annotations[key] for key in self._measures if key in node.annotations}
-        return replace(node, ready=node.ready and room.usable, uid="", conditions={}, annotations=seen, capacity={})
+        return replace(node, ready=node.ready and tracked.usable, uid="", conditions={}, annotations=seen, capacity={})
 
     def node_gone(self, name: str) -> None:
         self._opened.update(flavor for flavor, ledger in self._ledgers.items() if ledger.remove_node(name))
@@ -260,20 +260,20 @@ class Topologies:
 
     def put_node(self, node: Node, *, usable: bool = True) -> frozenset[str]:
         """A node as it is now. Returns the names of the flavors whose topology this changes."""
-        self.rooms.put_node(node, usable=usable)
+        self.node_ledger.put_node(node, usable=usable)
         return self.opened()
 
     def remove_node(self, name: str) -> frozenset[str]:
-        self.rooms.remove_node(name)
+        self.node_ledger.remove_node(name)
         return self.opened()
 
     def put_foreign(self, pod: ForeignPod) -> frozenset[str]:
         """A pod that uses a node without a topology placement. Returns the names of the flavors whose capacity this changes."""
-        self.rooms.put_foreign(pod)
+        self.node_ledger.put_foreign(pod)
         return self.opened()
 
     def remove_foreign(self, key: str) -> frozenset[str]:
-        self.rooms.remove_foreign(key)
+        self.node_ledger.remove_foreign(key)
         return self.opened()
 
     # --- holders ------------------------------------------------------------------------------------------------------
@@ -284,22 +284,22 @@ class Topologies:
             self._above_hosts[key] = admission, needs
         else:
             self._above_hosts.pop(key, None)
-        self.rooms.place(key, (*self.taken(admission, needs), *beside))
+        self.node_ledger.place(key, (*self.taken(admission, needs), *beside))
 
     def remove_holder(self, key: str) -> None:
         """A workload holds no placements any more; unknown keys are ignored."""
         self._above_hosts.pop(key, None)
-        self.rooms.place(key, ())
+        self.node_ledger.place(key, ())
 
     @contextmanager
     def holding(self, key: str, admission: Admission | None, needs: NodeNeeds = AS_COUNTED) -> Generator[None]:
         """Let a holder have the places of this admission (None: no places) instead of its own, for the length of a `with`."""
-        placed = self.rooms.placed(key)
-        self.rooms.replace(key, self.taken(admission, needs) if admission is not None else ())
+        placed = self.node_ledger.placed(key)
+        self.node_ledger.replace(key, self.taken(admission, needs) if admission is not None else ())
         try:
             yield
         finally:
-            self.rooms.replace(key, placed)
+            self.node_ledger.replace(key, placed)
 
     def taken(self, admission: Admission, needs: NodeNeeds = AS_COUNTED) -> Placed:
         """What the placements of an admission take of every spot."""
@@ -342,11 +342,11 @@ class Topologies:
         self,
         requests: Mapping[str, Sequence[PlacementRequest]],
         *,
-        profile: Profile = KUEUE_DEFAULTS,
+        profile: PlacementRules = KUEUE_DEFAULTS,
         simulate_empty: bool = False,
         without: Iterable[str] = (),
         policy: PlacementPolicy | None = None,
-    ) -> Placement:
+    ) -> PlacementResult:
         """Place a workload's pod sets, by the flavor that quota gave them; nothing is changed.
 
         `without` names holders that do not count. Pods placed on one flavor take room on the others that share its hosts.
@@ -354,20 +354,20 @@ class Topologies:
         """
         lifted = list(without)
         for key in lifted:
-            self.rooms.lift(key)
+            self.node_ledger.lift(key)
         try:
             return self._place(requests, profile, simulate_empty, policy)
         finally:
             for key in lifted:
-                self.rooms.restore(key)
+                self.node_ledger.restore(key)
 
     def place_empty(
-        self, key: Hashable, requests: Mapping[str, Sequence[PlacementRequest]], profile: Profile
-    ) -> Placement:
+        self, key: Hashable, requests: Mapping[str, Sequence[PlacementRequest]], profile: PlacementRules
+    ) -> PlacementResult:
         """`place` in an empty cluster. Answers are cached by `key`, which equal requests share."""
-        if self._empty_version != self.rooms.version or len(self._empty) >= MOST_EMPTY:
+        if self._empty_version != self.node_ledger.version or len(self._empty) >= MOST_EMPTY:
             self._empty.clear()
-            self._empty_version = self.rooms.version
+            self._empty_version = self.node_ledger.version
         found = self._empty.get(key)
         if found is None:
             found = self._empty[key] = self.place(requests, profile=profile, simulate_empty=True)
@@ -376,12 +376,12 @@ class Topologies:
     def _place(
         self,
         requests: Mapping[str, Sequence[PlacementRequest]],
-        profile: Profile,
+        profile: PlacementRules,
         simulate_empty: bool,
         policy: PlacementPolicy | None,
-    ) -> Placement:
+    ) -> PlacementResult:
         assignments: dict[str, TopologyAssignment] = {}
-        on_hosts: list[Hold] = []
+        on_hosts: list[PlacedPods] = []
         for flavor, asked in requests.items():
             ledger = self._ledgers[flavor]
             assumed = on_hosts if ledger.hostnames else ()
@@ -391,11 +391,11 @@ class Topologies:
             )
             assignments.update(answer.assignments)
             if not answer.ok:
-                return Placement(assignments, answer.failure, answer.failed)
+                return PlacementResult(assignments, answer.failure, answer.failed)
             if ledger.hostnames and len(requests) > 1:
                 by_name = {request.pod_set.name: request.takes for request in asked}
-                on_hosts += [Hold(assignment, by_name[name]) for name, assignment in answer.assignments.items()]
-        return Placement(assignments)
+                on_hosts += [PlacedPods(assignment, by_name[name]) for name, assignment in answer.assignments.items()]
+        return PlacementResult(assignments)
 
 
 def per_pod(pod_set: PodSetAssignment, needs: NodeNeeds = AS_COUNTED) -> Requests:

@@ -1,7 +1,7 @@
 """One topology flavor's view of the rooms: its nodes as leaves of a tree, and the counts that answer placement requests.
 
-What is taken of a leaf is in the ledger of rooms. Changes arrive one by one and each costs what it touches.
-Counts are kept per `Demand` and catch up from a log of changed leaves when they are next asked. Only when leaves come or go is
+What is taken of a leaf is in the ledger of nodes. Changes arrive one by one and each costs what it touches.
+Counts are kept per `CountsKey` and catch up from a log of changed leaves when they are next asked. Only when leaves come or go is
 the tree built again, at the next question.
 """
 
@@ -22,10 +22,10 @@ from gangline.engine.model import (
     TopologyRequest,
 )
 from gangline.engine.model.nodes import INTERFACE
-from gangline.engine.rooms.fitting import HOSTNAME, PodRequests, add, how_many, usage_of
-from gangline.engine.rooms.room_ledger import HOSTS, LeafKey, RoomLedger
-from gangline.engine.topology.domain_counts import Counts, Demand
-from gangline.engine.topology.node_filter import Selection, Verdict
+from gangline.engine.occupancy.fitting import HOSTNAME, PodRequests, add, how_many, usage_of
+from gangline.engine.occupancy.node_ledger import HOSTS, LeafKey, NodeLedger
+from gangline.engine.topology.domain_counts import Counts, CountsKey
+from gangline.engine.topology.node_filter import NodeSelection, Verdict
 from gangline.engine.topology.policy_filter import is_mark, said_by
 from gangline.engine.topology.topology_tree import Path, TopologyTree
 
@@ -74,7 +74,7 @@ class Leaf:
 class TopologyLedger:
     """See the module's docstring. Flavors whose topologies end at the hostname share what is taken of hosts."""
 
-    def __init__(self, flavor: Flavor, topology: Topology, rooms: RoomLedger | None = None) -> None:
+    def __init__(self, flavor: Flavor, topology: Topology, node_ledger: NodeLedger | None = None) -> None:
         if not topology.levels:
             raise ValueError(f"topology {topology.name!r}: levels must not be empty")
         self.flavor = flavor
@@ -82,21 +82,21 @@ class TopologyLedger:
         self.levels = topology.levels
         #: Leaves are hosts: taints, selectors and affinity are checked, and assignments name the hostname only.
         self.hostnames = topology.levels[-1] == HOSTNAME
-        self.rooms = rooms if rooms is not None else RoomLedger()
+        self.node_ledger = node_ledger if node_ledger is not None else NodeLedger()
         #: the flavor has no topology of its own: it is for pods of queues with a placement policy
         self.of_policy = not flavor.topology
         #: grows whenever the log of changed leaves starts over
         self._epoch = 0
-        #: of its spots in the ledger of rooms
+        #: of its spots in the ledger of nodes
         self.spot_flavor = HOSTS if self.hostnames else flavor.name
-        self.rooms.watch_spots(self.spot_flavor, self)
+        self.node_ledger.watch_spots(self.spot_flavor, self)
         self._leaves: dict[LeafKey, Leaf] = {}
         self._leaf_of_node: dict[str, Leaf] = {}
         self._forget_structure()
 
     def close(self) -> None:
         """Stop following the rooms; the ledger must not be used afterwards."""
-        self.rooms.unwatch_spots(self.spot_flavor, self)
+        self.node_ledger.unwatch_spots(self.spot_flavor, self)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
@@ -155,12 +155,12 @@ class TopologyLedger:
         for name, node in leaf.nodes.items():
             add(leaf.idle, node.allocatable)
             add(leaf.idle, {INTERFACE + each: amount for each, amount in node.interfaces.items()})
-            add(leaf.idle, self.rooms.foreign_on(name), -1)
-        leaf.devices = self.rooms.cards.devices(min(leaf.nodes)) if self.hostnames else ()
+            add(leaf.idle, self.node_ledger.foreign_on(name), -1)
+        leaf.devices = self.node_ledger.cards.devices(min(leaf.nodes)) if self.hostnames else ()
         if leaf.devices:
             add(leaf.idle, card_amounts.capacity(leaf.devices))
         leaf.free = dict(leaf.idle)
-        add(leaf.free, self.rooms.on_spot((self.spot_flavor, leaf.key)), -1)
+        add(leaf.free, self.node_ledger.on_spot((self.spot_flavor, leaf.key)), -1)
         if leaf.position < 0 or path != leaf.path:
             leaf.path = path
             self._forget_structure()
@@ -197,7 +197,7 @@ class TopologyLedger:
 
     def _shift(self, assignment: TopologyAssignment, requests: Requests, sign: int) -> None:
         for domain in assignment.domains:
-            self.rooms.shift_spot((self.spot_flavor, domain.values), usage_at(domain, requests), sign)
+            self.node_ledger.shift_spot((self.spot_flavor, domain.values), usage_at(domain, requests), sign)
 
     def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None:
         """The usage of a leaf, which other flavors may share, changed."""
@@ -263,7 +263,7 @@ class TopologyLedger:
             self._tree = TopologyTree(len(self.levels), (leaf.path for leaf in self._in_order))
         return self._tree
 
-    def counts(self, demand: Demand) -> Counts:
+    def counts(self, demand: CountsKey) -> Counts:
         """What fits now, for one shape of pods. Valid, and not to be changed, until the next change of the ledger."""
         tree = self.tree()
         if len(self._log) > _LOG_LENGTH * len(self._in_order) + _LOG_LEAST:
@@ -273,7 +273,7 @@ class TopologyLedger:
         known = self._tables.pop(demand, None)
         verdicts = self._verdicts_for(demand.selection)
         if known is None:
-            self.rooms.looks += len(self._in_order)
+            self.node_ledger.looks += len(self._in_order)
             counts = Counts(tree, demand)
             counts.fill(self._in_order, verdicts)
             while len(self._tables) >= _TABLES_KEPT:
@@ -282,7 +282,7 @@ class TopologyLedger:
             counts, seen = known
             if seen < len(self._log):
                 changed = set(self._log[seen:])
-                self.rooms.looks += len(changed)
+                self.node_ledger.looks += len(changed)
                 counts.update(changed, self._in_order, verdicts)
         self._tables[demand] = counts, len(self._log)
         return counts
@@ -296,14 +296,14 @@ class TopologyLedger:
         if known is None:
             while len(self._vacant) >= _TABLES_KEPT:
                 del self._vacant[next(iter(self._vacant))]
-            self.rooms.looks += len(self._in_order)
+            self.node_ledger.looks += len(self._in_order)
             each = [how_many(leaf.free, pod_requests) for leaf in self._in_order]
             self._vacant[pod_requests] = each, sum(each), len(self._log)
             return self._vacant[pod_requests][1]
         each, total, seen = known
         if seen < len(self._log):
             changed = set(self._log[seen:])
-            self.rooms.looks += len(changed)
+            self.node_ledger.looks += len(changed)
             for position in changed:
                 fitting = how_many(self._in_order[position].free, pod_requests)
                 total += fitting - each[position]
@@ -311,9 +311,9 @@ class TopologyLedger:
             self._vacant[pod_requests] = each, total, len(self._log)
         return total
 
-    def counts_within(self, demand: Demand, leaves: range) -> Counts:
+    def counts_within(self, demand: CountsKey, leaves: range) -> Counts:
         """The same with every other leaf left out; such counts are not kept."""
-        self.rooms.looks += len(self._in_order)
+        self.node_ledger.looks += len(self._in_order)
         counts = Counts(self.tree(), demand)
         counts.fill(self._in_order, self._verdicts_for(demand.selection), leaves)
         return counts
@@ -330,10 +330,10 @@ class TopologyLedger:
         now = self._epoch, len(self._log)
         return (self._log[mark[1] :] if mark[0] == self._epoch else None), now
 
-    def _verdicts_for(self, selection: Selection) -> list[Verdict]:
+    def _verdicts_for(self, selection: NodeSelection) -> list[Verdict]:
         verdicts, seen = self._verdicts.pop(selection, (None, 0))
         if verdicts is None:
-            self.rooms.looks += len(self._in_order)
+            self.node_ledger.looks += len(self._in_order)
             verdicts = [self._judge(selection, leaf) for leaf in self._in_order]
             while len(self._verdicts) >= _TABLES_KEPT:
                 del self._verdicts[next(iter(self._verdicts))]
@@ -343,7 +343,7 @@ class TopologyLedger:
         self._verdicts[selection] = verdicts, len(self._judged_anew)
         return verdicts
 
-    def _judge(self, selection: Selection, leaf: Leaf) -> Verdict:
+    def _judge(self, selection: NodeSelection, leaf: Leaf) -> Verdict:
         """Whether a leaf is excluded, and its score. Above hosts a leaf is a group of nodes: the scheduler decides which of them
         a pod tolerates.
         """
@@ -362,14 +362,14 @@ class TopologyLedger:
 
     def _forget_verdicts(self) -> None:
         #: selection -> its verdicts by leaf, and how much of `_judged_anew` they have processed; least recently used first
-        self._verdicts: dict[Selection, tuple[list[Verdict], int]] = {}
+        self._verdicts: dict[NodeSelection, tuple[list[Verdict], int]] = {}
         #: positions of leaves whose node has other labels or taints
         self._judged_anew: list[int] = []
 
     def _forget_tables(self) -> None:
         self._epoch += 1
         #: demand -> its counts and how much of the log they have processed; least recently used first.
-        self._tables: dict[Demand, tuple[Counts, int]] = {}
+        self._tables: dict[CountsKey, tuple[Counts, int]] = {}
         #: requests of a pod -> how many fit into each leaf, and in all, and how much of the log is processed
         self._vacant: dict[PodRequests, tuple[list[int], int, int]] = {}
         self._log: list[int] = []

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from gangline.forecast.history.runs import Run, StartedRun
 
 if TYPE_CHECKING:
-    from gangline.forecast.learning.shifts import Corrections, Floats, Ledger
+    from gangline.forecast.learning.shifts import Corrections, Floats, LatestRuns
 
 _MAX_RUNS: Final = 8000
 REFRESH: Final = 1800.0  # seconds for which shifts are reused at least
@@ -35,7 +35,7 @@ class Calibrator:
     """Computes the shifts (in log seconds, one per level of LEVELS) that correct the latest forecasts."""
 
     def __init__(self) -> None:
-        self._ledger: Ledger | None = None
+        self._ledger: LatestRuns | None = None
         self._running: dict[str, int] = {}
         self._corrections: Corrections | None = None
         self._at = -math.inf  # as of when they are
@@ -77,11 +77,11 @@ class Calibrator:
             return not 0 <= age < REFRESH
         return self._finished >= _NEWS * corrections.effective
 
-    def _ledger_made(self) -> Ledger:
+    def _ledger_made(self) -> LatestRuns:
         if self._ledger is None:
             from gangline.forecast.learning.shifts import (
-                Ledger,  # imported late: a process without a model doesn't load numpy
+                LatestRuns,  # imported late: a process without a model doesn't load numpy
             )
 
-            self._ledger = Ledger(_MAX_RUNS)
+            self._ledger = LatestRuns(_MAX_RUNS)
         return self._ledger

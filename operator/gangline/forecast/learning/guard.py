@@ -35,7 +35,7 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ModelVerdict:
     """Whether the model is used. Errors are mean absolute errors of log seconds over the same `runs` runs; NaN without any."""
 
     trusted: bool
@@ -57,7 +57,7 @@ class _Errors(NamedTuple):
         return _Errors(self.at, self.runs + more.runs, self.model + more.model, self.last_two + more.last_two)
 
 
-class Guard:
+class ModelGuard:
     """Errors of model and baseline for the runs that finished in the last week, under any model."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Guard:
         for errors in found:
             self._add(errors)
 
-    def verdict(self, now: float) -> Verdict:
+    def verdict(self, now: float) -> ModelVerdict:
         """Whether to use the model: by the last week's runs, during its first week also by its validation."""
         while self._errors and self._errors[0].at < now - WINDOW:
             self._drop()
@@ -137,14 +137,16 @@ class Guard:
             last_two += validation.last_two * validation.runs
             which = "of the last week and its validation"
         if runs < MIN_RUNS:
-            return Verdict(True, math.nan, math.nan, runs, "the model is in use; too few runs yet for a comparison")
+            return ModelVerdict(
+                True, math.nan, math.nan, runs, "the model is in use; too few runs yet for a comparison"
+            )
         return _judge(model / runs, last_two / runs, runs, which)
 
 
-def _judge(error: float, last_two: float, runs: int, which: str) -> Verdict:
+def _judge(error: float, last_two: float, runs: int, which: str) -> ModelVerdict:
     trusted = error <= last_two
     comparison = (
         f"log error {error:.2f} against {last_two:.2f} of the mean of the last two runtimes, over {runs} runs {which}"
     )
     state = "the model is in use" if trusted else "the model is not used: it is worse than the baseline"
-    return Verdict(trusted, error, last_two, runs, f"{state} ({comparison})")
+    return ModelVerdict(trusted, error, last_two, runs, f"{state} ({comparison})")

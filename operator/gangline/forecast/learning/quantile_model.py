@@ -25,7 +25,7 @@ _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class QuantileModel:
     ensemble: Ensemble  #: one booster per level of LEVELS
     columns: tuple[int, ...]  #: indices of the features.NAMES that the boosters use
     scale: FlavorScale
@@ -66,7 +66,7 @@ class Model:
 MOST_BYTES: Final = 256 * 2**20
 
 
-def load(path: Path) -> Model:
+def load(path: Path) -> QuantileModel:
     """Load a model. Raises ModelError, which names the file, if it is not a model, damaged or of another version."""
     try:
         body = json.loads(files.read_bytes(path, most=MOST_BYTES, unpack=True))
@@ -82,8 +82,8 @@ def load(path: Path) -> Model:
         raise ModelError(f"{path}: damaged: {error}") from error
 
 
-def _from_json(body: Mapping[str, Any]) -> Model:
-    return Model(
+def _from_json(body: Mapping[str, Any]) -> QuantileModel:
+    return QuantileModel(
         ensemble=Ensemble(tuple(lightgbm.Booster(model_str=text) for text in body["boosters"])),
         columns=tuple(body["columns"]),
         scale=FlavorScale({str(k): float(v) for k, v in body["offsets"].items()}),

@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LearningSettings:
     rows: int = 60_000  #: number of latest finished runs used for training; older ones only fill the classes' history
     rounds: int = 80
     leaves: int = 31
@@ -20,4 +20,4 @@ class Settings:
     holdout_seconds: float = 7 * 86400.0  #: maximum duration of the held-out period
 
 
-DEFAULTS: Final = Settings()
+DEFAULTS: Final = LearningSettings()

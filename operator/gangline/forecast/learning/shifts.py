@@ -65,7 +65,7 @@ def _answer(values: Floats, weights: Floats, goal: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StartedRuns:
     """Runs that have started, one row per run."""
 
     age: Floats  #: seconds since its start
@@ -73,8 +73,8 @@ class Evidence:
     target: Floats  #: log seconds, if so
     logs: Floats  #: forecasts, one column per level
 
-    def of(self, rows: NDArray[np.intp]) -> Evidence:
-        return Evidence(self.age[rows], self.done[rows], self.target[rows], self.logs[rows])
+    def of(self, rows: NDArray[np.intp]) -> StartedRuns:
+        return StartedRuns(self.age[rows], self.done[rows], self.target[rows], self.logs[rows])
 
 
 class Corrections:
@@ -85,7 +85,11 @@ class Corrections:
     """
 
     def __init__(
-        self, evidence: Evidence, groups: NDArray[np.int32], codes: Mapping[str, int], queues: Mapping[str, list[int]]
+        self,
+        evidence: StartedRuns,
+        groups: NDArray[np.int32],
+        codes: Mapping[str, int],
+        queues: Mapping[str, list[int]],
     ) -> None:
         """`codes`: the code of each group; `queues`: the codes of the groups of each queue."""
         self._evidence = evidence
@@ -119,7 +123,7 @@ class Corrections:
         return self._least[queue]
 
 
-class Ledger:
+class LatestRuns:
     """Ring buffer of the latest runs, by column. Runs are numbered in order; a run's row is its number modulo the length."""
 
     def __init__(self, length: int) -> None:
@@ -167,7 +171,7 @@ class Ledger:
         rows = np.arange(max(0, self._number - self._length), self._number) % self._length
         start = self._start[rows]
         rows = rows[(now - _WINDOW * _MAX_HALF_LIFE <= start) & (start <= now)]
-        evidence = Evidence(now - self._start[rows], self._finish[rows] <= now, self._target[rows], self._logs[rows])
+        evidence = StartedRuns(now - self._start[rows], self._finish[rows] <= now, self._target[rows], self._logs[rows])
         return Corrections(evidence, self._group[rows], self._codes, self._queues)
 
 
@@ -175,7 +179,7 @@ def _queue_of(group: str) -> str:
     return group.rpartition("/")[0]
 
 
-def shifts(evidence: Evidence, usual: Floats, prior: float) -> tuple[Floats, float]:
+def shifts(evidence: StartedRuns, usual: Floats, prior: float) -> tuple[Floats, float]:
     """The shift that gives each column of logs its nominal coverage, with few runs shrunk towards `usual`; and the effective
     number of runs.
     """
@@ -197,7 +201,7 @@ def shifts(evidence: Evidence, usual: Floats, prior: float) -> tuple[Floats, flo
         half_life *= 2
 
 
-def widening(evidence: Evidence, usual: Floats) -> Floats | None:
+def widening(evidence: StartedRuns, usual: Floats) -> Floats | None:
     """The shifts that give a tenant's quantiles their nominal coverage on its own runs; None if too few have come out.
 
     A run that outlives its q90 has come out in so far as it is longer: it counts by the time that it has run. The level is a

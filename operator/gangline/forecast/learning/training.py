@@ -17,8 +17,8 @@ from gangline.forecast.learning.boosting import Ensemble, lightgbm
 from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.learning.dataset import Table
 from gangline.forecast.learning.guard import Validation
-from gangline.forecast.learning.quantile_model import Model
-from gangline.forecast.learning.settings import DEFAULTS, Settings
+from gangline.forecast.learning.quantile_model import QuantileModel
+from gangline.forecast.learning.settings import DEFAULTS, LearningSettings
 from gangline.forecast.learning.shifts import censoring_weights
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import features, flavors
@@ -35,7 +35,7 @@ _LARGEST: Final = 127
 _EVEN: Final = 1.1
 
 
-def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Model:
+def train(runs: Sequence[Run], now: float, settings: LearningSettings = DEFAULTS) -> QuantileModel:
     """Train on what is known at `now`: runs submitted before, finished ones as samples, running ones as censored.
 
     Raises TooFewRunsError.
@@ -45,7 +45,7 @@ def train(runs: Sequence[Run], now: float, settings: Settings = DEFAULTS) -> Mod
     return fit(dataset.build(known, Tracker(scale), settings.rows), scale, now, settings)
 
 
-def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAULTS) -> Model:
+def fit(table: Table, scale: FlavorScale, now: float, settings: LearningSettings = DEFAULTS) -> QuantileModel:
     """Train on a table as known at `now`; see `train`."""
     started = table.where(np.array([run.start is not None for run in table.runs], dtype=bool))
     done = ~np.isnan(started.target)
@@ -58,7 +58,7 @@ def fit(table: Table, scale: FlavorScale, now: float, settings: Settings = DEFAU
     columns = _used_columns(started.matrix, rows)
     weights = _weights(started, done, now)[seen[done]]
     ensemble = _ensemble(_masked(started.matrix, rows, columns, settings.seed), started.target[rows], weights, settings)
-    model = Model(
+    model = QuantileModel(
         ensemble=ensemble,
         columns=tuple(int(c) for c in columns),
         scale=scale,
@@ -98,7 +98,7 @@ def _weights(table: Table, done: NDArray[np.bool_], now: float) -> NDArray[np.fl
 
 
 def _ensemble(
-    matrix: NDArray[np.float32], target: NDArray[np.float64], weights: NDArray[np.float64], settings: Settings
+    matrix: NDArray[np.float32], target: NDArray[np.float64], weights: NDArray[np.float64], settings: LearningSettings
 ) -> Ensemble:
     min_leaf = max(10, min(settings.min_leaf, len(target) // 50))
     common: dict[str, Any] = {
@@ -136,7 +136,7 @@ def _in_whole_numbers(level: float) -> dict[str, Any]:
     return {"use_quantized_grad": True, "num_grad_quant_bins": 2 * round(multiple), "stochastic_rounding": False}
 
 
-def _validated(model: Model, unseen: Table) -> Model:
+def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
     """The model with its predictions for the held-out runs and its validation."""
     if not len(unseen):
         return model

@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.forecast.errors import TooFewRunsError, TrainingError
 from gangline.forecast.history.run_store import HistoryStore
-from gangline.forecast.learning.settings import DEFAULTS, Settings
+from gangline.forecast.learning.settings import DEFAULTS, LearningSettings
 
 if TYPE_CHECKING:
-    from gangline.forecast.learning.quantile_model import Model
+    from gangline.forecast.learning.quantile_model import QuantileModel
 
 TIMEOUT: Final = 600.0  # seconds
 _NICE: Final = 10
 _TOO_FEW: Final = 3  # exit status
 
 
-def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> Model:
+def train_in_process(
+    url: str, out: Path, now: float, settings: LearningSettings = DEFAULTS, timeout: float = TIMEOUT
+) -> QuantileModel:
     """Train as `train_file` does, and return the model."""
     from gangline.forecast.learning.quantile_model import load
 
@@ -34,7 +36,9 @@ def train_in_process(url: str, out: Path, now: float, settings: Settings = DEFAU
     return load(out)
 
 
-def train_file(url: str, out: Path, now: float, settings: Settings = DEFAULTS, timeout: float = TIMEOUT) -> None:
+def train_file(
+    url: str, out: Path, now: float, settings: LearningSettings = DEFAULTS, timeout: float = TIMEOUT
+) -> None:
     """Train on the history at `url` as known at `now`, and write the model to `out`.
 
     Blocks until the worker has ended; an event loop calls it in a thread. Raises TooFewRunsError, TrainingError (also after
@@ -67,7 +71,7 @@ def main() -> int:
     from gangline.forecast.learning.training import train
 
     task = json.load(sys.stdin)
-    settings = Settings(**task["settings"])
+    settings = LearningSettings(**task["settings"])
     with HistoryStore(task["url"]) as store:
         runs = store.runs(limit=settings.rows + settings.rows // 4)
     try:

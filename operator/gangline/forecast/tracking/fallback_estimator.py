@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from gangline.forecast.history.runs import Run
-from gangline.forecast.quantiles import Forecast, Source, log_normal, of_logs
+from gangline.forecast.quantiles import Forecast, ForecastSource, log_normal, of_logs
 from gangline.forecast.tracking.stats import ClassStats
 from gangline.forecast.tracking.tracker import Tracker
 
@@ -42,8 +42,8 @@ def _from_author(run: Run, tracker: Tracker) -> Forecast | None:
     if knows_itself(run, tracker):
         return None
     for source, kind, seconds, ratios in (
-        (Source.HINT, "hint", run.hint, _HINT_RATIOS),
-        (Source.LIMIT, "limit", run.limit, _LIMIT_RATIOS),
+        (ForecastSource.HINT, "hint", run.hint, _HINT_RATIOS),
+        (ForecastSource.LIMIT, "limit", run.limit, _LIMIT_RATIOS),
     ):
         if seconds:
             learned = tracker.ratio(kind, run)
@@ -59,7 +59,7 @@ def declared(run: Run, tracker: Tracker) -> Forecast | None:
 
     It holds whatever the history of similar runs says, which is never as exact.
     """
-    for source, kind, seconds in ((Source.HINT, "hint", run.hint), (Source.LIMIT, "limit", run.limit)):
+    for source, kind, seconds in ((ForecastSource.HINT, "hint", run.hint), (ForecastSource.LIMIT, "limit", run.limit)):
         ratios = tracker.own_ratio(kind, run) if seconds else None
         if seconds and ratios is not None and (deviation := math.sqrt(ratios.variance)) <= _PUNCTUAL:
             return log_normal(math.log(seconds) + ratios.mean, max(deviation, _FINEST), source, ratios.remembered)
@@ -77,15 +77,15 @@ def _class(run: Run, tracker: Tracker) -> Forecast | None:
     if found is None:
         return None
     mean, deviation = _spread(found[1])
-    return log_normal(mean, deviation, Source.HISTORY, found[1].remembered)
+    return log_normal(mean, deviation, ForecastSource.HISTORY, found[1].remembered)
 
 
 def _all(tracker: Tracker) -> Forecast:
     known = tracker.everything()
     if known is None or known.remembered < CLASS_RUNS:
-        return Forecast(*_DEFAULT, source=Source.DEFAULT.value, samples=0)
+        return Forecast(*_DEFAULT, source=ForecastSource.DEFAULT.value, samples=0)
     mean, deviation = _spread(known)
-    return log_normal(mean, deviation, Source.GLOBAL, known.remembered)
+    return log_normal(mean, deviation, ForecastSource.GLOBAL, known.remembered)
 
 
 def _spread(stats: ClassStats) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.install.manifests.naming import WEBHOOKS, WEBHOOKS_NAME, head
-from gangline.install.manifests.tree import NAMESPACE, All, Choice, Document, Equal, Format, Not, Set, Value
+from gangline.install.manifests.tree import NAMESPACE, All, Document, Equal, FormattedText, IfElse, Not, Set, Value
 from gangline.install.manifests.workloads import CERTIFICATE_SECRET
 
 _API: Final = "cert-manager.io/v1"
@@ -19,12 +19,12 @@ def documents() -> list[Document]:
     spec = {
         "secretName": CERTIFICATE_SECRET,
         "dnsNames": [
-            Format(f"{WEBHOOKS_NAME}.{{}}.svc", (NAMESPACE,)),
-            Format(f"{WEBHOOKS_NAME}.{{}}.svc.cluster.local", (NAMESPACE,)),
+            FormattedText(f"{WEBHOOKS_NAME}.{{}}.svc", (NAMESPACE,)),
+            FormattedText(f"{WEBHOOKS_NAME}.{{}}.svc.cluster.local", (NAMESPACE,)),
         ],
         "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
         "usages": ["digital signature", "server auth"],
-        "issuerRef": Choice(given, Value("certificates.issuerRef"), ours),
+        "issuerRef": IfElse(given, Value("certificates.issuerRef"), ours),
     }
     return [
         Document("certificates.yaml", issuer, All((_WANTED, Not(given)))),

@@ -13,11 +13,11 @@ from gangline.install.manifests.naming import KUEUE_NAMESPACE, OPERATOR, OPERATO
 from gangline.install.manifests.tree import (
     NAMESPACE,
     All,
-    Context,
     Document,
     Node,
     NoNamespace,
     Set,
+    TemplateContext,
     Value,
     When,
     render,
@@ -61,7 +61,7 @@ def plain(
     others: frozenset[str] = frozenset(),
 ) -> list[Json]:
     """The objects with these values (`values.chosen`); `others`: namespaces that are not to be created."""
-    return render(documents(), Context(chosen, namespace, manager, namespaces=others))
+    return render(documents(), TemplateContext(chosen, namespace, manager, namespaces=others))
 
 
 def _own_namespace() -> Json:

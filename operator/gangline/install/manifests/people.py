@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import jobkinds
-from gangline.control.visibility import discovery
+from gangline.control.answers.api import discovery
 from gangline.install import rights
 from gangline.install.manifests.naming import head
 from gangline.install.manifests.tree import Document, Set

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from gangline.install.manifests.tree import (
     All,
-    Choice,
     Condition,
     Digest,
     Document,
@@ -17,7 +16,8 @@ from gangline.install.manifests.tree import (
     Equal,
     Fact,
     FactName,
-    Format,
+    FormattedText,
+    IfElse,
     JsonText,
     Node,
     NoNamespace,
@@ -65,7 +65,7 @@ def _conditional(node: Node, emit: Any) -> Iterator[str]:
         yield _if(node.condition)
         yield from _conditional(node.node, emit)
         yield _END
-    elif isinstance(node, Choice) and not (_scalar(node.yes) and _scalar(node.no)):
+    elif isinstance(node, IfElse) and not (_scalar(node.yes) and _scalar(node.no)):
         yield _if(node.when)
         yield from emit(node.yes)
         yield "{{- else }}"
@@ -127,7 +127,7 @@ def _if(condition: Condition) -> str:
 
 
 def _scalar(node: Node) -> bool:
-    return not isinstance(node, dict | list | Value) or isinstance(node, Format)
+    return not isinstance(node, dict | list | Value) or isinstance(node, FormattedText)
 
 
 def _inline(node: Node) -> str:
@@ -154,14 +154,14 @@ def _expression(node: Node) -> str:
             return f".Values.{path}"
         case Fact(name):
             return _FACTS[name]
-        case Format(text, parts):
+        case FormattedText(text, parts):
             pattern = text.replace("%", "%%").replace("{}", "%v")
             return f"(printf {_quoted(pattern)} {' '.join(map(_expression, parts))})"
         case JsonText(of):
             return f"(toPrettyJson {_expression(of)})"
         case Digest(of):
             return f"(sha256sum (toJson {_expression(of)}))"
-        case Choice(when, yes, no):
+        case IfElse(when, yes, no):
             return f"(ternary {_expression(yes)} {_expression(no)} {_test(when, boolean=True)})"
         case str():
             return _quoted(node)

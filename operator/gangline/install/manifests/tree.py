@@ -36,7 +36,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class FormattedText:
     """A string with `{}` for each part, which are expressions with strings or numbers."""
 
     text: str
@@ -58,7 +58,7 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class IfElse:
     """The first node if the condition holds, else the second one."""
 
     when: Condition
@@ -153,7 +153,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class TemplateContext:
     """What expressions are evaluated with."""
 
     values: Json
@@ -173,7 +173,7 @@ class Context:
 # --- plain objects ----------------------------------------------------------------------------------------------------
 
 
-def render(documents: list[Document], context: Context) -> list[Json]:
+def render(documents: list[Document], context: TemplateContext) -> list[Json]:
     """The objects that exist with these values, in order, without what only Helm has."""
     return [
         resolve(document.node, context)
@@ -182,7 +182,7 @@ def render(documents: list[Document], context: Context) -> list[Json]:
     ]
 
 
-def holds(condition: Condition, context: Context) -> bool:
+def holds(condition: Condition, context: TemplateContext) -> bool:
     match condition:
         case Set(path):
             return bool(context.at(path))
@@ -196,7 +196,7 @@ def holds(condition: Condition, context: Context) -> bool:
             return name not in context.namespaces
 
 
-def resolve(node: Node, context: Context) -> Any:
+def resolve(node: Node, context: TemplateContext) -> Any:
     """The node with every expression evaluated."""
     match node:
         case dict():
@@ -207,13 +207,13 @@ def resolve(node: Node, context: Context) -> Any:
             return context.at(path)
         case Fact(name):
             return getattr(context, name)
-        case Format(text, parts):
+        case FormattedText(text, parts):
             return text.format(*(resolve(part, context) for part in parts))
         case JsonText(of):
             return go_json(context.at(of.path), indent=2)
         case Digest(of):
             return hashlib.sha256(go_json(context.at(of.path)).encode()).hexdigest()
-        case Choice(when, yes, no):
+        case IfElse(when, yes, no):
             return resolve(yes if holds(when, context) else no, context)
         case str() | int() | float() | None:
             return node
@@ -221,7 +221,7 @@ def resolve(node: Node, context: Context) -> Any:
             raise TypeError(f"{node!r} is no part of a manifest")
 
 
-def _entries(node: Mapping[Any, Node], context: Context) -> Iterator[tuple[str, Any]]:
+def _entries(node: Mapping[Any, Node], context: TemplateContext) -> Iterator[tuple[str, Any]]:
     for key, inner in node.items():
         if isinstance(key, Spread):
             yield from context.at(key.path).items()
@@ -231,7 +231,7 @@ def _entries(node: Mapping[Any, Node], context: Context) -> Iterator[tuple[str, 
             yield key, resolve(inner.node, context)
 
 
-def _elements(node: list[Node], context: Context) -> Iterator[Any]:
+def _elements(node: list[Node], context: TemplateContext) -> Iterator[Any]:
     for inner in node:
         if isinstance(inner, Spread):
             yield from context.at(inner.path)

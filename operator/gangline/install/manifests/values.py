@@ -53,13 +53,13 @@ class ValuesError(ValueError):
     """Values that don't fit; the message names the value."""
 
 
-class Model(BaseModel):
+class ValuesModel(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, use_attribute_docstrings=True, extra="forbid", frozen=True
     )
 
 
-class Image(Model):
+class ImageValues(ValuesModel):
     repository: str = IMAGE
     """Registry and name; what `gangline dev image build` makes is named like this."""
     tag: str = gangline.__version__
@@ -70,21 +70,21 @@ class Image(Model):
     """IfNotPresent, Always or Never."""
 
 
-class Crds(Model):
+class Crds(ValuesModel):
     enabled: bool = True
     """Install the custom resource definitions, Kueue's and Gangline's. They are applied over Kueue's own."""
     keep: bool = True
     """The kinds, and with them all queues and workloads, stay when the release is uninstalled."""
 
 
-class Kueue(Model):
+class Kueue(ValuesModel):
     create_namespace: bool = True
     """Create the namespace `kueue-system` if it isn't there. Its Lease keeps Kueue and Gangline from deciding at once."""
     alias: bool = False
     """A Deployment `kueue-controller-manager` without pods, whose image `kubectl kueue version` prints. Not beside Kueue."""
 
 
-class Component(Model):
+class ComponentValues(ValuesModel):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "json"
@@ -107,7 +107,7 @@ class Component(Model):
     """GPU jobs wait while no pod of Gangline runs. Where this class may not be used, name another one, or none: \"\"."""
 
 
-class Resources(Model):
+class Resources(ValuesModel):
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
 
@@ -127,7 +127,7 @@ class WebhookResources(Resources):
     """No CPU limit: the API server waits for the answer."""
 
 
-class Operator(Component):
+class OperatorValues(ComponentValues):
     replicas: Replicas = 2
     """One leads, the others stand by."""
     resources: OperatorResources = OperatorResources()
@@ -149,7 +149,7 @@ class Operator(Component):
     """Where the container has them."""
 
 
-class Webhooks(Component):
+class Webhooks(ComponentValues):
     replicas: Replicas = 2
     """All of them answer. Jobs with a queue are refused while there is none."""
     client_ca: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
@@ -158,14 +158,14 @@ class Webhooks(Component):
     resources: WebhookResources = WebhookResources()
 
 
-class Database(Model):
+class Database(ValuesModel):
     secret: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
     """A Secret in the same namespace with the URL of a database (SQLAlchemy's, such as `postgresql+psycopg://…`)."""
     key: str = "url"
     """The key in that Secret."""
 
 
-class Volume(Model):
+class Volume(ValuesModel):
     enabled: bool = False
     """Keep the history on a volume. A volume is on one node: there is one operator then, and no standby."""
     size: Quantity = "2Gi"
@@ -178,24 +178,24 @@ class Volume(Model):
     """Group of the volume's files. 0: none, for OpenShift, which chooses one itself."""
 
 
-class History(Model):
+class HistoryValues(ValuesModel):
     database: Database = Database()
     volume: Volume = Volume()
 
 
-class Certificates(Model):
+class CertificateValues(ValuesModel):
     mode: Literal["own", "cert-manager"] = "own"
     """Who issues the webhooks' certificate: the webhooks themselves, into a Secret that the replicas share, or cert-manager."""
     issuer_ref: Json = {}
     """`{name, kind, group}` of an issuer of cert-manager. Without it a self-signed one is created."""
 
 
-class Metrics(Model):
+class MetricsValues(ValuesModel):
     secure: bool = False
     """Serve /metrics on port 8443 over TLS to those who may `get` the path /metrics, instead of on port 8080 to everybody."""
 
 
-class ServiceMonitor(Model):
+class ServiceMonitor(ValuesModel):
     enabled: bool = False
     """Create a ServiceMonitor for the Prometheus operator."""
     interval: str = "30s"
@@ -204,27 +204,27 @@ class ServiceMonitor(Model):
     """The labels by which your Prometheus finds the object."""
 
 
-class Rules(Model):
+class AlertRulesValues(ValuesModel):
     enabled: bool = False
     """Create alerts as a PrometheusRule."""
     labels: Labels = {}
     """The labels by which your Prometheus finds the object."""
 
 
-class Dashboard(Model):
+class Dashboard(ValuesModel):
     enabled: bool = False
     """Create a dashboard for Grafana, in a ConfigMap that Grafana's sidecar loads."""
     labels: Labels = {"grafana_dashboard": "1"}
     """The labels by which Grafana's sidecar finds the ConfigMap."""
 
 
-class Monitoring(Model):
+class Monitoring(ValuesModel):
     service_monitor: ServiceMonitor = ServiceMonitor()
-    rules: Rules = Rules()
+    rules: AlertRulesValues = AlertRulesValues()
     dashboard: Dashboard = Dashboard()
 
 
-class Egress(Model):
+class Egress(ValuesModel):
     enabled: bool = False
     """Allow nothing outgoing but DNS, the API server and what `extra` says: databases, receivers of notifications, Prometheus."""
     api_server_ports: list[Port] = [443, 6443]
@@ -233,7 +233,7 @@ class Egress(Model):
     """Rules as in a NetworkPolicy's `egress`."""
 
 
-class Ingress(Model):
+class Ingress(ValuesModel):
     http: Objects = []
     """Who reaches the operator's plain HTTP (probes, progress reports, metrics, forecasts, extender): peers as in the `from` of a
     NetworkPolicy, here and below. `[]`: everybody, since any job may report its progress."""
@@ -245,14 +245,14 @@ class Ingress(Model):
     """Who reaches the webhooks: the API server, mostly by an `ipBlock`. `[]`: everybody; its addresses are not known here."""
 
 
-class NetworkPolicy(Model):
+class NetworkPolicy(ValuesModel):
     enabled: bool = True
     """Nothing but the ports in use can be reached."""
     ingress: Ingress = Ingress()
     egress: Egress = Egress()
 
 
-class PriorityClass(Model):
+class PriorityClass(ValuesModel):
     create: bool = False
     """Create the class `gangline`, for `priorityClassName: gangline`."""
     value: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] = 1_000_000_000
@@ -272,24 +272,24 @@ def _parsed(written: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-class Values(Model):
-    image: Image = Image()
+class Values(ValuesModel):
+    image: ImageValues = ImageValues()
     """One image for operator and webhooks."""
     image_pull_secrets: list[dict[Literal["name"], str]] = []
     """`[{name: …}]`: Secrets for the registry."""
     configuration: Annotated[Json, BeforeValidator(_parsed), _OR_TEXT] = {"integrations": {"frameworks": list(SHIPPED)}}
     """Kueue's configuration file (config.kueue.x-k8s.io), as it is: fair sharing, waitForPodsReady, … The kinds of jobs are those
     that Kueue's own manifests list, as far as Gangline has them."""
-    operator: Operator = Operator()
+    operator: OperatorValues = OperatorValues()
     webhooks: Webhooks = Webhooks()
     crds: Crds = Crds()
     roles: bool = True
     """Roles for people, under Kueue's names: batch-admin, batch-user, and a viewer and an editor of each kind."""
     kueue: Kueue = Kueue()
-    certificates: Certificates = Certificates()
-    history: History = History()
+    certificates: CertificateValues = CertificateValues()
+    history: HistoryValues = HistoryValues()
     """Where finished runs are kept, from which forecasts learn. By default in the pod: lost with it, learned again."""
-    metrics: Metrics = Metrics()
+    metrics: MetricsValues = MetricsValues()
     monitoring: Monitoring = Monitoring()
     network_policy: NetworkPolicy = NetworkPolicy()
     priority_class: PriorityClass = PriorityClass()

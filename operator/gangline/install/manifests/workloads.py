@@ -22,11 +22,11 @@ from gangline.install.manifests.naming import (
 from gangline.install.manifests.tree import (
     NAMESPACE,
     All,
-    Choice,
     Digest,
     Document,
     Equal,
-    Format,
+    FormattedText,
+    IfElse,
     JsonText,
     Node,
     Not,
@@ -46,10 +46,10 @@ _CLIENT_CA: Final = Set("webhooks.clientCa")
 _DATABASE: Final = Set("history.database.secret")
 _VOLUME: Final = Set("history.volume.enabled")
 _HISTORY_DIRECTORY: Final = "/var/lib/gangline"
-_IMAGE: Final = Choice(
+_IMAGE: Final = IfElse(
     Set("image.digest"),
-    Format("{}@{}", (Value("image.repository"), Value("image.digest"))),
-    Format("{}:{}", (Value("image.repository"), Value("image.tag"))),
+    FormattedText("{}@{}", (Value("image.repository"), Value("image.digest"))),
+    FormattedText("{}:{}", (Value("image.repository"), Value("image.tag"))),
 )
 
 
@@ -89,9 +89,9 @@ def _operator() -> Json:
         When(Set("metrics.secure"), f"--metrics-listen=0.0.0.0:{METRICS_PORT}"),
         When(
             Set("operator.progressReports"),
-            Format(f"--progress-url=http://{OPERATOR_NAME}.{{}}:{HTTP_PORT}", (NAMESPACE,)),
+            FormattedText(f"--progress-url=http://{OPERATOR_NAME}.{{}}:{HTTP_PORT}", (NAMESPACE,)),
         ),
-        When(Set("operator.telemetryUrl"), Format("--telemetry={}", (Value("operator.telemetryUrl"),))),
+        When(Set("operator.telemetryUrl"), FormattedText("--telemetry={}", (Value("operator.telemetryUrl"),))),
         *_common_arguments(OPERATOR),
     ]
     database = {"secretKeyRef": {"name": Value("history.database.secret"), "key": Value("history.database.key")}}
@@ -115,7 +115,7 @@ def _operator() -> Json:
             Spread("operator.extraVolumeMounts"),
         ],
     }
-    claim = Choice(Set("history.volume.existingClaim"), Value("history.volume.existingClaim"), HISTORY)
+    claim = IfElse(Set("history.volume.existingClaim"), Value("history.volume.existingClaim"), HISTORY)
     volumes = [
         {"name": "tmp", "emptyDir": {}},
         {
@@ -130,9 +130,9 @@ def _operator() -> Json:
     return {
         **head("apps/v1", "Deployment", OPERATOR_NAME, OPERATOR),
         "spec": {
-            "replicas": Choice(_VOLUME, 1, Value("operator.replicas")),
+            "replicas": IfElse(_VOLUME, 1, Value("operator.replicas")),
             "selector": {"matchLabels": selector(OPERATOR)},
-            "strategy": Choice(_VOLUME, {"type": "Recreate"}, rolling),
+            "strategy": IfElse(_VOLUME, {"type": "Recreate"}, rolling),
             "template": _pod(OPERATOR, OPERATOR_NAME, container, volumes, 60),
         },
     }
@@ -167,11 +167,11 @@ def _webhooks() -> Json:
         f"--listen=0.0.0.0:{WEBHOOKS_PORT}",
         "--config=/etc/gangline/configuration/config.yaml",
         f"--service={WEBHOOKS_NAME}",
-        Format("--namespace={}", (NAMESPACE,)),
+        FormattedText("--namespace={}", (NAMESPACE,)),
         When(Not(_CERT_MANAGER), "--mode=service"),
         When(_CERT_MANAGER, "--mode=cert-manager"),
         When(_CERT_MANAGER, "--cert-dir=/etc/gangline/tls"),
-        When(_CERT_MANAGER, Format(f"--inject-ca-from={{}}/{WEBHOOKS_NAME}", (NAMESPACE,))),
+        When(_CERT_MANAGER, FormattedText(f"--inject-ca-from={{}}/{WEBHOOKS_NAME}", (NAMESPACE,))),
         When(_CLIENT_CA, "--client-ca=/etc/gangline/clients/ca.crt"),
         "--linger=10",
         *_logging(WEBHOOKS),
@@ -212,7 +212,7 @@ def _unregistration() -> Json:
     stored objects stay readable without them.
     """
     container = {
-        **_container(WEBHOOKS, ["admin", "webhooks", "--unregister", Format("--namespace={}", (NAMESPACE,))]),
+        **_container(WEBHOOKS, ["admin", "webhooks", "--unregister", FormattedText("--namespace={}", (NAMESPACE,))]),
         "env": [*_ENVIRONMENT],
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
@@ -243,8 +243,8 @@ _ENVIRONMENT: Final[list[Json]] = [
 
 def _logging(component: str) -> list[Node]:
     return [
-        Format("--log-level={}", (Value(f"{component}.logLevel"),)),
-        Format("--log-format={}", (Value(f"{component}.logFormat"),)),
+        FormattedText("--log-level={}", (Value(f"{component}.logLevel"),)),
+        FormattedText("--log-format={}", (Value(f"{component}.logFormat"),)),
     ]
 
 
@@ -314,7 +314,7 @@ def _pod(component: str, account: str, container: Json, volumes: list[Node], gra
             "imagePullSecrets": When(Set("imagePullSecrets"), Value("imagePullSecrets")),
             "nodeSelector": When(Set(f"{chosen}.nodeSelector"), Value(f"{chosen}.nodeSelector")),
             "tolerations": When(Set(f"{chosen}.tolerations"), Value(f"{chosen}.tolerations")),
-            "affinity": Choice(Set(f"{chosen}.affinity"), Value(f"{chosen}.affinity"), apart),
+            "affinity": IfElse(Set(f"{chosen}.affinity"), Value(f"{chosen}.affinity"), apart),
             "containers": [container],
             "volumes": volumes,
         },

@@ -20,9 +20,9 @@ from gangline.jobs.base import (
     Create,
     Declared,
     Delete,
+    JobOutcome,
     JobWrite,
     Json,
-    Outcome,
     Patch,
     PodSetInfo,
     RuntimeHints,
@@ -33,7 +33,7 @@ from gangline.jobs.gpujob import claims, frameworks, restarts, status
 from gangline.jobs.gpujob import gang as gangs
 from gangline.jobs.gpujob import verdict as verdicts
 from gangline.jobs.gpujob.gang import Gang
-from gangline.jobs.gpujob.verdict import Verdict
+from gangline.jobs.gpujob.verdict import GangVerdict
 from gangline.jobs.job import INDEX_LABEL
 from gangline.kube.resources import JOBS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, SERVICES, Resource
 from gangline.objects import JobObject, Stored
@@ -48,7 +48,7 @@ def _refusal(message: str) -> re.Match[str] | None:
     return _INVALID.match(message)
 
 
-class GPUJob(Declared):
+class GPUJobKind(Declared):
     """Implements `gangline.jobs.base.JobKind`."""
 
     declaration = own.GPU_JOB
@@ -95,10 +95,10 @@ class GPUJob(Declared):
     def is_active(self, job: JobObject, children: Children) -> bool:
         return any(_may_run_pods(child) for child in children.jobs)
 
-    def finished(self, job: JobObject) -> Outcome | None:
+    def finished(self, job: JobObject) -> JobOutcome | None:
         for success, kind in ((True, verdicts.COMPLETE), (False, verdicts.FAILED)):
             if (condition := job.true_condition(kind)) is not None:
-                return Outcome(success, condition.get("message") or "")
+                return JobOutcome(success, condition.get("message") or "")
         return None
 
     def pods_ready(self, job: JobObject) -> bool:
@@ -127,7 +127,7 @@ class GPUJob(Declared):
         """Start the whole gang again in place. None if it does not run, or was restarted as often as it may be."""
         if self.is_suspended(job) or self.finished(job) or verdicts.recorded(job) or not restarts.left(job):
             return None
-        return status.restarting(job, restarts.made(job) + 1, Verdict(False, reason, message, at))
+        return status.restarting(job, restarts.made(job) + 1, GangVerdict(False, reason, message, at))
 
     def expire(self, job: JobObject, at: str) -> Patch | None:
         """Let a job fail that has run for as long as `spec.runtime.limit` allows, over all its attempts. None if its status says
@@ -139,7 +139,7 @@ class GPUJob(Declared):
         if self.finished(job) or verdicts.recorded(job):
             return None
         message = f"The job has run for {limit} s in total, which is spec.runtime.limit"
-        return status.ending(job, Verdict(False, "DeadlineExceeded", message, at))
+        return status.ending(job, GangVerdict(False, "DeadlineExceeded", message, at))
 
     def rejected(self, job: JobObject, message: str) -> Patch | None:
         """The status that names the field of a child that the API server does not accept; the job fails with it.
@@ -152,7 +152,7 @@ class GPUJob(Declared):
         fault = found["fault"]
         if (role := _role_named(job, found["name"])) is not None:
             fault = fault.replace("spec.template", role.path)
-        return status.ending(job, Verdict(False, "InvalidTemplate", fault, status.latest(job)))
+        return status.ending(job, GangVerdict(False, "InvalidTemplate", fault, status.latest(job)))
 
     def needed_kinds(self, job: JobObject) -> Mapping[Resource, str]:
         claiming = claims.claims(gangs.read(job))
@@ -200,7 +200,7 @@ def _pod_set(job: JobObject, role: gangs.Role) -> Json:
     return pod_set
 
 
-def _end(job: JobObject, gang: Gang, children: Children, verdict: Verdict) -> list[JobWrite]:
+def _end(job: JobObject, gang: Gang, children: Children, verdict: GangVerdict) -> list[JobWrite]:
     """Delete what still runs, keep what has ended (for its logs), and report when nothing runs any more."""
     alive = [child for child in children.jobs if _may_run_pods(child)]
     if not alive:

@@ -14,7 +14,7 @@ from gangline.api import names
 from gangline.jobs import podspec, workload
 from gangline.jobs.base import Json, PodSetInfo
 from gangline.jobs.gpujob import claims, frameworks, restarts
-from gangline.jobs.gpujob.frameworks import Seat
+from gangline.jobs.gpujob.frameworks import RolePosition
 from gangline.jobs.gpujob.gang import Gang
 from gangline.objects import JobObject, Stored
 
@@ -68,10 +68,12 @@ def service(job: JobObject, gang: Gang, owner: Json) -> Json:
 def role_jobs(job: JobObject, gang: Gang, infos: Sequence[PodSetInfo], owner: Json, run: str) -> list[Json]:
     """The Jobs of the gang as admitted, stamped with `run`. Raises JobError when admission and template conflict."""
     counts = [info.count for info in infos]
-    return [_role_job(job, Seat(gang, counts, position), info, owner, run) for position, info in enumerate(infos)]
+    return [
+        _role_job(job, RolePosition(gang, counts, position), info, owner, run) for position, info in enumerate(infos)
+    ]
 
 
-def _role_job(job: JobObject, seat: Seat, info: PodSetInfo, owner: Json, run: str) -> Json:
+def _role_job(job: JobObject, seat: RolePosition, info: PodSetInfo, owner: Json, run: str) -> Json:
     gang, role = seat.gang, seat.role
     labels = {names.GPUJOB_LABEL: gang.name, names.ROLE_LABEL: role.name}
     metadata = _metadata(job, gang.child_name(role), owner, labels)
@@ -88,7 +90,7 @@ def _role_job(job: JobObject, seat: Seat, info: PodSetInfo, owner: Json, run: st
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def _template(seat: Seat, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
+def _template(seat: RolePosition, info: PodSetInfo, labels: Mapping[str, str]) -> Json:
     role = seat.role
     placed = podspec.keep_off(podspec.merge(role.template, info, role.path), info.avoid)
     wired = frameworks.wire(placed, seat)

@@ -37,7 +37,7 @@ _RANK_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RolePosition:
     """A role's place in the gang as admitted: `counts` has the pods of each role, in the order of the roles."""
 
     gang: Gang
@@ -72,7 +72,7 @@ class Seat:
         return [self.gang.host(role, index) for index in range(self.counts[position])]
 
 
-def wire(template: Json, seat: Seat) -> Json:
+def wire(template: Json, seat: RolePosition) -> Json:
     """The role's template with its environment.
 
     Raises JobError when a later role of a framework with ranks has no explicit command to wrap.
@@ -94,10 +94,10 @@ def check(gang: Gang) -> None:
     """
     counts = [role.replicas for role in gang.roles]
     for position, role in enumerate(gang.roles):
-        wire(role.template, Seat(gang, counts, position))
+        wire(role.template, RolePosition(gang, counts, position))
 
 
-def _environment(seat: Seat, taken: Mapping[str, str | None]) -> list[Json]:
+def _environment(seat: RolePosition, taken: Mapping[str, str | None]) -> list[Json]:
     index: Json = {
         "name": "GANGLINE_INDEX",
         "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX_LABEL}']"}},
@@ -129,7 +129,7 @@ def _environment(seat: Seat, taken: Mapping[str, str | None]) -> list[Json]:
     return [index, pod, progress, *({"name": name, "value": value} for name, value in variables.items())]
 
 
-def _pytorch(seat: Seat, taken: Mapping[str, str | None]) -> dict[str, str]:
+def _pytorch(seat: RolePosition, taken: Mapping[str, str | None]) -> dict[str, str]:
     """The variables for plain scripts (one process per pod) and, by the PET_ names, for torchrun (one process per GPU)."""
     address = taken.get("MASTER_ADDR") or seat.leader
     port = taken.get("MASTER_PORT") or str(PORTS["PyTorch"])
@@ -143,7 +143,7 @@ def _pytorch(seat: Seat, taken: Mapping[str, str | None]) -> dict[str, str]:
     }
 
 
-def _jax(seat: Seat) -> dict[str, str]:
+def _jax(seat: RolePosition) -> dict[str, str]:
     variables = {
         "JAX_COORDINATOR_ADDRESS": f"{seat.leader}:{PORTS['JAX']}",
         "JAX_NUM_PROCESSES": str(seat.world),
@@ -151,13 +151,13 @@ def _jax(seat: Seat) -> dict[str, str]:
     return variables | _rank(seat, "JAX_PROCESS_ID")
 
 
-def _rank(seat: Seat, *rank_names: str) -> dict[str, str]:
+def _rank(seat: RolePosition, *rank_names: str) -> dict[str, str]:
     if seat.offset:
         return {"GANGLINE_RANK_OFFSET": str(seat.offset)}
     return dict.fromkeys(rank_names, "$(GANGLINE_INDEX)")
 
 
-def _tensorflow(seat: Seat) -> dict[str, str]:
+def _tensorflow(seat: RolePosition) -> dict[str, str]:
     """The variable TF_CONFIG. Every role is a task type; evaluators are not part of the cluster, as TensorFlow requires."""
     port = PORTS["TensorFlow"]
     cluster = {
@@ -169,7 +169,7 @@ def _tensorflow(seat: Seat) -> dict[str, str]:
     return {"TF_CONFIG": start.removesuffix("}}") + ',"index":$(GANGLINE_INDEX)}}'}
 
 
-def _mpi(seat: Seat) -> dict[str, str]:
+def _mpi(seat: RolePosition) -> dict[str, str]:
     """`mpirun --host "$MPI_HOSTS"`: the hosts with a slot per GPU. A role called launcher runs no ranks."""
     hosts = [
         (host, role.gpus or 1)
@@ -181,7 +181,7 @@ def _mpi(seat: Seat) -> dict[str, str]:
     return {"MPI_HOSTS": ",".join(f"{host}:{slots}" for host, slots in hosts), "MPI_SLOTS": str(total)}
 
 
-def _with_ranks(container: Json, seat: Seat, ranks: Sequence[str]) -> list[str]:
+def _with_ranks(container: Json, seat: RolePosition, ranks: Sequence[str]) -> list[str]:
     command = container.get("command")
     if not command:
         raise JobError(

@@ -13,7 +13,7 @@ from gangline.api import names
 from gangline.api.read import merge
 from gangline.jobs.base import Json, Patch, PodSetInfo
 from gangline.jobs.gpujob.gang import Gang
-from gangline.jobs.gpujob.verdict import Verdict, find
+from gangline.jobs.gpujob.verdict import GangVerdict, find
 from gangline.objects import JobObject, Stored
 
 SUSPENDED: Final = "Suspended"
@@ -51,7 +51,7 @@ def running(job: JobObject, gang: Gang, infos: Sequence[PodSetInfo], jobs: Seque
     return _patch(job, status)
 
 
-def restarting(job: JobObject, count: int, failure: Verdict) -> Patch:
+def restarting(job: JobObject, count: int, failure: GangVerdict) -> Patch:
     """The one write that decides a restart of the gang: from now on the children created before it are stale."""
     why = _interruptions(job, failure.reason, failure.message, failure.at)
     return Patch({"status": {"restarts": count, "phase": RECOVERING, "interruptions": why}}, "status")
@@ -59,7 +59,7 @@ def restarting(job: JobObject, count: int, failure: Verdict) -> Patch:
 
 def lost(job: JobObject, message: str, at: str) -> Patch | None:
     """Let the job fail because its nodes failed."""
-    return ending(job, Verdict(False, "NodeFailure", message, at))
+    return ending(job, GangVerdict(False, "NodeFailure", message, at))
 
 
 def interrupted(job: JobObject, swaps: int, how: str, message: str, at: str) -> Patch:
@@ -81,12 +81,12 @@ def pods_refused(job: JobObject, refused: bool, reason: str, message: str, at: s
     return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, word, reason, message, at)})
 
 
-def ending(job: JobObject, verdict: Verdict) -> Patch | None:
+def ending(job: JobObject, verdict: GangVerdict) -> Patch | None:
     """Record that the end is decided, while pods may still run."""
     return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
 
 
-def ended(job: JobObject, gang: Gang, jobs: Sequence[JobObject], verdict: Verdict) -> Patch | None:
+def ended(job: JobObject, gang: Gang, jobs: Sequence[JobObject], verdict: GangVerdict) -> Patch | None:
     """Record that the end is decided, and that no pod runs any more."""
     status: Json = {
         "phase": "Succeeded" if verdict.success else "Failed",

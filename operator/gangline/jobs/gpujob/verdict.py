@@ -24,7 +24,7 @@ _TENSORFLOW_SERVES: Final = ("ps", "evaluator")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GangVerdict:
     success: bool
     reason: str
     message: str
@@ -39,15 +39,15 @@ class Verdict:
         return COMPLETE if self.success else FAILED
 
 
-def recorded(job: JobObject) -> Verdict | None:
+def recorded(job: JobObject) -> GangVerdict | None:
     """The verdict in the status."""
     for success, kind in ((True, SUCCEEDING), (False, FAILING)):
         if (found := job.true_condition(kind)) is not None:
-            return Verdict(success, found["reason"], found.get("message") or "", found["lastTransitionTime"])
+            return GangVerdict(success, found["reason"], found.get("message") or "", found["lastTransitionTime"])
     return None
 
 
-def succeeded(gang: Gang, jobs: Sequence[JobObject]) -> Verdict | None:
+def succeeded(gang: Gang, jobs: Sequence[JobObject]) -> GangVerdict | None:
     """The gang has succeeded when the roles that decide are complete."""
     ended: list[str] = []
     roles = deciding_roles(gang)
@@ -61,17 +61,17 @@ def succeeded(gang: Gang, jobs: Sequence[JobObject]) -> Verdict | None:
         message = "All pods of the gang succeeded"
     else:
         message = f"All pods of {', '.join(role.name for role in roles)} succeeded"
-    return Verdict(True, "Succeeded", message, max(ended))
+    return GangVerdict(True, "Succeeded", message, max(ended))
 
 
-def failed(gang: Gang, jobs: Sequence[JobObject]) -> Verdict | None:
+def failed(gang: Gang, jobs: Sequence[JobObject]) -> GangVerdict | None:
     """The first role, in order, whose Job has failed."""
     for role in gang.roles:
         child = find(gang, role, jobs)
         condition = child.true_condition(FAILED) if child else None
         if condition is not None:
             message = f"{role.name}: {condition.get('message') or 'its Job failed'}"
-            return Verdict(False, condition.get("reason") or FAILED, message, condition["lastTransitionTime"])
+            return GangVerdict(False, condition.get("reason") or FAILED, message, condition["lastTransitionTime"])
     return None
 
 

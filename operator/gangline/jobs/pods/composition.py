@@ -12,7 +12,7 @@ from gangline.api.schema.v1beta2.workload import MAX_POD_SETS
 from gangline.jobs import podspec, workload
 from gangline.jobs.base import JobError, PodSetInfo
 from gangline.jobs.pods.group import MAIN, PodGroup
-from gangline.jobs.pods.member import TERMINATION_TARGET, Member
+from gangline.jobs.pods.member import TERMINATION_TARGET, GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import PodObject, WorkloadObject
@@ -26,7 +26,7 @@ def pod_sets(group: PodGroup) -> list[Json]:
         return [_pod_set(MAIN, 1, group.pods[0])]
     if group.fast:
         return [_pod_set(group.leader.role, group.total, group.leader)]
-    roles: dict[str, list[Member]] = {}
+    roles: dict[str, list[GroupPod]] = {}
     for pod in group.pods:
         roles.setdefault(pod.role, []).append(pod)
     if len(roles) > MAX_POD_SETS:
@@ -34,7 +34,7 @@ def pod_sets(group: PodGroup) -> list[Json]:
     return [_pod_set(role, len(pods), pods[0]) for role, pods in sorted(roles.items())]
 
 
-def _pod_set(name: str, count: int, pod: Member) -> Json:
+def _pod_set(name: str, count: int, pod: GroupPod) -> Json:
     manifest = pod.manifest()
     body: Json = {"name": name, "count": count, "template": {"spec": manifest.spec}}
     if request := podspec.topology_request(manifest, names.POD_GROUP_INDEX, path=""):
@@ -47,7 +47,7 @@ def workload_name(group: PodGroup) -> str:
     return alone_name(group.pods[0]) if group.alone else group.name
 
 
-def alone_name(pod: Member) -> str:
+def alone_name(pod: GroupPod) -> str:
     """The name of the Workload of a pod that stands alone."""
     return pod.prebuilt or workload.name_for("Pod", "", pod.name, pod.uid)
 
@@ -125,7 +125,7 @@ def _common(group: PodGroup, what: str, keys: Sequence[str]) -> dict[str, str]:
 # --- the writes of one pod --------------------------------------------------------------------------------------------
 
 
-def start(pod: Member, info: PodSetInfo) -> Json:
+def start(pod: GroupPod, info: PodSetInfo) -> Json:
     """The merge patch that lets a gated pod start as it was admitted.
 
     Raises JobError if its labels or its node selector contradict the admission. A gate cannot be added to a pod: it waits for a
@@ -146,12 +146,12 @@ def not_kept(pod: PodObject, info: PodSetInfo) -> list[str]:
     return podspec.lacking(podspec.parts_of(pod), podspec.asked(replace(info, scheduling_gates=())))
 
 
-def marked(pod: Member, reason: str, message: str, at: str) -> Json:
+def marked(pod: GroupPod, reason: str, message: str, at: str) -> Json:
     """The strategic merge patch of the status of a pod that is about to be deleted: it says why."""
     row = {"type": TERMINATION_TARGET, "status": "True", "reason": reason, "message": message, "lastTransitionTime": at}
     return {"metadata": {"uid": pod.uid}, "status": {"conditions": [row]}}
 
 
-def released(pod: Member) -> Json:
+def released(pod: GroupPod) -> Json:
     """The merge patch that removes our finalizer."""
     return {"metadata": {"resourceVersion": pod.version, "finalizers": pod.without_finalizer()}}

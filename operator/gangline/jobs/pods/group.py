@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
-from gangline.jobs.base import JobError, Outcome
-from gangline.jobs.pods.member import Member
+from gangline.jobs.base import JobError, JobOutcome
+from gangline.jobs.pods.member import GroupPod
 
 #: pod set of a pod that stands alone
 MAIN: Final = "main"
@@ -32,14 +32,14 @@ class PodGroup:
 
     name: str
     alone: bool
-    pods: tuple[Member, ...]
+    pods: tuple[GroupPod, ...]
 
     @classmethod
-    def of(cls, name: str, pods: Iterable[Member], *, alone: bool = False) -> PodGroup:
+    def of(cls, name: str, pods: Iterable[GroupPod], *, alone: bool = False) -> PodGroup:
         return cls(name, alone, tuple(sorted(pods, key=lambda pod: (pod.created, pod.key))))
 
     @property
-    def leader(self) -> Member:
+    def leader(self) -> GroupPod:
         """The pod that speaks for the group: its oldest one that counts, if one does."""
         return next((pod for pod in self.pods if pod.counts), self.pods[0])
 
@@ -72,7 +72,7 @@ class PodGroup:
         return total
 
 
-def role_of(group: PodGroup, pod: Member) -> str:
+def role_of(group: PodGroup, pod: GroupPod) -> str:
     """The pod set of one of its pods."""
     return MAIN if group.alone else pod.role
 
@@ -84,9 +84,9 @@ def role_of(group: PodGroup, pod: Member) -> str:
 class Division:
     """The pods of a group by what becomes of them. Pods of roles that its Workload lacks are in none of these."""
 
-    kept: tuple[Member, ...]
-    excess: tuple[Member, ...] = ()  # deleted
-    replaced: tuple[Member, ...] = ()  # they lose their finalizer
+    kept: tuple[GroupPod, ...]
+    excess: tuple[GroupPod, ...] = ()  # deleted
+    replaced: tuple[GroupPod, ...] = ()  # they lose their finalizer
     absent: int = 0  # pods that have to be replaced yet
 
 
@@ -105,9 +105,9 @@ def before_queueing(group: PodGroup) -> Division:
 
 def under_workload(group: PodGroup, counts: Mapping[str, int]) -> Division:
     """Divide a group that has a Workload whose pod sets have these `counts`."""
-    kept: list[Member] = []
-    excess: list[Member] = []
-    replaced: list[Member] = []
+    kept: list[GroupPod] = []
+    excess: list[GroupPod] = []
+    replaced: list[GroupPod] = []
     absent = 0
     leaving = _in_the_way(group)
     for role, count in counts.items():
@@ -123,7 +123,7 @@ def under_workload(group: PodGroup, counts: Mapping[str, int]) -> Division:
     return Division(_in_order(kept), tuple(excess), tuple(replaced), absent)
 
 
-def _in_the_way(group: PodGroup) -> list[Member]:
+def _in_the_way(group: PodGroup) -> list[GroupPod]:
     """The pods that have to go before others can take their places.
 
     Of a group of several, one stays until there are others: without any pod its Workload would go.
@@ -135,7 +135,7 @@ def _in_the_way(group: PodGroup) -> list[Member]:
     return [pod for pod in (found[:-1] if last else found) if pod.held]
 
 
-def _by_worth(pods: Iterable[Member]) -> list[Member]:
+def _by_worth(pods: Iterable[GroupPod]) -> list[GroupPod]:
     """Pods with our finalizer are kept first, then those that have started, then the oldest; of an owner the first by number."""
     return sorted(
         pods,
@@ -143,13 +143,13 @@ def _by_worth(pods: Iterable[Member]) -> list[Member]:
     )
 
 
-def _by_last_life(pod: Member) -> tuple[bool, int, int, str]:
+def _by_last_life(pod: GroupPod) -> tuple[bool, int, int, str]:
     """Failed pods that lived last stand in the group's place longest."""
     lived = min(pod.failed or _LATEST, pod.deleted or _LATEST)
     return (not pod.held, -lived, pod.created, pod.key)
 
 
-def _in_order(pods: Iterable[Member]) -> tuple[Member, ...]:
+def _in_order(pods: Iterable[GroupPod]) -> tuple[GroupPod, ...]:
     return tuple(sorted(pods, key=lambda pod: (pod.created, pod.key)))
 
 
@@ -173,21 +173,21 @@ def _check_agreement(group: PodGroup, total: int) -> None:
 # --- the state of a group ---------------------------------------------------------------------------------------------
 
 
-def finished(group: PodGroup) -> Outcome | None:
+def finished(group: PodGroup) -> JobOutcome | None:
     """How the group ended. A group that serves never does; failed pods may be replaced unless one of them says otherwise.
 
     A pod that stands alone and was stopped by us has not finished: it goes with its Workload.
     """
     if group.alone:
         (pod,) = group.pods
-        return Outcome(pod.succeeded, "") if pod.succeeded or (pod.ended and not pod.marked) else None
+        return JobOutcome(pod.succeeded, "") if pod.succeeded or (pod.ended and not pod.marked) else None
     if group.serving:
         return None
     succeeded, total = sum(pod.succeeded for pod in group.pods), group.total
     final = all(pod.ended for pod in group.pods) and not all(pod.retriable for pod in group.pods)
     if succeeded != total and not final:
         return None
-    return Outcome(True, f"Pods succeeded: {succeeded}/{total}.")
+    return JobOutcome(True, f"Pods succeeded: {succeeded}/{total}.")
 
 
 def ready(group: PodGroup, wanted: int | None = None) -> bool:
@@ -216,6 +216,6 @@ def may_start(division: Division, group: PodGroup) -> bool:
     return last or any(pod.started or pod.succeeded for pod in division.kept)
 
 
-def given_up(pods: Sequence[Member]) -> bool:
+def given_up(pods: Sequence[GroupPod]) -> bool:
     """Whether somebody else deleted all pods of the group, and none of them runs any more: nobody will replace them."""
     return bool(pods) and all(pod.deleted and not (pod.marked or pod.started or pod.lost) for pod in pods)

@@ -30,7 +30,7 @@ _META: Final = ("name", "namespace", "uid", "labels", "annotations", "ownerRefer
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupPod:
     """A pod with the label `managed`. Times are milliseconds since the epoch, 0 = not (yet)."""
 
     key: str
@@ -132,7 +132,7 @@ def group_name(pod: PodObject) -> str:
     return pod_group(pod)[0]
 
 
-def read(pod: PodObject) -> Member:
+def read(pod: PodObject) -> GroupPod:
     """The member for a pod that is managed."""
     meta, annotations = pod.metadata, pod.annotations
     containers_ready = pod.condition("ContainersReady") or {}
@@ -146,7 +146,7 @@ def read(pod: PodObject) -> Member:
     # those of a Deployment name none of their own, unless they were imported, or sent one by one by a manager cluster
     alone = imported or names.MULTIKUEUE_ORIGIN in pod.labels
     names_none = bool(group) or (bool(parent) and not alone)
-    return Member(
+    return GroupPod(
         key=pod.key,
         uid=pod.uid,
         version=pod.resource_version,
@@ -175,6 +175,6 @@ def read(pod: PodObject) -> Member:
     )
 
 
-def older(pod: PodObject, member: Member) -> bool:
+def older(pod: PodObject, member: GroupPod) -> bool:
     """Whether `pod` is an earlier version of the same pod."""
     return pod.uid == member.uid and pod.revision < as_revision(member.version)

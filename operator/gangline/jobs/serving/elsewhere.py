@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from gangline.api import names
-from gangline.api.jobkinds.declaration import JobError, Outcome, Path, Suspension
+from gangline.api.jobkinds.declaration import JobError, JobOutcome, Path, Suspension
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject
@@ -70,7 +70,7 @@ class ServingElsewhere:
     def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         return dict(job.spec)
 
-    def finished(self, job: JobObject) -> Outcome | None:
+    def finished(self, job: JobObject) -> JobOutcome | None:
         return None
 
     def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:

@@ -19,7 +19,7 @@ _COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.HINTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ServingGroup:
     """Pods of a parent that share a Workload. `index`: which of its groups, None where it has only one."""
 
     workload: str
@@ -110,7 +110,7 @@ def named(kind: ServingKind, parent: JobObject, name: str, uid: str | None = Non
 def new_workload(
     kind: ServingKind,
     parent: JobObject,
-    group: Group,
+    group: ServingGroup,
     *,
     priority: int,
     priority_class_ref: Mapping[str, str] | None,
@@ -149,7 +149,7 @@ def owner(kind: ServingKind, parent: JobObject) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": parent.name, "uid": parent.uid}
 
 
-def owner_notes(kind: ServingKind, parent: JobObject, group: Group) -> dict[str, str]:
+def owner_notes(kind: ServingKind, parent: JobObject, group: ServingGroup) -> dict[str, str]:
     """Annotations of the object's Workloads that outlive their owner references."""
     resource = kind.declaration.resource
     found = {
@@ -165,7 +165,7 @@ def changed_hints(workload: WorkloadObject, parent: JobObject) -> dict[str, str 
     return {key: want.get(key) for key in names.HINTS if have.get(key) != want.get(key)}
 
 
-def marks(kind: ServingKind, parent: JobObject, group: Group, pod: HeldPod) -> Json:
+def marks(kind: ServingKind, parent: JobObject, group: ServingGroup, pod: HeldPod) -> Json:
     """The merge patch that makes a pod a member of its group, from which on it is queued."""
     labels = {names.MANAGED: "true"}
     for key in (names.QUEUE_NAME, names.PRIORITY_CLASS):

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Plan, Prepared
+from gangline.replay.replay_plan import Prepared, ReplayPlan
 from gangline.replay.run import play
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -37,7 +37,7 @@ OBJECTIVES: Final[Mapping[str, Callable[[Floats, Floats], float]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """One run of one policy: its measured jobs, those that did not end included as far as they waited."""
 
     submit: Floats
@@ -58,12 +58,12 @@ class Gain:
     high: float
 
 
-def gain_of(run: Run, own: Run, objective: str) -> float:
+def gain_of(run: PolicyRun, own: PolicyRun, objective: str) -> float:
     before = own.value(objective)
     return (before - run.value(objective)) / before if before else 0.0
 
 
-def interval(pairs: Sequence[tuple[Run, Run]], objective: str, seed: int) -> Gain:
+def interval(pairs: Sequence[tuple[PolicyRun, PolicyRun]], objective: str, seed: int) -> Gain:
     """The gain of the second of each pair against the first, with a 95 % interval.
 
     Blocks of time are drawn with replacement, each from a run drawn at random: a gain that rests on one day is no gain.
@@ -79,7 +79,7 @@ def interval(pairs: Sequence[tuple[Run, Run]], objective: str, seed: int) -> Gai
     return Gain(whole, drawn[round(0.025 * _DRAWS)], drawn[round(0.975 * _DRAWS) - 1])
 
 
-def _blocks(run: Run, first: float, width: float, count: int) -> list[tuple[Floats, Floats]]:
+def _blocks(run: PolicyRun, first: float, width: float, count: int) -> list[tuple[Floats, Floats]]:
     """(waits, durations) by the time of submission."""
     numbers = np.clip(((run.submit - first) / width).astype(np.int64), 0, count - 1)
     return [(run.wait[numbers == number], run.duration[numbers == number]) for number in range(count)]
@@ -104,7 +104,7 @@ class _TimeUpError(Exception):
     pass
 
 
-_Task: TypeAlias = tuple[Plan, Policy, int, str, float]
+_Task: TypeAlias = tuple[ReplayPlan, Policy, int, str, float]
 
 
 class Runs:
@@ -112,7 +112,7 @@ class Runs:
     asked for. A run that does not end in time is None, and so are all after it.
     """
 
-    def __init__(self, plan: Plan, prepared: Prepared, deadline: float) -> None:
+    def __init__(self, plan: ReplayPlan, prepared: Prepared, deadline: float) -> None:
         self._plan = plan
         self._prepared = prepared
         self._deadline = time.time() + max(0.0, deadline - time.monotonic())
@@ -133,7 +133,7 @@ class Runs:
             self._pool.shutdown(cancel_futures=True)
         self._folder.cleanup()
 
-    def of(self, tasks: Sequence[tuple[Policy, int]]) -> Iterator[Run | None]:
+    def of(self, tasks: Sequence[tuple[Policy, int]]) -> Iterator[PolicyRun | None]:
         given = [(self._plan, policy, copy, str(self._path), self._deadline) for policy, copy in tasks]
         over = False
         for run in map(_run, given) if self._pool is None else self._pool.map(_run, given):
@@ -141,7 +141,7 @@ class Runs:
             yield None if over else run
 
 
-def _run(task: _Task) -> Run | None:
+def _run(task: _Task) -> PolicyRun | None:
     plan, policy, copy, path, deadline = task
 
     def progress(jobs: int) -> None:
@@ -169,4 +169,4 @@ def _run(task: _Task) -> Run | None:
     ]
     table = np.array(sorted(rows), dtype=np.float64).reshape(-1, 3)
     wait = np.maximum(0.0, table[:, 1])
-    return Run(table[:, 0], wait / 1000, table[:, 2] / 1000, story.measures["gpu_hours_lost_share"])
+    return PolicyRun(table[:, 0], wait / 1000, table[:, 2] / 1000, story.measures["gpu_hours_lost_share"])

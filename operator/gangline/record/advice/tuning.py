@@ -18,12 +18,12 @@ from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import values
 from gangline.record.advice import settings
-from gangline.record.advice.runs import Gain, Run, Runs, gain_of, interval
-from gangline.record.preparing import Source, prepare
+from gangline.record.advice.runs import Gain, PolicyRun, Runs, gain_of, interval
+from gangline.record.preparing import ReadRecord, prepare
 from gangline.record.worlds import OWN
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Plan
-from gangline.replay.replayed import Job, ReplayError
+from gangline.replay.replay_plan import ReplayPlan
+from gangline.replay.replayed import ReplayedJob, ReplayError
 
 #: the part of the record that is held out, and the part before the search from which forecasts learn
 HELD_OUT: Final = 1 / 3
@@ -44,7 +44,7 @@ class NoProposalError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TuningGoal:
     """What is wanted, and how long it may take."""
 
     objective: str = "mean"
@@ -72,7 +72,9 @@ class Proposal:
     notes: list[str] = field(default_factory=list[str])
 
 
-def tune(source: Source, plan: Plan, wish: Wish, tell: Callable[[str], None] = lambda text: None) -> Proposal:
+def tune(
+    source: ReadRecord, plan: ReplayPlan, wish: TuningGoal, tell: Callable[[str], None] = lambda text: None
+) -> Proposal:
     """Search for a better policy, and judge it on a part of the record that was held out. `plan` says all but the policies and
     the windows. Raises NoProposalError, ReplayError.
     """
@@ -91,7 +93,7 @@ def tune(source: Source, plan: Plan, wish: Wish, tell: Callable[[str], None] = l
 # --- the policy that is changed -----------------------------------------------------------------------------------------
 
 
-def _base(source: Source, only: Sequence[str]) -> Json:
+def _base(source: ReadRecord, only: Sequence[str]) -> Json:
     """The QueuePolicy in force for all queues in question, as the record ends, without its order and backfill; or a new one."""
     state: dict[tuple[str, str], Json] = {}
     for change in source.history.changes:
@@ -156,7 +158,7 @@ class _Found:
 
 
 def _searched(
-    source: Source, plan: Plan, wish: Wish, base: Json, deadline: float, tell: Callable[[str], None]
+    source: ReadRecord, plan: ReplayPlan, wish: TuningGoal, base: Json, deadline: float, tell: Callable[[str], None]
 ) -> tuple[_Found, list[str]]:
     prepared, notes = prepare(source, plan)
     _enough(prepared.jobs, plan, "to search on")
@@ -166,7 +168,7 @@ def _searched(
         for number, parts in enumerate(settings.tried(wish.tries, plan.seed, wish.most_lost, saving=saves))
     ]
     with Runs(plan, prepared, deadline) as runs:
-        own: list[Run] = []
+        own: list[PolicyRun] = []
         for copy, run in enumerate(runs.of([(OWN, copy) for copy in range(1, _COPIES + 1)])):
             if run is None:
                 break
@@ -210,7 +212,7 @@ def _searched(
     return _Found(best[1], played), notes
 
 
-def _admissible(run: Run, own: Run, wish: Wish) -> float | None:
+def _admissible(run: PolicyRun, own: PolicyRun, wish: TuningGoal) -> float | None:
     """The gain; None for what loses too much, or has a longer tail."""
     if run.lost_share > max(wish.most_lost, own.lost_share):
         return None
@@ -223,9 +225,9 @@ def _admissible(run: Run, own: Run, wish: Wish) -> float | None:
 
 
 def _judged(
-    source: Source,
-    plan: Plan,
-    wish: Wish,
+    source: ReadRecord,
+    plan: ReplayPlan,
+    wish: TuningGoal,
     found: _Found,
     notes: list[str],
     deadline: float,
@@ -278,7 +280,7 @@ def _judged(
     )
 
 
-def _enough(jobs: Sequence[Job], plan: Plan, where: str) -> None:
+def _enough(jobs: Sequence[ReplayedJob], plan: ReplayPlan, where: str) -> None:
     count = sum(job.submit >= plan.first * 1000 for job in jobs)
     if count < LEAST_JOBS:
         raise NoProposalError(f"the record has {count} jobs {where}: at least {LEAST_JOBS} are needed")

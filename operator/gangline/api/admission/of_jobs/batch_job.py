@@ -10,7 +10,7 @@ from gangline.api.admission.findings import (
     IMMUTABLE,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     annotation_path,
     annotations_of,
     forbidden,
@@ -128,6 +128,6 @@ def _is_synced(job: Json) -> bool:
         return False
 
 
-RULES: Final[Rules] = jobs.job_rules(
+RULES: Final[KindRules] = jobs.job_rules(
     _check, grown=_grown, managed_by=own.JOB.managed_by, own_manager=own.JOB.controller
 )

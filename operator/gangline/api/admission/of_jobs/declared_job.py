@@ -12,10 +12,10 @@ from gangline.api.admission.findings import (
     NOTHING,
     REQUIRED,
     TOO_MANY,
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     forbidden,
     immutable,
     too_many,
@@ -27,7 +27,7 @@ from gangline.api.jobkinds.declaration import (
     Declaration,
     JobError,
     NoPodsError,
-    Place,
+    PodSetPlace,
     Problem,
     at,
     shown,
@@ -40,7 +40,7 @@ _REASONS: Final[Mapping[str, str]] = {"": INVALID, "Required": REQUIRED, "Forbid
 
 
 @cache
-def rules(declaration: Declaration) -> Rules | None:
+def rules(declaration: Declaration) -> KindRules | None:
     """The rules of a declared kind; None for a kind with a module of its own."""
     behaviour = declaration.behaviour
     if behaviour is None:
@@ -63,7 +63,7 @@ def rules(declaration: Declaration) -> Rules | None:
         may_leave=declaration.resource.group in _MAY_LEAVE,
     )
 
-    def default(job: Json, old: Json | None, context: Context) -> list[str]:
+    def default(job: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
         if declaration.left_alone(job):
             return []
         told = common.default(job, old, context)
@@ -78,7 +78,7 @@ def rules(declaration: Declaration) -> Rules | None:
         why = declaration.left_alone(job) or _without_pods(behaviour, job)
         return [f"the {declaration.kind} is not queued: {why}"] if why else list(declaration.warn(job))
 
-    return Rules(common.validate, default, warn)
+    return KindRules(common.validate, default, warn)
 
 
 def _error(problem: Problem) -> FieldError:
@@ -134,7 +134,7 @@ def _without_pods(behaviour: Behaviour, job: Json) -> str:
     return ""
 
 
-def _counts(places: Sequence[Place]) -> dict[str, int]:
+def _counts(places: Sequence[PodSetPlace]) -> dict[str, int]:
     return {place.name: place.count for place in places}
 
 

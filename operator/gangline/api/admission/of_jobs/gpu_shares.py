@@ -75,8 +75,8 @@ def _path(way: _Way) -> Path:
     return tuple(reversed(parts))
 
 
-def _ask(template: Json) -> sharing.Ask:
-    return sharing.Ask(
+def _ask(template: Json) -> sharing.PodAsk:
+    return sharing.PodAsk(
         [_requests(each) for each in objects(spec(template).get("containers"))], annotations_of(template)
     )
 

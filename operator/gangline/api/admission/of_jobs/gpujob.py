@@ -14,7 +14,7 @@ from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
     FieldError,
     Json,
-    Rules,
+    KindRules,
     duplicate,
     forbidden,
     immutable,
@@ -315,4 +315,4 @@ def _running(job: Json, old: Json | None) -> list[FieldError]:
     return errors + immutable("spec.runtime.limit", *limits)
 
 
-RULES: Final[Rules] = jobs.job_rules(_check, checked_without_queue=True)
+RULES: Final[KindRules] = jobs.job_rules(_check, checked_without_queue=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from gangline.api import names, quantity
 from gangline.api.admission import syntax
-from gangline.api.admission.findings import Context, Json, annotations_of, labels_of, metadata, objects, text
+from gangline.api.admission.findings import AdmissionFacts, Json, annotations_of, labels_of, metadata, objects, text
 from gangline.api.admission.of_jobs import identifiers
 from gangline.api.jobkinds import Declaration, declaration_of
 from gangline.api.jobkinds.node_loss import BY_ITS_PODS
@@ -16,7 +16,7 @@ from gangline.bounded import shown
 HELD_WITHOUT_QUEUE: Final = f"it names no queue (label {names.QUEUE_NAME}): it is held until it names one"
 
 
-def missing(namespace: str, labels: Json, context: Context) -> list[str]:
+def missing(namespace: str, labels: Json, context: AdmissionFacts) -> list[str]:
     """What a job names by its labels and what does not exist (yet): it waits for that."""
     queue = text(labels.get(names.QUEUE_NAME))
     found: list[str] = []
@@ -74,7 +74,7 @@ def _declaration(job: Json) -> Declaration | None:
     return declaration_of(text(job.get("apiVersion")).rpartition("/")[0], text(job.get("kind")))
 
 
-def outside(job: Json, context: Context) -> list[str]:
+def outside(job: Json, context: AdmissionFacts) -> list[str]:
     """A job of our own kind that names no queue, and is no part of another job."""
     if labels_of(job).get(names.QUEUE_NAME) or context.without_queue or _has_controller(job):
         return []

@@ -1,7 +1,7 @@
 """Rules of all job kinds: queue name, priority class, suspension, gates.
 
-A kind's module builds its `Rules` with `job_rules`, passing only what differs. A job is suspended while `spec.suspend` is true;
-a kind that keeps it elsewhere passes its own `Holding`.
+A kind's module builds its `KindRules` with `job_rules`, passing only what differs. A job is suspended while `spec.suspend` is
+true; a kind that keeps it elsewhere passes its own `JobHolding`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from gangline.api import jobkinds, names, quantity
 from gangline.api.admission import multikueue, syntax
 from gangline.api.admission.findings import (
     IMMUTABLE,
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     annotation_path,
     annotations_of,
     fill,
@@ -76,7 +76,7 @@ def may_lead_to_queued(owner: Json) -> bool:
     return could_be_queued(owner) or (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod")
 
 
-class Holding(Protocol):
+class JobHolding(Protocol):
     """How a kind keeps its jobs from running: a suspend field, or the gate of a pod."""
 
     def read(self, job: Json) -> bool:
@@ -96,14 +96,14 @@ Grown = Callable[[Json, Json], bool]
 
 def job_rules(
     checks: Checks,
-    suspension: Holding = SPEC_SUSPEND,
+    suspension: JobHolding = SPEC_SUSPEND,
     *,
     grown: Grown | None = None,
     checked_without_queue: bool = False,
     managed_by: Path = (),
     may_leave: bool = False,
     own_manager: str = "",
-) -> Rules:
+) -> KindRules:
     """The rules of a job kind. A job without a queue is not managed, unless the kind is our own or the context says so.
 
     `grown` is given for a kind whose size may change while it runs, `managed_by` for one that may run in another cluster: the
@@ -111,7 +111,7 @@ def job_rules(
     gate by which such a job may lose its queue while it runs, and then is none of ours.
     """
 
-    def default(job: Json, old: Json | None, context: Context) -> list[str]:
+    def default(job: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
         starts = (old is None or suspension.read(old)) and not suspension.read(job)
         if starts and belongs_to_queued_owner(job, context):
             return _hold_with_owner(job, context, suspension)
@@ -129,7 +129,7 @@ def job_rules(
             + (_hold_what_grew(job, old, suspension, grown) if grown is not None and not resizes else [])
         )
 
-    def validate(job: Json, old: Json | None, context: Context) -> list[FieldError]:
+    def validate(job: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
         if not context.elastic:
             job, old = elastic.without_annotation(job), elastic.without_annotation(old) if old is not None else None
         leaving = bool(queue_name(old)) and (context.leaving_checked or not may_leave)
@@ -137,13 +137,13 @@ def job_rules(
         errors = _validate_common(job, old, context, suspension) if queued else []
         return errors + checks(job, old) if queued or checked_without_queue else errors
 
-    return Rules(validate=validate, default=default)
+    return KindRules(validate=validate, default=default)
 
 
 # --- defaulting -------------------------------------------------------------------------------------------------------
 
 
-def hold_queued(job: Json, context: Context, suspension: Holding) -> list[str]:
+def hold_queued(job: Json, context: AdmissionFacts, suspension: JobHolding) -> list[str]:
     """Queue label, priority class and suspension of a new job, in Kueue's order."""
     if belongs_to_queued_owner(job, context):
         return []
@@ -163,7 +163,7 @@ def hold_queued(job: Json, context: Context, suspension: Holding) -> list[str]:
     return warnings
 
 
-def _hold_with_owner(job: Json, context: Context, suspension: Holding) -> list[str]:
+def _hold_with_owner(job: Json, context: AdmissionFacts, suspension: JobHolding) -> list[str]:
     """A child of a queued job needs no queue, but it runs no sooner than that job: an owner reference is written by anybody.
 
     The operator would suspend it too, but only after its pods have started.
@@ -176,7 +176,7 @@ def _hold_with_owner(job: Json, context: Context, suspension: Holding) -> list[s
     return [f'it belongs to {kind} "{name}", which waits for its quota: it is suspended']
 
 
-def _default_manager(job: Json, context: Context, where: Path, own: str) -> list[str]:
+def _default_manager(job: Json, context: AdmissionFacts, where: Path, own: str) -> list[str]:
     """A new job whose queue sends workloads to other clusters: its controller here leaves it alone."""
     namespace, queue = text(metadata(job).get("namespace")), text(labels_of(job).get(names.QUEUE_NAME))
     if where and queue and at(job, where) in (None, "", own) and context.runs_elsewhere(namespace, queue):
@@ -184,7 +184,7 @@ def _default_manager(job: Json, context: Context, where: Path, own: str) -> list
     return []
 
 
-def _hold_what_grew(job: Json, old: Json, suspension: Holding, grown: Grown) -> list[str]:
+def _hold_what_grew(job: Json, old: Json, suspension: JobHolding, grown: Grown) -> list[str]:
     """A running job that asks for more pods is suspended in the same write, so that none of them starts without quota.
 
     The operator would suspend it too, as Kueue does, but only after the pods of the new size have started. It stops one that asks
@@ -214,7 +214,7 @@ def _normalise_queue(job: Json) -> list[str]:
     return []
 
 
-def _default_queue(job: Json, context: Context) -> None:
+def _default_queue(job: Json, context: AdmissionFacts) -> None:
     namespace = text(metadata(job).get("namespace"))
     if context.local_queue_exists(namespace, names.LOCAL_QUEUE_DEFAULT) and context.namespace_is_managed(
         namespace, False
@@ -222,7 +222,7 @@ def _default_queue(job: Json, context: Context) -> None:
         _set_label(job, names.QUEUE_NAME, names.LOCAL_QUEUE_DEFAULT)
 
 
-def _default_priority(job: Json, context: Context) -> None:
+def _default_priority(job: Json, context: AdmissionFacts) -> None:
     if labels_of(job).get(names.PRIORITY_CLASS):
         return
     if context.priority_class_exists(WORKLOAD_PRIORITY_DEFAULT):
@@ -236,7 +236,7 @@ def _set_label(job: Json, label: str, value: str) -> None:
         writable[label] = value
 
 
-def belongs_to_queued_owner(job: Json, context: Context) -> bool:
+def belongs_to_queued_owner(job: Json, context: AdmissionFacts) -> bool:
     owner = controller_of(job)
     if owner is None or not may_lead_to_queued(owner):
         return False
@@ -246,7 +246,7 @@ def belongs_to_queued_owner(job: Json, context: Context) -> bool:
 # --- validation -------------------------------------------------------------------------------------------------------
 
 
-def _validate_common(job: Json, old: Json | None, context: Context, suspension: Holding) -> list[FieldError]:
+def _validate_common(job: Json, old: Json | None, context: AdmissionFacts, suspension: JobHolding) -> list[FieldError]:
     errors = [
         *check_queue(job),
         *_prebuilt(job),
@@ -335,7 +335,7 @@ def check_gates(job: Json) -> list[FieldError]:
     return errors
 
 
-def _queue_update(job: Json, old: Json, context: Context, *, held: bool) -> list[FieldError]:
+def _queue_update(job: Json, old: Json, context: AdmissionFacts, *, held: bool) -> list[FieldError]:
     new_name, old_name = queue_name(job), queue_name(old)
     errors = [] if held or is_adopted(job, old) else immutable(QUEUE_PATH, new_name, old_name)
     if old_name and not new_name:

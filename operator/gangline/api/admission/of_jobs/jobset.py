@@ -11,10 +11,10 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission.findings import (
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     duplicate,
     labels_of,
     mapping,
@@ -99,12 +99,12 @@ def _no_class(name: str) -> bool:
     return False
 
 
-_COMMON: Final[Rules] = jobs.job_rules(
+_COMMON: Final[KindRules] = jobs.job_rules(
     _check, grown=_grown, managed_by=own.JOB_SET.managed_by, own_manager=own.JOB_SET.controller
 )
 
 
-def _default(job: Json, old: Json | None, context: Context) -> list[str]:
+def _default(job: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
     """Set the defaults that every job gets; but if the pods' label names a priority class, the default one must not
     replace it.
     """
@@ -113,4 +113,4 @@ def _default(job: Json, old: Json | None, context: Context) -> list[str]:
     return _COMMON.default(job, old, context)
 
 
-RULES: Final[Rules] = Rules(validate=_COMMON.validate, default=_default)
+RULES: Final[KindRules] = KindRules(validate=_COMMON.validate, default=_default)

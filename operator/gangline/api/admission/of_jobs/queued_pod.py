@@ -10,10 +10,10 @@ from typing import Final
 from gangline.api import names
 from gangline.api.admission import syntax
 from gangline.api.admission.findings import (
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     annotation_path,
     annotations_of,
     fill,
@@ -180,7 +180,7 @@ def _warn(pod: Json) -> list[str]:
 _JOB_RULES: Final = jobs.job_rules(_check, _Gate(), checked_without_queue=True)
 
 
-def _default(pod: Json, old: Json | None, context: Context) -> list[str]:
+def _default(pod: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
     """Set the defaults that every job gets. A pod whose owner is managed waits like the others, but its owner cares for
     its end.
     """
@@ -192,4 +192,4 @@ def _default(pod: Json, old: Json | None, context: Context) -> list[str]:
     return _JOB_RULES.default(pod, old, context)
 
 
-RULES: Final = Rules(validate=_JOB_RULES.validate, default=_default, warn=_warn)
+RULES: Final = KindRules(validate=_JOB_RULES.validate, default=_default, warn=_warn)

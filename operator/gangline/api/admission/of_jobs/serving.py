@@ -14,10 +14,10 @@ from gangline.api import names, quantity
 from gangline.api.admission.findings import (
     IMMUTABLE,
     NOTHING,
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     annotation_path,
     annotations_of,
     fill,
@@ -132,15 +132,15 @@ def _is_of_another(marks: _Marks, obj: Json) -> bool:
     return found not in ("", marks.declaration.framework)
 
 
-def _rules(marks: _Marks) -> Rules:
-    def default(obj: Json, old: Json | None, context: Context) -> list[str]:
+def _rules(marks: _Marks) -> KindRules:
+    def default(obj: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
         if _is_of_another(marks, obj):
             return []
         if old is not None and not jobs.queue_name(obj) and not marks.are_on(old):
             return []  # a queue that is the namespace's default by now does not stop what serves already
         return jobs.hold_queued(obj, context, marks)
 
-    def validate(obj: Json, old: Json | None, context: Context) -> list[FieldError]:
+    def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
         if _is_of_another(marks, obj) or not (jobs.queue_name(obj) or jobs.queue_name(old) or context.without_queue):
             return []
         waits = old is not None and _waits(obj, context)  # asked first: after each question a rule begins anew
@@ -150,7 +150,7 @@ def _rules(marks: _Marks) -> Rules:
     def warn(obj: Json) -> list[str]:
         return _warnings(marks, obj)
 
-    return Rules(validate, default, warn)
+    return KindRules(validate, default, warn)
 
 
 # --- validation -------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def _own(marks: _Marks, obj: Json, old: Json | None) -> list[FieldError]:
     return errors + topology_request.check_groups(templates)
 
 
-def _update(marks: _Marks, obj: Json, old: Json, context: Context, *, waits: bool) -> list[FieldError]:
+def _update(marks: _Marks, obj: Json, old: Json, context: AdmissionFacts, *, waits: bool) -> list[FieldError]:
     new_queue, old_queue = jobs.queue_name(obj), jobs.queue_name(old)
     held = marks.read(old)
     free = (held and new_queue) or _is_imported(obj, old)
@@ -215,7 +215,7 @@ def _is_imported(obj: Json, old: Json) -> bool:
     return not jobs.queue_name(old) and bool(jobs.queue_name(obj)) and names.IMPORTING in annotations_of(obj)
 
 
-def _waits(obj: Json, context: Context) -> bool:
+def _waits(obj: Json, context: AdmissionFacts) -> bool:
     """Whether the pods of the object wait, as `jobs.hold_queued` decides it."""
     if jobs.belongs_to_queued_owner(obj, context):
         return False

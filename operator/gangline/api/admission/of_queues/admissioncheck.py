@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.admission import syntax
-from gangline.api.admission.findings import Context, FieldError, Json, Rules, immutable, mapping, required, spec
+from gangline.api.admission.findings import (
+    AdmissionFacts,
+    FieldError,
+    Json,
+    KindRules,
+    immutable,
+    mapping,
+    required,
+    spec,
+)
 
 
-def validate(check: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(check: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     controller = spec(check).get("controllerName")
     errors = [] if controller else [required("spec.controllerName")]
     if old is not None:
@@ -27,4 +36,4 @@ def _parameters(parameters: Json) -> list[FieldError]:
     return errors
 
 
-RULES: Final = Rules(validate=validate)
+RULES: Final = KindRules(validate=validate)

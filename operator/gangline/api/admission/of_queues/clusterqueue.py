@@ -9,10 +9,10 @@ from gangline.api import names
 from gangline.api.admission import syntax
 from gangline.api.admission.findings import (
     NOTHING,
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     forbidden,
     immutable,
     invalid,
@@ -33,12 +33,12 @@ MIGRATES: Final = "TryPreferredFlavors"
 _MOST_CHOICES: Final = 32
 
 
-def default(queue: Json, old: Json | None, context: Context) -> list[str]:
+def default(queue: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
     keep_while_in_use(queue, old)
     return legacy.complete(queue)
 
 
-def validate(queue: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(queue: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     if old is not None and spec(queue) == spec(old):
         return []
     body = spec(queue)
@@ -159,4 +159,4 @@ def warn(queue: Json) -> list[str]:
     return ["spec.concurrentAdmissionPolicy has an effect only where the feature gate ConcurrentAdmission is on"]
 
 
-RULES: Final = Rules(validate=validate, default=default, warn=warn)
+RULES: Final = KindRules(validate=validate, default=default, warn=warn)

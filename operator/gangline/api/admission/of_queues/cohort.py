@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.admission import syntax
-from gangline.api.admission.findings import Context, FieldError, Json, Rules, mapping, spec
+from gangline.api.admission.findings import AdmissionFacts, FieldError, Json, KindRules, mapping, spec
 from gangline.api.admission.of_queues import quotas
 
 
-def validate(cohort: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(cohort: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     body = spec(cohort)
     parent = body.get("parentName")
     rules = quotas.QuotaRules(has_parent=bool(parent), parent_word="parent", lending_within_nominal=False)
@@ -18,4 +18,4 @@ def validate(cohort: Json, old: Json | None, context: Context) -> list[FieldErro
     return errors + quotas.check_weight("spec.fairSharing", mapping(body.get("fairSharing")).get("weight"))
 
 
-RULES: Final = Rules(validate=validate)
+RULES: Final = KindRules(validate=validate)

@@ -5,16 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.admission import syntax
-from gangline.api.admission.findings import Context, FieldError, Json, Rules, immutable, mapping, required, spec
+from gangline.api.admission.findings import (
+    AdmissionFacts,
+    FieldError,
+    Json,
+    KindRules,
+    immutable,
+    mapping,
+    required,
+    spec,
+)
 from gangline.api.admission.of_queues.finalizers import keep_while_in_use
 
 
-def default(flavor: Json, old: Json | None, context: Context) -> list[str]:
+def default(flavor: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
     keep_while_in_use(flavor, old)
     return []
 
 
-def validate(flavor: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(flavor: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     body = spec(flavor)
     errors = [
         *syntax.label_map("spec.nodeLabels", body.get("nodeLabels")),
@@ -31,4 +40,4 @@ def validate(flavor: Json, old: Json | None, context: Context) -> list[FieldErro
     return errors
 
 
-RULES: Final = Rules(validate=validate, default=default)
+RULES: Final = KindRules(validate=validate, default=default)

@@ -6,10 +6,10 @@ from typing import Final
 
 from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     duplicate,
     invalid,
     listing,
@@ -42,7 +42,7 @@ DURATIONS: Final = (
 )
 
 
-def validate(policy: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     body = spec(policy)
     errors = [*_selection(mapping(body.get("clusterQueues"))), *_fixes(mapping(body.get("fixes")))]
     errors += _hold_quota(mapping(body.get("preemption")), mapping(body.get("fixes")))
@@ -176,4 +176,4 @@ def _chance(path: str, value: object) -> list[FieldError]:
     return [] if 0 < chance < 1 else [invalid(path, value, "must be greater than 0 and less than 1")]
 
 
-RULES: Final = Rules(validate=validate, warn=warn)
+RULES: Final = KindRules(validate=validate, warn=warn)

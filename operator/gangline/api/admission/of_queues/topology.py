@@ -7,10 +7,10 @@ from typing import Final
 from gangline.api import names
 from gangline.api.admission import syntax
 from gangline.api.admission.findings import (
-    Context,
+    AdmissionFacts,
     FieldError,
     Json,
-    Rules,
+    KindRules,
     duplicate,
     immutable,
     invalid,
@@ -25,7 +25,7 @@ MAX_LEVELS: Final = 16
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def validate(topology: Json, old: Json | None, context: Context) -> list[FieldError]:
+def validate(topology: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     levels = _levels(topology)
     errors = [] if levels else [required("spec.levels")]
     if len(levels) > MAX_LEVELS:
@@ -57,4 +57,4 @@ def _levels(topology: Json) -> list[str]:
     return [text(level.get("nodeLabel")) for level in objects(spec(topology).get("levels"))]
 
 
-RULES: Final = Rules(validate=validate)
+RULES: Final = KindRules(validate=validate)

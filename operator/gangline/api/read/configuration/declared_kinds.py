@@ -99,7 +99,7 @@ def _suspension(row: Json, at: str) -> Suspension:
     return Suspension(_path(row, f"{at}.suspend", begins="spec", default="spec.suspend"))
 
 
-def _pods(row: Json, at: str) -> configured.Pods:
+def _pods(row: Json, at: str) -> configured.ConfiguredPods:
     each: Path = _path(row, f"{at}.each", begins="spec") if row.get("each") else ()
     template = _path(row, f"{at}.template", begins="" if each else "spec")
     if each and len(_path(row, f"{at}.name", default="name")) > 1:
@@ -116,10 +116,10 @@ def _pods(row: Json, at: str) -> configured.Pods:
         count = configured.factors(row.get("count") or "1")
     except ValueError as error:
         raise ConfigurationError(f"{at}.count: {error}") from None
-    return configured.Pods(template, count, each, name, label)
+    return configured.ConfiguredPods(template, count, each, name, label)
 
 
-def _sign(row: Json | None, at: str) -> configured.Sign:
+def _sign(row: Json | None, at: str) -> configured.StatusSign:
     body: Json = row or {}
     if bool(body.get("condition")) == bool(body.get("path")):
         raise ConfigurationError(f"{at}: either a condition or a path is wanted")
@@ -127,10 +127,10 @@ def _sign(row: Json | None, at: str) -> configured.Sign:
     if body.get("condition"):
         if values:
             raise ConfigurationError(f"{at}.values: only a path has values")
-        return configured.Sign(condition=_word(body, f"{at}.condition", _WORD, "the type of a condition"))
+        return configured.StatusSign(condition=_word(body, f"{at}.condition", _WORD, "the type of a condition"))
     if len(values) > MOST_VALUES:
         raise ConfigurationError(f"{at}.values: at most {MOST_VALUES} values are wanted")
-    return configured.Sign(path=_path(body, f"{at}.path", begins="status"), values=tuple(values))
+    return configured.StatusSign(path=_path(body, f"{at}.path", begins="status"), values=tuple(values))
 
 
 def _frozen(paths: list[str], at: str) -> tuple[Path, ...]:

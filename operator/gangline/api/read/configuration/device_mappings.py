@@ -11,7 +11,7 @@ from gangline import bounded
 from gangline.api import label_syntax
 from gangline.api.read.configuration.fields import ConfigurationError, mapping, rows, text
 from gangline.api.read.configuration.gates import Gates
-from gangline.api.read.counting.device_claims import CAPACITY, COUNTER, Source
+from gangline.api.read.counting.device_claims import CAPACITY, COUNTER, DeviceSource
 from gangline.api.selecting import LocalJudge
 from gangline.kube.resources import Json
 
@@ -40,11 +40,11 @@ class Mappings:
 
     def __init__(self) -> None:
         self.resources: dict[str, str] = {}
-        self.sources: dict[str, tuple[Source, ...]] = {}
+        self.sources: dict[str, tuple[DeviceSource, ...]] = {}
         #: DeviceClass -> the counters of its mappings
         self._counters: dict[str, set[str]] = {}
 
-    def add(self, device_class: str, resource: str, sources: tuple[Source, ...], path: str) -> None:
+    def add(self, device_class: str, resource: str, sources: tuple[DeviceSource, ...], path: str) -> None:
         """`path`: of the DeviceClass, for errors. A class may be in several mappings that count different counters."""
         counter = sources[0].name if sources and sources[0].kind == COUNTER else ""
         if device_class not in self.resources:
@@ -95,8 +95,8 @@ def _name(value: Any, path: str) -> str:
     return value
 
 
-def _sources(section: Any, path: str, resource: str, gates: Gates) -> tuple[Source, ...]:
-    found: list[Source] = []
+def _sources(section: Any, path: str, resource: str, gates: Gates) -> tuple[DeviceSource, ...]:
+    found: list[DeviceSource] = []
     for i, row in enumerate(rows(section, path, _MOST_SOURCES)):
         where, body = f"{path}[{i}]", mapping(row, f"{path}[{i}]")
         kinds = [kind for kind in (COUNTER, CAPACITY) if body.get(kind) is not None]
@@ -110,7 +110,7 @@ def _sources(section: Any, path: str, resource: str, gates: Gates) -> tuple[Sour
     return tuple(found)
 
 
-def _source(body: Json, path: str, kind: str, resource: str, gates: Gates) -> Source:
+def _source(body: Json, path: str, kind: str, resource: str, gates: Gates) -> DeviceSource:
     if not gates.on(GATES[kind]):
         raise ConfigurationError(f"{path}: {kind} sources require {GATES[kind]} to be enabled")
     name = _needed(body, f"{path}.name")
@@ -123,7 +123,7 @@ def _source(body: Json, path: str, kind: str, resource: str, gates: Gates) -> So
     if not _is_domain(driver):
         words = f"a DNS name of at most {_LONGEST_LABEL} characters is wanted, not {bounded.shown(driver)}"
         raise ConfigurationError(f"{path}.driver: {words}")
-    return Source(kind, resource, driver, name, _selector(body, f"{path}.deviceSelector"))
+    return DeviceSource(kind, resource, driver, name, _selector(body, f"{path}.deviceSelector"))
 
 
 def _needed(body: Json, path: str) -> str:

@@ -39,7 +39,7 @@ from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.api.read.configuration.manager import Manager
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
-from gangline.api.read.configuration.multikueue import MultiKueue
+from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.api.read.configuration.retention import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
@@ -82,7 +82,7 @@ class Configuration:
     #: which resources count in quota, and as what
     resources: ResourceRules = EVERYTHING
     jobs: ManagedJobs = managed_jobs.EVERY_QUEUED
-    multikueue: MultiKueue = multikueue.USUAL
+    multikueue: MultiKueueSettings = multikueue.USUAL
     gates: Gates = field(default_factory=Gates)
     #: sentences for the log: what is set, and does not do here what it does in Kueue
     warnings: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ GATES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class MultiKueue:
+class MultiKueueSettings:
     """Times in seconds."""
 
     #: workloads are sent to other clusters at all
@@ -81,16 +81,16 @@ class MultiKueue:
 
 
 #: what holds without the section
-USUAL: Final = MultiKueue()
+USUAL: Final = MultiKueueSettings()
 
 
-def load(root: Json, gates: Gates) -> MultiKueue:
+def load(root: Json, gates: Gates) -> MultiKueueSettings:
     """Read the settings of MultiKueue. Raises ConfigurationError."""
     section = mapping(root.get(SECTION), SECTION)
     origin = text(section, f"{SECTION}.origin", USUAL.origin)
     if not label_syntax.is_value(origin):
         raise ConfigurationError(f"{SECTION}.origin: {origin[:80]!r} cannot be the value of a label")
-    return MultiKueue(
+    return MultiKueueSettings(
         enabled=gates.on("MultiKueue"),
         gc_interval=duration(section, f"{SECTION}.gcInterval", f"{USUAL.gc_interval}s"),
         origin=origin,
@@ -110,7 +110,7 @@ def load(root: Json, gates: Gates) -> MultiKueue:
     )
 
 
-def sent(managed: ManagedJobs, settings: MultiKueue) -> list[Resource]:
+def sent(managed: ManagedJobs, settings: MultiKueueSettings) -> list[Resource]:
     """The kinds of jobs that are sent: those that are managed and can run elsewhere, those that the section names, and those
     whose pods wait here.
     """

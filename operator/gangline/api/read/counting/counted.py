@@ -21,11 +21,11 @@ from gangline.api.read import podspec
 from gangline.api.read.counting.device_claims import CONTAINERS, Claim, templates
 from gangline.api.read.counting.device_refusals import claimed, refusal
 from gangline.api.read.counting.device_supply import DeviceSupply, NamespaceSupply
-from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, Limits
+from gangline.api.read.counting.limit_ranges import NO_LIMITS, Bounds, ContainerLimits
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import Json, amounts, child, items
 from gangline.api.selecting import LocalJudge
-from gangline.api.sharing import UNKNOWN, Sizes
+from gangline.api.sharing import UNKNOWN, CardSizes
 from gangline.engine.model import UNLIMITED, PodSet, Requests
 
 _ABOVE_LIMITS: Final = "requests must not exceed its limits"
@@ -38,16 +38,16 @@ _NO_SUPPLY: Final = DeviceSupply(LocalJudge()).of("")
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class NamespaceRules:
     """What holds in one namespace. `overheads`: RuntimeClass -> what each of its pods takes besides its containers, in engine
     units.
     """
 
-    limits: Limits = NO_LIMITS
+    limits: ContainerLimits = NO_LIMITS
     overheads: Mapping[str, Requests] = field(default_factory=dict[str, Requests])
     resources: ResourceRules = EVERYTHING
     #: what is known of the cluster's cards
-    cards: Sizes = UNKNOWN
+    cards: CardSizes = UNKNOWN
     #: the namespace's ResourceClaimTemplates, as they are at any time
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])
     #: the devices that claims can get, as they are at any time
@@ -59,20 +59,20 @@ class Rules:
 
     @staticmethod
     def of(
-        limits: Limits,
+        limits: ContainerLimits,
         overheads: Mapping[str, Requests],
         resources: ResourceRules,
         claims: Mapping[str, Claim] = MappingProxyType({}),
-        cards: Sizes = UNKNOWN,
+        cards: CardSizes = UNKNOWN,
         images: bool = False,
         supply: NamespaceSupply = _NO_SUPPLY,
-    ) -> Rules:
+    ) -> NamespaceRules:
         if limits == NO_LIMITS and not overheads and not resources and cards == UNKNOWN and not images:
-            return Rules(claims=claims, supply=supply) if claims else NO_RULES
+            return NamespaceRules(claims=claims, supply=supply) if claims else NO_RULES
         known = (cards.smallest, cards.largest, sorted(cards.units.items()), cards.policies)
         content = repr((limits, sorted(overheads.items()), resources, known, images)).encode()
         digest = hashlib.blake2b(content, digest_size=16).digest()
-        return Rules(limits, overheads, resources, cards, claims, supply, images, digest)
+        return NamespaceRules(limits, overheads, resources, cards, claims, supply, images, digest)
 
     def of_claims(self, pod_sets: Sequence[Json]) -> bytes:
         """What the claims of these pod sets ask for and count as: with equal digests and equal pod sets, all counts are equal."""
@@ -102,13 +102,13 @@ class Rules:
 
 
 #: a cluster that adds nothing to pods
-NO_RULES: Final = Rules()
+NO_RULES: Final = NamespaceRules()
 
 
 # --- what the cluster adds ----------------------------------------------------------------------------------------------
 
 
-def completed(spec: Json, rules: Rules) -> Json:
+def completed(spec: Json, rules: NamespaceRules) -> Json:
     """The spec of a pod with overhead and default requests and limits; the same object if nothing is added to it."""
     added: Json = {}
     named = spec.get("runtimeClassName")
@@ -166,7 +166,7 @@ def as_written(workload: Json, pod_sets: Sequence[PodSet]) -> bool:
 # --- what is not allowed ------------------------------------------------------------------------------------------------
 
 
-def violation(specs: Sequence[Json], rules: Rules) -> str:
+def violation(specs: Sequence[Json], rules: NamespaceRules) -> str:
     """Why a Workload whose pod sets have these completed specs is not admitted; "" if nothing is wrong with them."""
     if errors := [error for i, spec in enumerate(specs) for error in _above_limits(spec, _path(i))]:
         return f"resources validation failed: {_joined(errors)}"
@@ -177,7 +177,7 @@ def violation(specs: Sequence[Json], rules: Rules) -> str:
     return ""
 
 
-def unclaimable(pod_sets: Sequence[tuple[str, Json]], rules: Rules) -> str:
+def unclaimable(pod_sets: Sequence[tuple[str, Json]], rules: NamespaceRules) -> str:
     """Why a Workload is not admitted whose pods claim devices; "" if they claim none, or their devices can be counted."""
     devices = rules.resources.devices
     if not devices.unextended and not any(spec.get("resourceClaims") for _, spec in pod_sets):
@@ -203,7 +203,7 @@ def _resources(spec: Json) -> Iterator[tuple[str, Json]]:
     yield "resources", child(spec, "resources", "")
 
 
-def _out_of_bounds(spec: Json, limits: Limits, path: str) -> Iterator[str]:
+def _out_of_bounds(spec: Json, limits: ContainerLimits, path: str) -> Iterator[str]:
     if (bounds := limits.container) is not None:
         for where, resources in _resources(spec):
             if where == "resources":

@@ -15,9 +15,9 @@ import orjson
 
 from gangline.api import quantity
 from gangline.api.read.counting import device_slices
-from gangline.api.read.counting.device_claims import CAPACITY, COUNTER, Claim, DeviceRequest, Devices, Source
+from gangline.api.read.counting.device_claims import CAPACITY, COUNTER, Claim, DeviceRequest, Devices, DeviceSource
 from gangline.api.read.counting.device_slices import DeviceSlice
-from gangline.api.selecting import UnavailableError, Verdict, Verdicts
+from gangline.api.selecting import CelVerdicts, UnavailableError, Verdict
 from gangline.engine.model import UNLIMITED, Requests
 
 _INTERNAL: Final = "Internal error"
@@ -31,7 +31,7 @@ _SHOWN: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DeviceFault:
     """`where`: the path within the claim; `kind` and `words` as in Kueue's message."""
 
     where: str
@@ -46,36 +46,36 @@ class Charge:
     """
 
     amounts: Requests = field(default_factory=dict[str, int])
-    first: tuple[Fault, ...] = ()
-    counters: tuple[Fault, ...] = ()
-    capacities: tuple[Fault, ...] = ()
+    first: tuple[DeviceFault, ...] = ()
+    counters: tuple[DeviceFault, ...] = ()
+    capacities: tuple[DeviceFault, ...] = ()
     #: selectors could not be evaluated yet
     postponed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterDevices:
     """`slices` by name, `classes`: DeviceClass -> its selectors."""
 
     slices: Mapping[str, DeviceSlice]
     classes: Mapping[str, tuple[str, ...]]
-    verdicts: Verdicts
+    verdicts: CelVerdicts
 
 
 class _FaultError(Exception):
     def __init__(self, where: str, kind: str, words: str) -> None:
         super().__init__(words)
-        self.fault = Fault(where, kind, words)
+        self.fault = DeviceFault(where, kind, words)
 
 
-def charge(claim: Claim, devices: Devices, cluster: Cluster) -> Charge:
+def charge(claim: Claim, devices: Devices, cluster: ClusterDevices) -> Charge:
     try:
         return _charge(claim, devices, cluster)
     except UnavailableError as error:
-        return Charge(first=(Fault("", _INTERNAL, str(error)),), postponed=True)
+        return Charge(first=(DeviceFault("", _INTERNAL, str(error)),), postponed=True)
 
 
-def _charge(claim: Claim, devices: Devices, cluster: Cluster) -> Charge:
+def _charge(claim: Claim, devices: Devices, cluster: ClusterDevices) -> Charge:
     if fault := _malformed(claim, cluster.verdicts):
         return Charge(first=(fault,))
     if first := tuple(_unsatisfied(claim, devices, cluster)):
@@ -95,7 +95,7 @@ def _add(total: dict[str, int], name: str, amount: int) -> None:
 # --- the claim itself -------------------------------------------------------------------------------------------------
 
 
-def _malformed(claim: Claim, verdicts: Verdicts) -> Fault | None:
+def _malformed(claim: Claim, verdicts: CelVerdicts) -> DeviceFault | None:
     """The fault of a claim with selectors that do not compile, or that is of a kind that cannot be counted; None if there is no
     fault. Raises UnavailableError, once it has been asked about all selectors.
     """
@@ -108,8 +108,8 @@ def _malformed(claim: Claim, verdicts: Verdicts) -> Fault | None:
             if (words := verdicts.fault(text))
         ]
         if faults:
-            return Fault(f".{where}", _INVALID, joined(faults))
-    return Fault(f".{claim.where}", claim.kind, claim.refused) if claim.refused else None
+            return DeviceFault(f".{where}", _INVALID, joined(faults))
+    return DeviceFault(f".{claim.where}", claim.kind, claim.refused) if claim.refused else None
 
 
 def joined(faults: Sequence[str]) -> str:
@@ -124,7 +124,7 @@ def _quoted(text: str) -> str:
 # --- are there such devices? ------------------------------------------------------------------------------------------
 
 
-def _unsatisfied(claim: Claim, devices: Devices, cluster: Cluster) -> Iterator[Fault]:
+def _unsatisfied(claim: Claim, devices: Devices, cluster: ClusterDevices) -> Iterator[DeviceFault]:
     """The faults of requests with selectors for which the cluster has too few devices. Requests for administrators are checked as
     well.
     """
@@ -144,11 +144,11 @@ def _unsatisfied(claim: Claim, devices: Devices, cluster: Cluster) -> Iterator[F
         found = _take(rows, request.count, taken)
         name = request.device_class
         if isinstance(found, str):
-            yield Fault(where, _INVALID, f"CEL evaluation failed for DeviceClass {name}: {found}")
+            yield DeviceFault(where, _INVALID, f"CEL evaluation failed for DeviceClass {name}: {found}")
         elif found < request.count:
             words = f"{found} device(s) match in the cluster but {request.count} requested"
             lacks = f"insufficient matching devices for CEL selector in DeviceClass {name}: {words}"
-            yield Fault(where, _INTERNAL, lacks)
+            yield DeviceFault(where, _INTERNAL, lacks)
 
 
 def _looked_at(
@@ -181,7 +181,7 @@ def _take(rows: Iterable[Sequence[_Found]], count: int, taken: set[tuple[int, in
     return found
 
 
-def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...]:
+def _class_selectors(request: DeviceRequest, cluster: ClusterDevices) -> tuple[str, ...]:
     """The CEL selectors of the request's DeviceClass. Raises _FaultError."""
     name = request.device_class
     if not name:
@@ -198,7 +198,9 @@ def _class_selectors(request: DeviceRequest, cluster: Cluster) -> tuple[str, ...
     return cluster.classes[name]
 
 
-def _rows(expressions: Sequence[str], slices: Sequence[DeviceSlice], verdicts: Verdicts) -> Iterator[Sequence[_Found]]:
+def _rows(
+    expressions: Sequence[str], slices: Sequence[DeviceSlice], verdicts: CelVerdicts
+) -> Iterator[Sequence[_Found]]:
     """A row for each slice, which says which of its devices are selected by all expressions."""
     layers: list[Mapping[int, Sequence[Verdict]]] = []
     live: Sequence[int] = range(len(slices))
@@ -223,7 +225,9 @@ def _together(rows: Sequence[Sequence[Verdict]], size: int) -> Sequence[_Found]:
 # --- what they consume ------------------------------------------------------------------------------------------------
 
 
-def _consume(kind: str, claim: Claim, devices: Devices, cluster: Cluster, total: dict[str, int]) -> tuple[Fault, ...]:
+def _consume(
+    kind: str, claim: Claim, devices: Devices, cluster: ClusterDevices, total: dict[str, int]
+) -> tuple[DeviceFault, ...]:
     """Adds what the sources of this kind say to `total`; the first fault ends it."""
     for request in claim.counted:
         sources = [source for source in devices.sources.get(request.device_class, ()) if source.kind == kind]
@@ -237,7 +241,7 @@ def _consume(kind: str, claim: Claim, devices: Devices, cluster: Cluster, total:
     return ()
 
 
-def _most(source: Source, request: DeviceRequest, selectors: Sequence[str], cluster: Cluster) -> int:
+def _most(source: DeviceSource, request: DeviceRequest, selectors: Sequence[str], cluster: ClusterDevices) -> int:
     """What the device consumes that consumes most, of those that this request may get. Raises _FaultError."""
     where = f".{request.where}"
     slices = device_slices.complete(each for _, each in sorted(cluster.slices.items()) if each.driver == source.driver)
@@ -260,7 +264,9 @@ def _most(source: Source, request: DeviceRequest, selectors: Sequence[str], clus
     return _most_capacity(source, request, where, slices, matched)
 
 
-def _most_counted(source: Source, where: str, slices: Sequence[DeviceSlice], matched: Sequence[tuple[int, int]]) -> int:
+def _most_counted(
+    source: DeviceSource, where: str, slices: Sequence[DeviceSlice], matched: Sequence[tuple[int, int]]
+) -> int:
     by_slice = {i: device_slices.counters(slices[i].group, source.name, source.resource) for i, _ in matched}
     most = max((found for i, j in matched if (found := by_slice[i][j]) is not None), default=None)
     if most is None:
@@ -270,7 +276,7 @@ def _most_counted(source: Source, where: str, slices: Sequence[DeviceSlice], mat
 
 
 def _most_capacity(
-    source: Source,
+    source: DeviceSource,
     request: DeviceRequest,
     where: str,
     slices: Sequence[DeviceSlice],

@@ -88,7 +88,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DeviceSource:
     """How the configuration counts devices of a DeviceClass by what they consume: the counter or the capacity `name` of the
     driver's devices that the CEL expression `selector` selects counts as `resource`.
     """
@@ -110,7 +110,7 @@ class Devices:
     """
 
     resources: Mapping[str, str] = field(default_factory=dict[str, str])
-    sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict[str, tuple[Source, ...]])
+    sources: Mapping[str, tuple[DeviceSource, ...]] = field(default_factory=dict[str, tuple[DeviceSource, ...]])
     counted: bool = True
     ignored: bool = False
     extends: bool = True

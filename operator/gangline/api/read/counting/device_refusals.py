@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gangline.api.read.counting.device_charges import Charge, Fault, joined
+from gangline.api.read.counting.device_charges import Charge, DeviceFault, joined
 from gangline.api.read.counting.device_claims import CONTAINERS, Claim, Devices
 from gangline.api.read.counting.device_supply import NamespaceSupply
 from gangline.api.read.reading import Json, child, items, text
@@ -92,7 +92,7 @@ def _of_claim(row: _Row, devices: Devices) -> list[str]:
     return []
 
 
-def _message(path: str, fault: Fault, before: str = "") -> str:
+def _message(path: str, fault: DeviceFault, before: str = "") -> str:
     return f"{path}{fault.where}: {fault.kind}: {before}{fault.words}"
 
 

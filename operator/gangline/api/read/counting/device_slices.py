@@ -14,7 +14,7 @@ import orjson
 
 from gangline.api import quantity
 from gangline.api.read.reading import Json, ParseError, child, items, needed, number, root
-from gangline.api.selecting import Group
+from gangline.api.selecting import DeviceGroup
 from gangline.api.sharing import CapacityPolicy
 from gangline.api.unchecked import listing, mapping
 from gangline.engine.model import UNLIMITED
@@ -36,7 +36,7 @@ class DeviceSlice:
     pool: str
     generation: int
     count: int
-    group: Group
+    group: DeviceGroup
     size: int = 0
 
     @property
@@ -53,7 +53,7 @@ def resource_slice(obj: Any) -> DeviceSlice:
         raise ParseError("spec.devices", f"a list of at most {_MOST_DEVICES} devices is read")
     kept = [{key: device[key] for key in _KEPT if device.get(key) is not None} for device in devices]
     try:
-        group = Group(needed(spec, "driver", "spec"), orjson.dumps(kept))
+        group = DeviceGroup(needed(spec, "driver", "spec"), orjson.dumps(kept))
     except orjson.JSONEncodeError as error:
         raise ParseError("spec.devices", f"is not JSON: {error}") from None
     return DeviceSlice(
@@ -77,17 +77,17 @@ def complete(slices: Iterable[DeviceSlice]) -> list[DeviceSlice]:
     return [each for _, there in sorted(pools.items()) if len(there) == there[0].count for each in there]
 
 
-def names(group: Group) -> list[str]:
+def names(group: DeviceGroup) -> list[str]:
     """The names of the devices of a group."""
     return [str(device.get("name", "")) for device in _devices(group)]
 
 
-def _devices(group: Group) -> list[Json]:
+def _devices(group: DeviceGroup) -> list[Json]:
     return cast("list[Json]", orjson.loads(group.devices))
 
 
 @lru_cache(maxsize=_MOST_KNOWN)
-def counters(group: Group, name: str, resource: str) -> tuple[int | None, ...]:
+def counters(group: DeviceGroup, name: str, resource: str) -> tuple[int | None, ...]:
     """How much of the counter each device consumes, over all counter sets the most, in units of the resource; None: nothing."""
     return tuple(max(_consumed(device, name, resource), default=None) for device in _devices(group))
 
@@ -116,7 +116,7 @@ class Dimension:
 
 
 @lru_cache(maxsize=_MOST_KNOWN)
-def capacities(group: Group, name: str, resource: str) -> tuple[Dimension | None, ...]:
+def capacities(group: DeviceGroup, name: str, resource: str) -> tuple[Dimension | None, ...]:
     """The capacity of each device, in units of the resource; None: it has none of this name."""
     return tuple(_dimension(mapping(device.get("capacity")).get(name), resource) for device in _devices(group))
 

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from gangline.api.read.counting import device_charges
-from gangline.api.read.counting.device_charges import Charge, Cluster
+from gangline.api.read.counting.device_charges import Charge, ClusterDevices
 from gangline.api.read.counting.device_claims import Claim, Devices
 from gangline.api.read.counting.device_slices import DeviceSlice
-from gangline.api.selecting import Judges, Verdicts
+from gangline.api.selecting import CelVerdicts, Judges
 
 _NOTHING: Final = Charge()
 V = TypeVar("V")
@@ -22,7 +22,7 @@ class NamespaceSupply:
     other namespaces: nobody waits for the selectors of others.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterDevices) -> None:
         self._cluster = cluster
         self._charges: dict[Claim, Charge] = {}
         #: claims of which something could not be evaluated yet
@@ -86,8 +86,8 @@ class DeviceSupply:
     def of(self, namespace: str) -> NamespaceSupply:
         found = self._by_namespace.get(namespace)
         if found is None:
-            verdicts = Verdicts(self._judges.of(namespace))
-            cluster = Cluster(MappingProxyType(self._slices), MappingProxyType(self._classes), verdicts)
+            verdicts = CelVerdicts(self._judges.of(namespace))
+            cluster = ClusterDevices(MappingProxyType(self._slices), MappingProxyType(self._classes), verdicts)
             found = self._by_namespace[namespace] = NamespaceSupply(cluster)
         return found
 

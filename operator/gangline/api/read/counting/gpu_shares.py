@@ -39,7 +39,7 @@ def gpu_shares(
     template: Json,
     spec: Json,
     explained: Collection[str],
-    sizes: sharing.Sizes = sharing.UNKNOWN,
+    sizes: sharing.CardSizes = sharing.UNKNOWN,
     claims: Mapping[str, Claim] = MappingProxyType({}),
 ) -> GpuShares:
     """`spec` is completed. `explained` are resources that the configuration transforms: it says what they count for. `claims` are
@@ -49,12 +49,12 @@ def gpu_shares(
     running, starting = podspec.by_container(spec)
     sidecars = [requests for requests, stays in starting if stays]
     claimed = asked(spec, claims) if claims and spec.get("resourceClaims") else []
-    ask = sharing.Ask([*running, *sidecars], annotations, claimed)
+    ask = sharing.PodAsk([*running, *sidecars], annotations, claimed)
     found = sharing.shares(ask)
     charges = sharing.charged(found, sizes, explained)
     first = _largest_start(starting, explained, sizes)
     if first is not None:
-        early = sharing.Ask(
+        early = sharing.PodAsk(
             [*(requests for requests, stays in starting[:first] if stays), starting[first][0]], annotations, claimed
         )
         starts = sharing.shares(early)
@@ -72,13 +72,13 @@ def gpu_shares(
 
 
 def _largest_start(
-    starting: Sequence[tuple[Requests, bool]], explained: Collection[str], sizes: sharing.Sizes
+    starting: Sequence[tuple[Requests, bool]], explained: Collection[str], sizes: sharing.CardSizes
 ) -> int | None:
     """The init container that starts beside most; None if none asks for cards."""
     before: Requests = {}
     largest: tuple[tuple[int, ...], int] | None = None
     for i, (requests, stays) in enumerate(starting):
-        own = sharing.charged(sharing.shares(sharing.Ask([requests])), sizes, explained)
+        own = sharing.charged(sharing.shares(sharing.PodAsk([requests])), sizes, explained)
         total = {name: min(UNLIMITED, before.get(name, 0) + own.get(name, 0)) for name in before.keys() | own.keys()}
         if stays:
             before = total
@@ -91,5 +91,5 @@ def _milli_first(charges: Requests) -> tuple[int, ...]:
     return tuple(size for _, size in sorted(charges.items(), reverse=True))  # …/gpu-milli before …/gpu-mem
 
 
-def _said(faults: Sequence[sharing.Fault]) -> str:
+def _said(faults: Sequence[sharing.ShareFault]) -> str:
     return f"{faults[0].field}: {faults[0].message}" if faults else ""

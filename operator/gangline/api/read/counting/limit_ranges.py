@@ -36,17 +36,17 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """All LimitRanges of a namespace together; None where there are none for containers, or for pods."""
 
     container: Bounds | None = None
     pod: Bounds | None = None
 
 
-NO_LIMITS: Final = Limits()
+NO_LIMITS: Final = ContainerLimits()
 
 
-def limits(obj: Any) -> Limits:
+def limits(obj: Any) -> ContainerLimits:
     """Read one LimitRange. Raises ParseError. Rows of other types, such as PersistentVolumeClaim, do not concern pods."""
     found: dict[str, Bounds] = {}
     for i, row in enumerate(items(child(root(obj), "spec", ""), "limits", "spec")):
@@ -60,17 +60,17 @@ def limits(obj: Any) -> Limits:
                 requests=amounts(row, "defaultRequest", path),
             )
             found[kind] = found[kind].and_also(bounds) if kind in found else bounds
-    return Limits(found.get(CONTAINER), found.get(POD))
+    return ContainerLimits(found.get(CONTAINER), found.get(POD))
 
 
-def together(each: Iterable[Limits]) -> Limits:
+def together(each: Iterable[ContainerLimits]) -> ContainerLimits:
     """The limits that several LimitRanges set together; the defaults of an earlier one go first."""
     container: Bounds | None = None
     pod: Bounds | None = None
     for one in each:
         container = _both(container, one.container)
         pod = _both(pod, one.pod)
-    return Limits(container, pod)
+    return ContainerLimits(container, pod)
 
 
 def _both(first: Bounds | None, second: Bounds | None) -> Bounds | None:

@@ -5,7 +5,7 @@ ResourceSlices; what they leave out, or a node without any, HAMi's annotation; a
 """
 
 from gangline.api.read.inventory.allocations import Allocation, allocations
-from gangline.api.read.inventory.node_cards import Slice, node_devices, own_cards, pod_uses
-from gangline.api.read.inventory.resource_slices import resource_slice
+from gangline.api.read.inventory.node_cards import node_devices, own_cards, pod_uses
+from gangline.api.read.inventory.resource_slices import ResourceSlice, resource_slice
 
-__all__ = ["Allocation", "Slice", "allocations", "node_devices", "own_cards", "pod_uses", "resource_slice"]
+__all__ = ["Allocation", "ResourceSlice", "allocations", "node_devices", "own_cards", "pod_uses", "resource_slice"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from gangline.api import names
 from gangline.api.read.inventory import hami_nodes, node_labels
 from gangline.api.read.inventory.allocations import Allocation
-from gangline.api.read.inventory.resource_slices import Slice as Slice
 from gangline.engine.model import CardUse, Device, Node, Part, Share
 from gangline.engine.model.devices import WHOLE
 

@@ -29,7 +29,7 @@ _KEPT_FREE: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ResourceSlice:
     """`generation`: of several slices of one pool only those of the newest generation hold, once all `count` are there; 0 = it
     does not say how many. `node`: of all its devices; "" = they say themselves, or it has no cards. `devices`: by node.
 
@@ -101,7 +101,7 @@ def _size(written: Any) -> int:
     return max(0, min(numbers.MOST_MEMORY * _MIB, found))
 
 
-def resource_slice(obj: Any) -> Slice:
+def resource_slice(obj: Any) -> ResourceSlice:
     """Read the cards that a ResourceSlice publishes. Raises ParseError."""
     spec = child(root(obj), "spec", "")
     driver, pool = needed(spec, "driver", "spec"), child(spec, "pool", "spec")
@@ -109,13 +109,13 @@ def resource_slice(obj: Any) -> Slice:
     generation = number(pool, "generation", "spec.pool")
     count, node = number(pool, "resourceSliceCount", "spec.pool"), text(spec, "nodeName", "spec")
     if not is_accelerator(f"/{driver}"):
-        return Slice(name, generation, count)
+        return ResourceSlice(name, generation, count)
     published = list(_published(spec, name))
     parts = {each.key: (each.text("parentUUID"), each.text("profile")) for each in published if _is_part(each)}
     cards = [_card(each) for each in published if not _is_part(each)]
     policies = frozenset(each.memory_policy() for each in published if each.shared and "memory" in each.capacity)
     devices = tuple(_linked([*_divided(cards, published)], published))
-    return Slice(name, generation, count, node, devices, parts, policies)
+    return ResourceSlice(name, generation, count, node, devices, parts, policies)
 
 
 def _published(spec: Json, pool: str) -> Iterator[_Published]:

@@ -32,7 +32,9 @@ _CLAIMS: Final = b'"resourceClaims"'
 _NAMED: Final = tuple(f'"{key}"'.encode() for key in neighbours.KEYS)
 
 
-def pod_sets_of(spec: Json, whole: Mapping[str, tuple[str, int]], rules: counting.Rules, namespace: str) -> Counted:
+def pod_sets_of(
+    spec: Json, whole: Mapping[str, tuple[str, int]], rules: counting.NamespaceRules, namespace: str
+) -> Counted:
     """Equal pod sets are read once, and are one object afterwards, which makes comparing them cheap as well."""
     bodies = items(spec, "podSets", "spec")
     try:
@@ -58,7 +60,7 @@ def pod_sets_of(spec: Json, whole: Mapping[str, tuple[str, int]], rules: countin
     return known
 
 
-def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: counting.Rules) -> Counted:
+def _count(bodies: Sequence[Json], whole: Mapping[str, tuple[str, int]], rules: counting.NamespaceRules) -> Counted:
     specs = [_completed_spec(body, f"spec.podSets[{i}]", rules) for i, body in enumerate(bodies)]
     asked = [
         _asked(body, spec, f"spec.podSets[{i}]", rules)
@@ -92,7 +94,7 @@ def _impossible(bodies: Sequence[Json]) -> str:
     return ""
 
 
-def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:
+def _completed_spec(body: Json, path: str, rules: counting.NamespaceRules) -> Json:
     spec = child(child(body, "template", path), "spec", f"{path}.template")
     try:
         return counting.completed(spec, rules)
@@ -100,7 +102,7 @@ def _completed_spec(body: Json, path: str, rules: counting.Rules) -> Json:
         raise error.within(f"{path}.template.spec") from None
 
 
-def _asked(body: Json, spec: Json, path: str, rules: counting.Rules) -> counting.GpuShares:
+def _asked(body: Json, spec: Json, path: str, rules: counting.NamespaceRules) -> counting.GpuShares:
     needs(spec, f"{path}.template.spec")  # a spec that cannot be read is an error of that field
     template, explained = child(body, "template", path), rules.resources.transformations
     try:
@@ -146,7 +148,7 @@ def _pod_set(
     spec: Json,
     path: str,
     whole: Mapping[str, tuple[str, int]],
-    rules: counting.Rules,
+    rules: counting.NamespaceRules,
     asked: counting.GpuShares,
 ) -> model.PodSet:
     found = needs(spec, f"{path}.template.spec")

@@ -35,7 +35,7 @@ NO_CONDITION: Final[Json] = {}
 _MOST_BOOST: Final = 2**31 - 1
 
 
-def workload(obj: Any, rules: counting.Rules = counting.NO_RULES) -> model.Workload:
+def workload(obj: Any, rules: counting.NamespaceRules = counting.NO_RULES) -> model.Workload:
     """Spec and status as one fact. It holds an admission only while QuotaReserved is True.
 
     `rules` say what its pods count for in its namespace.

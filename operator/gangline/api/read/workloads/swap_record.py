@@ -90,7 +90,7 @@ class RecordedSwap:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SwapRecord:
     """`attempt` counts the starts of the whole gang after its first one, `swaps` all replaced nodes."""
 
     attempt: int = 0
@@ -111,7 +111,7 @@ class Record:
         current = self.current
         return current.lost if current is not None else ()
 
-    def with_loss(self, swap: RecordedSwap) -> Record:
+    def with_loss(self, swap: RecordedSwap) -> SwapRecord:
         """Another loss. While the gang has not recovered from the last one it extends the same swap."""
         if self._knows(swap):
             return self
@@ -120,7 +120,7 @@ class Record:
             swap = replace(swap, how=RESTART)  # the whole gang is starting: single pods cannot be replaced meanwhile
         fresh = [node for node in swap.lost if current is None or node not in current.lost]
         count = len(fresh) if swap.lost else 1
-        return Record(
+        return SwapRecord(
             attempt=self.attempt + (swap.how == RESTART),
             swaps=self.swaps + count,
             at=max(self.at, swap.decided),
@@ -139,7 +139,7 @@ class Record:
         }
         return known.issuperset(swap.lost)
 
-    def with_current(self, swap: RecordedSwap) -> Record:
+    def with_current(self, swap: RecordedSwap) -> SwapRecord:
         """The record with the present state of the swap in progress; completed ones are kept in brief."""
         known = swap if swap.open else replace(swap, lost=swap.lost[:MOST_NODES], kept=(), later=(), refusing=())
         return replace(self, log=(*self.log[:-1], known))
@@ -186,37 +186,37 @@ def _latest(log: Iterable[RecordedSwap]) -> tuple[RecordedSwap, ...]:
 # --- as JSON ----------------------------------------------------------------------------------------------------------
 
 
-def read(annotations: Mapping[str, str]) -> Record:
+def read(annotations: Mapping[str, str]) -> SwapRecord:
     """The record of a Workload. An unreadable record counts as none: a broken annotation must not hide a running gang."""
     text = annotations.get(names.RECOVERY)
-    return _read(text) if text else Record()
+    return _read(text) if text else SwapRecord()
 
 
 @lru_cache(maxsize=128)
-def _read(text: str) -> Record:
+def _read(text: str) -> SwapRecord:
     try:
         return _record(text)
     except ValueError as error:
         log.warning("an annotation %s is no record and is ignored: %s", names.RECOVERY, bounded.shown(str(error)))
-        return Record()
+        return SwapRecord()
 
 
 @bounded.parser(_LONGEST, worst=("[", '{"log":', '{"attempt":1', "9", '"', ","))
-def _record(text: str) -> Record:
+def _record(text: str) -> SwapRecord:
     found = bounded.load_json(text, most_bytes=_LONGEST, most_depth=_DEEPEST)
     try:
         attempt, swaps, at = (_whole(found.get(key, 0)) for key in ("attempt", "swaps", "at"))
         replaced = tuple((_whole(when), _whole(number)) for when, number in found.get("replaced", [])[-MOST_DATES:])
-        return Record(attempt, swaps, at, tuple(map(_swap, found.get("log", [])[-MOST_SWAPS:])), replaced)
+        return SwapRecord(attempt, swaps, at, tuple(map(_swap, found.get("log", [])[-MOST_SWAPS:])), replaced)
     except (TypeError, AttributeError, KeyError) as error:
         raise _misshapen(error) from None
 
 
-def of(workload: Json) -> Record:
+def of(workload: Json) -> SwapRecord:
     return read(workload["metadata"].get("annotations") or {})
 
 
-def write(record: Record) -> str:
+def write(record: SwapRecord) -> str:
     body: Json = {"attempt": record.attempt, "swaps": record.swaps, "at": record.at}
     body["log"] = [_json(swap) for swap in record.log]
     if record.replaced:

@@ -19,7 +19,7 @@ from gangline.api.schema.common import (
     ResourceName,
     Time,
 )
-from gangline.api.schema.json_schema import Cel, Model, checked, list_map, rules
+from gangline.api.schema.json_schema import ApiModel, Cel, checked, list_map, rules
 from gangline.api.schema.v1beta2.workload import MAX_POD_SETS, PodTemplate
 
 _COMPUTE = "^([a-z0-9][a-z0-9.-]{0,62}/)?(milli|cores)$"
@@ -32,7 +32,7 @@ ShareName: TypeAlias = Annotated[
 ]
 
 
-class Share(Model):
+class ShareSpec(ApiModel):
     """Parts of GPUs, where something in the cluster shares them out."""
 
     by: Literal["HAMi", "KAI", "DRA", "VisibleDevices", "Annotations"]
@@ -61,7 +61,7 @@ class Share(Model):
     """The pods sit on cards with pods of this name only, and no others sit there."""
 
 
-class Role(Model):
+class RoleSpec(ApiModel):
     """Equal workers."""
 
     model_config = rules(
@@ -75,13 +75,13 @@ class Role(Model):
     """The job may start with fewer pods of this role, down to this number. Only one role can have it."""
     gpus: Count = 0
     """GPUs per pod. They are added to the requests of the template's first container, unless it requests them itself."""
-    share: Share | None = None
+    share: ShareSpec | None = None
     """The part of each of these GPUs that a pod uses; the template requests no GPU itself then."""
     template: PodTemplate
     """The template of each pod."""
 
 
-class Runtime(Model):
+class RuntimeSpec(ApiModel):
     """The job's runtime."""
 
     expected: Duration | None = None
@@ -96,7 +96,7 @@ class Runtime(Model):
     """The seconds per step, such as 1500m."""
 
 
-class Restart(Model):
+class RestartSpec(ApiModel):
     """The reaction to failures."""
 
     max_restarts: Count = 3
@@ -107,14 +107,14 @@ class Restart(Model):
     """RestartGang: all pods start again together. RestartPod: only the failed one. Fail: the job fails."""
 
 
-class Progress(Model):
+class ProgressSpec(ApiModel):
     """The job's signs of life."""
 
     heartbeat: Duration
     """A longer time without a report counts as evidence that the job hangs."""
 
 
-class Placement(Model):
+class GPUJobPlacementSpec(ApiModel):
     """The placement of the pods relative to each other."""
 
     model_config = rules(
@@ -131,7 +131,7 @@ class Placement(Model):
     """Any nodes, but chosen by topology."""
 
 
-class GPUJobSpec(Model):
+class GPUJobSpec(ApiModel):
     """The gang and its settings."""
 
     model_config = rules(
@@ -157,25 +157,25 @@ class GPUJobSpec(Model):
     """Short form: the job may start with fewer pods, down to this number."""
     gpus_per_worker: Count | None = None
     """Short form: GPUs per pod."""
-    share: Share | None = None
+    share: ShareSpec | None = None
     """Short form: the part of each of these GPUs that a pod uses."""
     template: PodTemplate | None = None
     """Short form: the template of each pod."""
-    roles: Annotated[list[Role], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None
+    roles: Annotated[list[RoleSpec], Field(min_length=1, max_length=MAX_POD_SETS), list_map("name")] | None = None
     """Long form: the gang by roles. All of it starts together, or not at all."""
     gpu_resource: ResourceName = "nvidia.com/gpu"
     """The resource name of GPUs, such as nvidia.com/gpu, amd.com/gpu or google.com/tpu."""
-    runtime: Runtime | None = None
+    runtime: RuntimeSpec | None = None
     """The job's runtime: hints and a limit."""
-    restart: Restart = Restart()
+    restart: RestartSpec = RestartSpec()
     """The reaction to failures."""
-    progress: Progress | None = None
+    progress: ProgressSpec | None = None
     """The job's signs of life."""
-    topology: Placement | None = None
+    topology: GPUJobPlacementSpec | None = None
     """The placement of the pods relative to each other."""
 
 
-class Forecast(Model):
+class ForecastStatus(ApiModel):
     """The forecast of its total runtime, in seconds."""
 
     p50: Int64
@@ -189,7 +189,7 @@ class Forecast(Model):
     """The number of finished jobs on which the forecast is based."""
 
 
-class ExpectedStart(Model):
+class ExpectedStartStatus(ApiModel):
     """The expected start of the job at present."""
 
     earliest: Annotated[Time | None, Field(alias="from")] = None
@@ -200,7 +200,7 @@ class ExpectedStart(Model):
     """The reason for the wait."""
 
 
-class RolePlacement(Model):
+class RolePlacement(ApiModel):
     """The flavor and the nodes of one role."""
 
     role: PodSetName
@@ -211,7 +211,7 @@ class RolePlacement(Model):
     """Nodes or topology domains; the first 64."""
 
 
-class RoleStatus(Model):
+class RoleStatus(ApiModel):
     """The pods of one role."""
 
     name: PodSetName
@@ -226,7 +226,7 @@ class RoleStatus(Model):
     """Pods that failed."""
 
 
-class Interruption(Model):
+class Interruption(ApiModel):
     """One replacement of pods of the job."""
 
     time: Time
@@ -237,7 +237,7 @@ class Interruption(Model):
     """What happened."""
 
 
-class GPUJobStatus(Model):
+class GPUJobStatus(ApiModel):
     """The job's status."""
 
     conditions: Conditions | None = None
@@ -262,9 +262,9 @@ class GPUJobStatus(Model):
     """The number of nodes that were replaced under the job."""
     interruptions: Annotated[list[Interruption], Field(max_length=8)] | None = None
     """The latest 8 restarts, of the whole gang or of single pods."""
-    forecast: Forecast | None = None
+    forecast: ForecastStatus | None = None
     """The forecast of the job's runtime."""
-    expected_start: ExpectedStart | None = None
+    expected_start: ExpectedStartStatus | None = None
     """The expected start of the job."""
     placement: Annotated[list[RolePlacement], Field(max_length=MAX_POD_SETS), list_map("role")] | None = None
     """The flavor and the nodes of each role."""

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangline.api.schema.common import DNS_LABEL, LabelValue, Quantity
-from gangline.api.schema.json_schema import LIST_SET, Cel, Model, rules
+from gangline.api.schema.json_schema import LIST_SET, ApiModel, Cel, rules
 
 
-class PlacementWeights(Model):
+class PlacementWeights(ApiModel):
     """How much each resource counts."""
 
     cpu: Annotated[int, Field(ge=0, le=100)] = 0
@@ -24,7 +24,7 @@ class PlacementWeights(Model):
 _Key = Annotated[str, Field(min_length=1, max_length=317)]
 
 
-class PlacementScore(Model):
+class PlacementScoreSpec(ApiModel):
     """A scorer: how good a node is, from 0 to 100 points."""
 
     model_config = rules(
@@ -115,7 +115,7 @@ class PlacementScore(Model):
     same points for all nodes."""
 
 
-class PlacementFilter(Model):
+class PlacementFilterSpec(ApiModel):
     """A filter: a rule that excludes nodes, whatever is free on them."""
 
     model_config = rules(
@@ -155,7 +155,7 @@ class PlacementFilter(Model):
     """MemSafe: the memory that each pod takes of a card beyond what it asks for, at most 1Ti. Unset: 600Mi."""
 
 
-class Placement(Model):
+class PlacementSpec(ApiModel):
     """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
     node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies.
     """
@@ -167,9 +167,9 @@ class Placement(Model):
     possible that typical pods cannot use, then the tightest node. Standalone: nodes with pods of the same class only, then full
     ones. Balance: nodes whose GPUs are used least, then empty ones. Edge: near nodes, then those with the pod's images and data,
     then empty ones. Unset, without scores: Fragmentation."""
-    scores: Annotated[list[PlacementScore], Field(min_length=1, max_length=16)] | None = None
+    scores: Annotated[list[PlacementScoreSpec], Field(min_length=1, max_length=16)] | None = None
     """Scorers instead of those of a profile."""
-    filters: Annotated[list[PlacementFilter], Field(min_length=1, max_length=16)] | None = None
+    filters: Annotated[list[PlacementFilterSpec], Field(min_length=1, max_length=16)] | None = None
     """The filters that exclude nodes, before any scorer. The reason of gangs that wait counts the nodes that each
     of them excludes."""
     dry_run: bool = False

@@ -25,8 +25,8 @@ from gangline.api.schema.common import (
     Quantity,
     Time,
 )
-from gangline.api.schema.json_schema import LIST_SET, Model
-from gangline.api.schema.v1alpha1.placement import Placement
+from gangline.api.schema.json_schema import LIST_SET, ApiModel
+from gangline.api.schema.v1alpha1.placement import PlacementSpec
 from gangline.engine.model import UNLIMITED
 
 _NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
@@ -64,7 +64,7 @@ Depth = Annotated[int | str, _IntOrString(r"^([0-9]{1,4}|Conservative)$")]
 _Fixes = Annotated[list[FixName], Field(max_length=64), LIST_SET]
 
 
-class ClusterQueues(Model):
+class ClusterQueues(ApiModel):
     """The selected queues: by name, and by labels."""
 
     names: _NAMES | None = None
@@ -73,7 +73,7 @@ class ClusterQueues(Model):
     """ClusterQueues with all these labels."""
 
 
-class Fixes(Model):
+class Fixes(ApiModel):
     """Named corrections of Kueue's behaviour where users would call it a bug. One is on without a policy:
     QuotaOfVictimsStillHeld.
     """
@@ -84,7 +84,7 @@ class Fixes(Model):
     """Fixes to turn off: of the profile, and the one that is on without a policy."""
 
 
-class Order(Model):
+class OrderSpec(ApiModel):
     """The order of workloads."""
 
     key: Literal[
@@ -108,7 +108,7 @@ class Order(Model):
     weighted geometric mean. For queues with checkpoint preemption."""
 
 
-class Quantiles(Model):
+class Quantiles(ApiModel):
     """The quantiles of forecasts that are used, between 0 and 1."""
 
     running: Fraction = "0.5"
@@ -117,7 +117,7 @@ class Quantiles(Model):
     """Quantile of a candidate's runtime: the higher, the less likely it delays a reservation."""
 
 
-class GiveWay(Model):
+class GiveWay(ApiModel):
     """Checkpoint preemption: running workloads that declare checkpoints are preempted for a reserved workload that is expected
     to end long before them.
     """
@@ -138,7 +138,7 @@ class GiveWay(Model):
     """The former place of backfill.lossBudget, which it means. With both set, the smaller one counts."""
 
 
-class Backfill(Model):
+class BackfillSpec(ApiModel):
     """Workloads that fit start before their turn if they delay no reserved workload."""
 
     depth: Depth = 1
@@ -170,7 +170,7 @@ class Backfill(Model):
     """The cost of one preemption to a workload beside its work since the last checkpoint, as lossBudget counts it."""
 
 
-class Preemption(Model):
+class PreemptionSpec(ApiModel):
     """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims` and `holdQuota` are
     about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
     """
@@ -192,7 +192,7 @@ class Preemption(Model):
     `fixes.disable` names it. false turns it off, in the profile Gangline, too."""
 
 
-class Overrun(Model):
+class OverrunSpec(ApiModel):
     """What happens to workloads that run longer than forecast. Hard limits (max-exec-time-seconds, runtime.limit) apply without
     it.
     """
@@ -209,7 +209,7 @@ class Overrun(Model):
     """The time from Overdue to Requeue or Deactivate."""
 
 
-class Stall(Model):
+class Stall(ApiModel):
     """The reaction to workloads that hang."""
 
     after: Duration = "15m"
@@ -224,14 +224,14 @@ class Stall(Model):
     """A workload that was evicted this often for a stall is then only reported."""
 
 
-class RefusedPods(Model):
+class RefusedPodsSpec(ApiModel):
     """What happens to workloads whose pods the API server refuses, such as for a ResourceQuota or Pod Security."""
 
     after: Duration = "5m"
     """A workload whose pods are refused for this long is evicted, and queued again after a pause that doubles each time."""
 
 
-class Recovery(Model):
+class RecoverySpec(ApiModel):
     """What happens when nodes fail. Without this part gangs are healed with its defaults."""
 
     enabled: bool = True
@@ -282,7 +282,7 @@ Event = Literal[
 ]
 
 
-class SecretRef(Model):
+class SecretRef(ApiModel):
     """A Secret."""
 
     name: ObjectName
@@ -294,7 +294,7 @@ class SecretRef(Model):
 Address = Annotated[str, Field(min_length=1, max_length=254, pattern=r"^\*?[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*$")]
 
 
-class Notify(Model):
+class Notify(ApiModel):
     """A receiver of notifications, and their kinds. A job adjusts them by its annotations gangline.io/notify and
     gangline.io/notify-to.
     """
@@ -318,7 +318,7 @@ class Notify(Model):
     """StartMoved: the least change of the expected start since the last notification."""
 
 
-class QueuePolicySpec(Model):
+class QueuePolicySpec(ApiModel):
     """The queues and their settings. An unset part is as in Kueue."""
 
     cluster_queues: ClusterQueues
@@ -330,22 +330,22 @@ class QueuePolicySpec(Model):
     reservation, quota held."""
     fixes: Fixes | None = None
     """Single corrections of Kueue's behaviour."""
-    order: Order | None = None
+    order: OrderSpec | None = None
     """The order of workloads."""
-    backfill: Backfill | None = None
+    backfill: BackfillSpec | None = None
     """Workloads that fit start before their turn if they delay no reserved workload."""
-    preemption: Preemption | None = None
+    preemption: PreemptionSpec | None = None
     """The choice and the protection of victims."""
-    overrun: Overrun | None = None
+    overrun: OverrunSpec | None = None
     """The reaction to workloads that run longer than forecast."""
     stall: Stall | None = None
     """The reaction to workloads that hang."""
-    refused_pods: RefusedPods | None = None
+    refused_pods: RefusedPodsSpec | None = None
     """The reaction to refused pods of workloads. Without this part the time limit of waitForPodsReady applies, or 30
     minutes where that is off."""
-    recovery: Recovery | None = None
+    recovery: RecoverySpec | None = None
     """The reaction to failed nodes."""
-    placement: Placement | None = None
+    placement: PlacementSpec | None = None
     """The choice of nodes for pods."""
     notify: Annotated[list[Notify], Field(max_length=16)] | None = None
     """Receivers of notifications."""
@@ -355,7 +355,7 @@ class QueuePolicySpec(Model):
     always follow the policy."""
 
 
-class FallenBack(Model):
+class FallenBackStatus(ApiModel):
     """A ClusterQueue that does not follow the policy's order and backfill, because of its floor."""
 
     cluster_queue: ObjectName
@@ -368,7 +368,7 @@ class FallenBack(Model):
     """What the policy would have cost this ClusterQueue."""
 
 
-class QueuePolicyStatus(Model):
+class QueuePolicyStatus(ApiModel):
     """The policy's status."""
 
     conditions: Conditions | None = None
@@ -379,7 +379,7 @@ class QueuePolicyStatus(Model):
     """The ClusterQueues for which it is in force; the first 256."""
     head_delay_seconds: Quantity | None = None
     """The total time for which backfill delayed heads against the policy. This should stay 0."""
-    fallen_back: Annotated[list[FallenBack], Field(max_length=256)] | None = None
+    fallen_back: Annotated[list[FallenBackStatus], Field(max_length=256)] | None = None
     """The ClusterQueues that follow best effort or EASY for now; the first 256."""
 
 

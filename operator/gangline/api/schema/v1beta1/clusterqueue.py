@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangline.api.schema.common import CheckName, KubeObject, ObjectName, ResourceName, Time
-from gangline.api.schema.json_schema import LIST_SET, Cel, Model, list_map, rules
+from gangline.api.schema.json_schema import LIST_SET, ApiModel, Cel, list_map, rules
 from gangline.api.schema.v1beta1 import config
 from gangline.api.schema.v1beta2 import clusterqueue as v1beta2
 
 
-class ResourceGroup(Model):
+class V1Beta1ResourceGroup(ApiModel):
     """Resources that a pod set gets from the same flavor, and the flavors in the order they are tried."""
 
     model_config = rules(
@@ -31,7 +31,7 @@ class ResourceGroup(Model):
     """The flavors that provide them, first choice first. A flavor is in one group only."""
 
 
-class ReclaimOutOfCohort(Model):
+class ReclaimOutOfCohort(ApiModel):
     """Legacy form of preemption within the queue, found in published manifests."""
 
     enable: bool = False
@@ -40,14 +40,14 @@ class ReclaimOutOfCohort(Model):
     """Has no effect: a workload never gets more than nominal quota without a cohort."""
 
 
-class Preemption(v1beta2.Preemption):
+class V1Beta1Preemption(v1beta2.Preemption):
     """The running workloads that may be preempted."""
 
     reclaim_out_of_cohort: ReclaimOutOfCohort | None = None
     """Legacy. Use withinClusterQueue: LowerPriority."""
 
 
-class FlavorFungibility(v1beta2.FlavorFungibility):
+class V1Beta1FlavorFungibility(v1beta2.FlavorFungibility):
     """When to try the next flavor instead of taking the present one."""
 
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor", "Borrow"] = "MayStopSearch"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -58,7 +58,7 @@ class FlavorFungibility(v1beta2.FlavorFungibility):
     further first."""
 
 
-class ClusterQueueSpec(v1beta2.ClusterQueueSpecBase):
+class V1Beta1ClusterQueueSpec(v1beta2.ClusterQueueSpecBase):
     """The queue's quota and the rules for it."""
 
     model_config = rules(
@@ -68,19 +68,19 @@ class ClusterQueueSpec(v1beta2.ClusterQueueSpecBase):
             "borrowingLimit must be nil when cohort is empty",
         )
     )
-    resource_groups: Annotated[list[ResourceGroup], Field(max_length=v1beta2.MAX_GROUPS)] | None = None
+    resource_groups: Annotated[list[V1Beta1ResourceGroup], Field(max_length=v1beta2.MAX_GROUPS)] | None = None
     """The quotas, by groups of resources that come from the same flavors."""
     cohort: ObjectName | None = None
     """The cohort it shares idle quota with."""
-    flavor_fungibility: FlavorFungibility = FlavorFungibility()
+    flavor_fungibility: V1Beta1FlavorFungibility = V1Beta1FlavorFungibility()
     """When to go on to the next flavor instead of borrowing or preempting in the one at hand."""
-    preemption: Preemption = Preemption()
+    preemption: V1Beta1Preemption = V1Beta1Preemption()
     """The running workloads that may be preempted."""
     admission_checks: Annotated[list[CheckName], Field(max_length=64), LIST_SET] | None = None
     """Admission checks for all flavors. Use admissionChecksStrategy, which can also bind them to flavors."""
 
 
-class PendingWorkload(Model):
+class PendingWorkload(ApiModel):
     """A waiting workload."""
 
     name: str
@@ -89,7 +89,7 @@ class PendingWorkload(Model):
     """The namespace of the workload."""
 
 
-class PendingWorkloadsStatus(Model):
+class PendingWorkloadsStatus(ApiModel):
     """The first waiting workloads. No longer filled in."""
 
     cluster_queue_pending_workload: Annotated[list[PendingWorkload], Field(max_length=4000)] | None = None
@@ -98,21 +98,21 @@ class PendingWorkloadsStatus(Model):
     """The time of the last change."""
 
 
-class ClusterQueueStatus(v1beta2.ClusterQueueStatus):
+class V1Beta1ClusterQueueStatus(v1beta2.ClusterQueueStatus):
     """The queue's present usage."""
 
-    fair_sharing: config.FairSharingStatus | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    fair_sharing: config.V1Beta1FairSharingStatus | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """The queue's status in fair sharing."""
     pending_workloads_status: PendingWorkloadsStatus | None = None
     """No longer filled in: ask the visibility API or `gangline queue`."""
 
 
-class ClusterQueue(KubeObject):
+class V1Beta1ClusterQueue(KubeObject):
     """The quota of a team, and the rules by which its workloads get it. Users submit to it through a LocalQueue in their
     namespace.
     """
 
-    spec: ClusterQueueSpec | None = None
+    spec: V1Beta1ClusterQueueSpec | None = None
     """The queue's quota and the rules for it."""
-    status: ClusterQueueStatus | None = None
+    status: V1Beta1ClusterQueueStatus | None = None
     """The queue's present usage."""

@@ -7,11 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from gangline.api.schema.common import KubeObject, LabelKey, LabelValue, ObjectName, ResourceName, Taint
-from gangline.api.schema.json_schema import ATOMIC_MAP, LIST_SET, Model, list_map
+from gangline.api.schema.json_schema import ATOMIC_MAP, LIST_SET, ApiModel, list_map
 from gangline.api.schema.v1beta2 import localqueue as v1beta2
 
 
-class TopologyInfo(Model):
+class TopologyInfo(ApiModel):
     """A topology."""
 
     name: ObjectName
@@ -20,7 +20,7 @@ class TopologyInfo(Model):
     """The levels of the topology, as node labels."""
 
 
-class FlavorInfo(Model):
+class FlavorInfo(ApiModel):
     """A flavor that the ClusterQueue has."""
 
     name: ObjectName
@@ -35,7 +35,7 @@ class FlavorInfo(Model):
     """The topology of the flavor."""
 
 
-class LocalQueueStatus(v1beta2.LocalQueueStatusBase):
+class V1Beta1LocalQueueStatus(v1beta2.LocalQueueStatusBase):
     """The present usage of the queue's workloads."""
 
     flavor_usage: v1beta2.LocalQueueUsages | None = None
@@ -44,10 +44,10 @@ class LocalQueueStatus(v1beta2.LocalQueueStatusBase):
     """No longer filled in."""
 
 
-class LocalQueue(KubeObject):
+class V1Beta1LocalQueue(KubeObject):
     """A namespace's access to a ClusterQueue. A job names it in the label kueue.x-k8s.io/queue-name."""
 
     spec: v1beta2.LocalQueueSpec | None = None
     """The ClusterQueue of the LocalQueue, and settings."""
-    status: LocalQueueStatus | None = None
+    status: V1Beta1LocalQueueStatus | None = None
     """The present usage of the queue's workloads."""

@@ -7,25 +7,25 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangline.api.schema.common import KubeObject
-from gangline.api.schema.json_schema import LIST_SET, Model
+from gangline.api.schema.json_schema import LIST_SET, ApiModel
 from gangline.api.schema.v1beta2 import multikueue as v1beta2
 
 
-class MultiKueueConfigSpec(Model):
+class V1Beta1MultiKueueConfigSpec(ApiModel):
     """The clusters."""
 
     clusters: Annotated[list[str], Field(min_length=1, max_length=v1beta2.MAX_CLUSTERS), LIST_SET]
     """The MultiKueueClusters among which workloads are distributed."""
 
 
-class MultiKueueConfig(KubeObject):
+class V1Beta1MultiKueueConfig(KubeObject):
     """Clusters among which the workloads of a ClusterQueue are distributed."""
 
-    spec: MultiKueueConfigSpec | None = None
+    spec: V1Beta1MultiKueueConfigSpec | None = None
     """The clusters."""
 
 
-class KubeConfig(Model):
+class V1Beta1KubeConfig(ApiModel):
     """A kubeconfig and where it is kept."""
 
     location: str
@@ -35,19 +35,19 @@ class KubeConfig(Model):
     """The kind of place that `location` names."""
 
 
-class MultiKueueClusterSpec(Model):
+class V1Beta1MultiKueueClusterSpec(ApiModel):
     """The way to the cluster."""
 
-    kube_config: KubeConfig
+    kube_config: V1Beta1KubeConfig
     """A kubeconfig and where it is kept."""
     cluster_profile_ref: v1beta2.ClusterProfileReference | None = None
     """A ClusterProfile, which says how the cluster is reached (gate `MultiKueueClusterProfile`)."""
 
 
-class MultiKueueCluster(KubeObject):
+class V1Beta1MultiKueueCluster(KubeObject):
     """A cluster that workloads may be sent to."""
 
-    spec: MultiKueueClusterSpec | None = None
+    spec: V1Beta1MultiKueueClusterSpec | None = None
     """The way to the cluster."""
     status: v1beta2.MultiKueueClusterStatus | None = None
     """Whether the cluster can be reached."""

@@ -7,23 +7,23 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangline.api.schema.common import Int32, KubeObject, LabelKey, ObjectName, PositiveInt32
-from gangline.api.schema.json_schema import Cel, Model, list_map, rules
+from gangline.api.schema.json_schema import ApiModel, Cel, list_map, rules
 from gangline.api.schema.v1beta2 import workload as v1beta2
 
 
-class PodSetTopologyRequest(v1beta2.TopologyRequestBase):
+class V1Beta1PodSetTopologyRequest(v1beta2.TopologyRequestBase):
     """The placement of the pods relative to each other."""
 
 
-class PodSet(v1beta2.PodSetBase):
+class V1Beta1PodSet(v1beta2.PodSetBase):
     """Equal pods."""
 
     model_config = rules(v1beta2.MIN_COUNT_RULE)
-    topology_request: PodSetTopologyRequest | None = None
+    topology_request: V1Beta1PodSetTopologyRequest | None = None
     """The placement of the pods relative to each other."""
 
 
-class WorkloadSpec(v1beta2.WorkloadSpecBase):
+class V1Beta1WorkloadSpec(v1beta2.WorkloadSpecBase):
     """The gang's requests."""
 
     model_config = rules(
@@ -32,7 +32,7 @@ class WorkloadSpec(v1beta2.WorkloadSpecBase):
             "priority should not be nil when priorityClassName is set",
         )
     )
-    pod_sets: Annotated[list[PodSet], Field(min_length=1, max_length=v1beta2.MAX_POD_SETS), list_map("name")]
+    pod_sets: Annotated[list[V1Beta1PodSet], Field(min_length=1, max_length=v1beta2.MAX_POD_SETS), list_map("name")]
     """The pods, by groups that are alike. All get quota at the same time, or none."""
     priority_class_name: ObjectName | None = None
     """The class of the priority."""
@@ -42,7 +42,7 @@ class WorkloadSpec(v1beta2.WorkloadSpecBase):
     """The kind of the priority class."""
 
 
-class TopologyDomain(Model):
+class TopologyDomain(ApiModel):
     """Pods in one domain."""
 
     values: Annotated[list[Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=16)]
@@ -51,7 +51,7 @@ class TopologyDomain(Model):
     """How many pods."""
 
 
-class TopologyAssignment(Model):
+class V1Beta1TopologyAssignment(ApiModel):
     """The topology domains of the pods."""
 
     levels: Annotated[list[LabelKey], Field(min_length=1, max_length=16)]
@@ -60,27 +60,29 @@ class TopologyAssignment(Model):
     """The domains."""
 
 
-class PodSetAssignment(v1beta2.PodSetAssignmentBase):
+class V1Beta1PodSetAssignment(v1beta2.PodSetAssignmentBase):
     """The assignment of one pod set."""
 
-    topology_assignment: TopologyAssignment | None = None
+    topology_assignment: V1Beta1TopologyAssignment | None = None
     """The topology domains of the pods, if the flavor has a topology."""
 
 
-class Admission(Model):
+class V1Beta1Admission(ApiModel):
     """The quota of a workload."""
 
     cluster_queue: ObjectName
     """The ClusterQueue that gave it."""
-    pod_set_assignments: Annotated[list[PodSetAssignment], Field(max_length=v1beta2.MAX_POD_SETS), list_map("name")]
+    pod_set_assignments: Annotated[
+        list[V1Beta1PodSetAssignment], Field(max_length=v1beta2.MAX_POD_SETS), list_map("name")
+    ]
     """What each pod set got."""
 
 
-class WorkloadStatus(v1beta2.WorkloadStatusBase):
+class V1Beta1WorkloadStatus(v1beta2.WorkloadStatusBase):
     """The quota of a workload and its progress."""
 
     model_config = rules(*v1beta2.CLUSTER_NAME_RULES)
-    admission: Admission | None = None
+    admission: V1Beta1Admission | None = None
     """The quota it holds. Absent while it waits."""
     accumulated_past_execution_time_seconds: Annotated[
         Int32 | None, Field(alias="accumulatedPastExexcutionTimeSeconds")
@@ -102,11 +104,11 @@ _SAME_CLASS = {
 }
 
 
-class Workload(KubeObject):
+class V1Beta1Workload(KubeObject):
     """One gang in the queue. The controller creates it for a job; `kubectl describe` shows why the job waits."""
 
     model_config = rules(*v1beta2.workload_rules(_SAME_CLASS))
-    spec: WorkloadSpec | None = None
+    spec: V1Beta1WorkloadSpec | None = None
     """The gang's requests."""
-    status: WorkloadStatus | None = None
+    status: V1Beta1WorkloadStatus | None = None
     """The quota and the progress of the workload."""

@@ -19,13 +19,13 @@ from gangline.api.schema.common import (
     ResourceName,
     StopPolicy,
 )
-from gangline.api.schema.json_schema import LIST_SET, Cel, Model, list_map, rules
+from gangline.api.schema.json_schema import LIST_SET, ApiModel, Cel, list_map, rules
 
 MAX_GROUPS = 16
 MAX_PER_GROUP = 64
 
 
-class ResourceQuota(Model):
+class ResourceQuota(ApiModel):
     """The quota of one resource in one flavor."""
 
     name: ResourceName
@@ -39,7 +39,7 @@ class ResourceQuota(Model):
     """How much of its idle quota others may borrow. Left out: all of it; 0: nothing. The queue needs a cohort for it."""
 
 
-class FlavorQuotas(Model):
+class FlavorQuotas(ApiModel):
     """The quotas of one flavor."""
 
     name: ObjectName
@@ -52,7 +52,7 @@ _Covered = Annotated[list[ResourceName], Field(min_length=1, max_length=MAX_PER_
 _Flavors = Annotated[list[FlavorQuotas], Field(min_length=1, max_length=MAX_PER_GROUP), list_map("name")]
 
 
-class ResourceGroup(Model):
+class ResourceGroup(ApiModel):
     """Resources that a pod set gets from the same flavor, and the flavors in the order they are tried."""
 
     model_config = rules(
@@ -76,7 +76,7 @@ PREFERENCE_RULE = Cel(
 )
 
 
-class FlavorFungibility(Model):
+class FlavorFungibility(ApiModel):
     """When to try the next flavor instead of taking the present one."""
 
     model_config = rules(PREFERENCE_RULE)
@@ -88,7 +88,7 @@ class FlavorFungibility(Model):
     """Which is better when no flavor does without both. Needs TryNextFlavor in both fields above."""
 
 
-class BorrowWithinCohort(Model):
+class BorrowWithinCohort(ApiModel):
     """Preemption by a workload that itself borrows."""
 
     policy: Literal["Never", "LowerPriority"] = "Never"
@@ -103,7 +103,7 @@ _RECLAIM_RULE = Cel(
 )
 
 
-class Preemption(Model):
+class Preemption(ApiModel):
     """The running workloads that may be preempted."""
 
     model_config = rules(_RECLAIM_RULE)
@@ -117,7 +117,7 @@ class Preemption(Model):
     or also newer ones of equal priority."""
 
 
-class AdmissionCheckRule(Model):
+class AdmissionCheckRule(ApiModel):
     """An admission check and the flavors it is for."""
 
     name: CheckName
@@ -126,28 +126,28 @@ class AdmissionCheckRule(Model):
     """Only workloads that got one of these flavors need the check. Empty: all workloads do."""
 
 
-class AdmissionChecksStrategy(Model):
+class AdmissionChecksStrategy(ApiModel):
     """The admission checks between quota and start."""
 
     admission_checks: Annotated[list[AdmissionCheckRule], Field(min_length=1, max_length=64), list_map("name")]
     """The checks."""
 
 
-class AdmissionScope(Model):
+class AdmissionScope(ApiModel):
     """The order of workloads of different LocalQueues."""
 
     admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]
     """UsageBasedAdmissionFairSharing: LocalQueues that used less lately go first."""
 
 
-class MigrationConstraints(Model):
+class MigrationConstraints(ApiModel):
     """Bounds of a migration."""
 
     last_acceptable_flavor_name: ObjectName | None = None
     """Flavors after this one in the list are not worth migrating to."""
 
 
-class Migration(Model):
+class Migration(ApiModel):
     """What happens to a running workload when a better flavor has room."""
 
     mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"]
@@ -156,14 +156,14 @@ class Migration(Model):
     """Bounds of the migration."""
 
 
-class ConcurrentAdmissionPolicy(Model):
+class ConcurrentAdmissionPolicy(ApiModel):
     """Try several flavors at a time."""
 
     migration: Migration
     """What happens when a better flavor opens later."""
 
 
-class ClusterQueueSpecBase(Model):
+class ClusterQueueSpecBase(ApiModel):
     """What both versions of a ClusterQueue's spec say alike."""
 
     queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] = "BestEffortFIFO"
@@ -203,7 +203,7 @@ class ClusterQueueSpec(ClusterQueueSpecBase):
     """Try several flavors at a time and move to a better one when it opens."""
 
 
-class ResourceUsage(Model):
+class ResourceUsage(ApiModel):
     """The usage of one resource."""
 
     name: ResourceName
@@ -214,7 +214,7 @@ class ResourceUsage(Model):
     """The part above the queue's own quota."""
 
 
-class FlavorUsage(Model):
+class FlavorUsage(ApiModel):
     """The usage of one flavor."""
 
     name: ObjectName
@@ -226,7 +226,7 @@ class FlavorUsage(Model):
 FlavorUsages = Annotated[list[FlavorUsage], Field(max_length=64), list_map("name")]
 
 
-class ClusterQueueStatus(Model):
+class ClusterQueueStatus(ApiModel):
     """The queue's present usage."""
 
     conditions: Conditions | None = None

@@ -20,13 +20,13 @@ from gangline.api.schema.common import (
     Taint,
     Toleration,
 )
-from gangline.api.schema.json_schema import ATOMIC_MAP, Cel, Model, checked, rules
+from gangline.api.schema.json_schema import ATOMIC_MAP, ApiModel, Cel, checked, rules
 from gangline.api.schema.v1beta2.clusterqueue import ResourceGroups
 
 HOSTNAME = "kubernetes.io/hostname"
 
 
-class CohortSpec(Model):
+class CohortSpec(ApiModel):
     """The parent of a cohort and its own quota."""
 
     parent_name: ObjectName | None = None
@@ -37,7 +37,7 @@ class CohortSpec(Model):
     """How much this cohort counts when its parent shares out idle quota."""
 
 
-class CohortStatus(Model):
+class CohortStatus(ApiModel):
     """The status of the cohort."""
 
     fair_sharing: FairSharingStatus | None = None
@@ -69,7 +69,7 @@ _SECONDS_RULE = Cel(
 Tolerations = Annotated[list[Toleration], Field(max_length=8), checked(_TOLERATION_RULE, _VALUE_RULE, _SECONDS_RULE)]
 
 
-class ResourceFlavorSpec(Model):
+class ResourceFlavorSpec(ApiModel):
     """The nodes of the flavor."""
 
     model_config = rules(
@@ -99,7 +99,7 @@ class ResourceFlavor(KubeObject):
     """The nodes of the flavor."""
 
 
-class TopologyLevel(Model):
+class TopologyLevel(ApiModel):
     """One level of the hierarchy."""
 
     node_label: Annotated[
@@ -122,7 +122,7 @@ LEVEL_RULES = (_UNIQUE_LEVELS, _HOSTNAME_LAST)
 Levels = Annotated[list[TopologyLevel], Field(min_length=1, max_length=16)]
 
 
-class TopologySpec(Model):
+class TopologySpec(ApiModel):
     """The hierarchy."""
 
     levels: Annotated[Levels, checked(*LEVEL_RULES, _LEVELS_MUTABLE)]
@@ -136,7 +136,7 @@ class Topology(KubeObject):
     """The hierarchy."""
 
 
-class AdmissionCheckParameters(Model):
+class AdmissionCheckParameters(ApiModel):
     """An object with parameters for the controller."""
 
     api_group: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
@@ -147,7 +147,7 @@ class AdmissionCheckParameters(Model):
     """The name of the parameters."""
 
 
-class AdmissionCheckSpecBase(Model):
+class AdmissionCheckSpecBase(ApiModel):
     """What both versions of an AdmissionCheck's spec say alike."""
 
     controller_name: Annotated[
@@ -162,7 +162,7 @@ class AdmissionCheckSpec(AdmissionCheckSpecBase):
     """The controller of the check."""
 
 
-class AdmissionCheckStatus(Model):
+class AdmissionCheckStatus(ApiModel):
     """Whether the controller handles the check."""
 
     conditions: Conditions | None = None

@@ -18,10 +18,10 @@ from gangline.api.schema.common import (
     StopPolicy,
     Time,
 )
-from gangline.api.schema.json_schema import Cel, Model, checked, list_map
+from gangline.api.schema.json_schema import ApiModel, Cel, checked, list_map
 
 
-class LocalQueueSpec(Model):
+class LocalQueueSpec(ApiModel):
     """The ClusterQueue of a LocalQueue."""
 
     cluster_queue: Annotated[ObjectName, checked(Cel("self == oldSelf", "field is immutable"))] | None = None
@@ -32,7 +32,7 @@ class LocalQueueSpec(Model):
     """How much this queue counts against the other LocalQueues of its ClusterQueue, where that shares by usage."""
 
 
-class LocalQueueResourceUsage(Model):
+class LocalQueueResourceUsage(ApiModel):
     """The usage of one resource."""
 
     name: ResourceName
@@ -41,7 +41,7 @@ class LocalQueueResourceUsage(Model):
     """All that is in use."""
 
 
-class LocalQueueFlavorUsage(Model):
+class LocalQueueFlavorUsage(ApiModel):
     """The usage of one flavor."""
 
     name: ObjectName
@@ -53,7 +53,7 @@ class LocalQueueFlavorUsage(Model):
 LocalQueueUsages = Annotated[list[LocalQueueFlavorUsage], Field(max_length=64), list_map("name")]
 
 
-class AdmissionFairSharingStatus(Model):
+class AdmissionFairSharingStatus(ApiModel):
     """Usage over time."""
 
     consumed_resources: dict[str, Quantity] | None = None
@@ -62,7 +62,7 @@ class AdmissionFairSharingStatus(Model):
     """The time at which the usage was last computed."""
 
 
-class LocalQueueFairSharingStatus(Model):
+class LocalQueueFairSharingStatus(ApiModel):
     """The queue's status in fair sharing."""
 
     weighted_share: Int64 | None = None
@@ -71,7 +71,7 @@ class LocalQueueFairSharingStatus(Model):
     """Usage over time, where the ClusterQueue orders by it."""
 
 
-class LocalQueueStatusBase(Model):
+class LocalQueueStatusBase(ApiModel):
     """What both versions of a LocalQueue's status say alike."""
 
     conditions: Conditions | None = None

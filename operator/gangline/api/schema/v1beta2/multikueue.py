@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangline.api.schema.common import Conditions, KubeObject
-from gangline.api.schema.json_schema import Cel, Model, checked, rules
+from gangline.api.schema.json_schema import ApiModel, Cel, checked, rules
 
 MAX_CLUSTERS = 20
 
@@ -15,7 +15,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=256)]
 _UNIQUE = Cel("self.all(x, self.exists_one(y, x == y))", "must be unique")
 
 
-class MultiKueueConfigSpec(Model):
+class MultiKueueConfigSpec(ApiModel):
     """The clusters."""
 
     clusters: Annotated[
@@ -33,7 +33,7 @@ class MultiKueueConfig(KubeObject):
     """The clusters."""
 
 
-class KubeConfig(Model):
+class KubeConfig(ApiModel):
     """A kubeconfig and where it is kept."""
 
     location: _Name
@@ -42,14 +42,14 @@ class KubeConfig(Model):
     """The kind of place that `location` names."""
 
 
-class ClusterProfileReference(Model):
+class ClusterProfileReference(ApiModel):
     """A ClusterProfile."""
 
     name: _Name
     """The name of the ClusterProfile."""
 
 
-class ClusterSource(Model):
+class ClusterSource(ApiModel):
     """The way to a cluster: one of the two."""
 
     model_config = rules(
@@ -64,14 +64,14 @@ class ClusterSource(Model):
     """A ClusterProfile, which says how the cluster is reached (gate `MultiKueueClusterProfile`)."""
 
 
-class MultiKueueClusterSpec(Model):
+class MultiKueueClusterSpec(ApiModel):
     """The way to the cluster."""
 
     cluster_source: ClusterSource
     """The way to the cluster: one of the two."""
 
 
-class MultiKueueClusterStatus(Model):
+class MultiKueueClusterStatus(ApiModel):
     """Whether the cluster can be reached."""
 
     conditions: Conditions | None = None

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gangline.api.schema.common import DNS_SUBDOMAIN, Int32, KubeObject, ResourceName
-from gangline.api.schema.json_schema import LIST_SET, Model, list_map
+from gangline.api.schema.json_schema import LIST_SET, ApiModel, list_map
 
 Parameter = Annotated[str, Field(max_length=255)]
 
 
-class RetryStrategy(Model):
+class RetryStrategy(ApiModel):
     """When and how often a failed request is made again. Between the attempts the workload gives its quota back."""
 
     backoff_limit_count: Int32 = 3
@@ -23,7 +23,7 @@ class RetryStrategy(Model):
     """The longest wait that doubling leads to."""
 
 
-class NodeSelectorUpdate(Model):
+class NodeSelectorUpdate(ApiModel):
     """A node label by which the pods find the new nodes."""
 
     key: Annotated[
@@ -40,14 +40,14 @@ class NodeSelectorUpdate(Model):
     """The entry of the ProvisioningRequest's status.provisioningClassDetails that holds the label's value."""
 
 
-class PodSetUpdates(Model):
+class PodSetUpdates(ApiModel):
     """What the pods get once their nodes are there, beside the annotations that name the request."""
 
     node_selector: Annotated[list[NodeSelectorUpdate], Field(max_length=8), list_map("key")] | None = None
     """Node labels, with values from the request's status."""
 
 
-class ProvisioningRequestConfigSpec(Model):
+class ProvisioningRequestConfigSpec(ApiModel):
     """The requested class, and how often a request is repeated."""
 
     provisioning_class_name: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]

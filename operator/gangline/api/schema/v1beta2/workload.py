@@ -20,7 +20,7 @@ from gangline.api.schema.common import (
     Quantity,
     Time,
 )
-from gangline.api.schema.json_schema import Cel, Model, list_map, rules
+from gangline.api.schema.json_schema import ApiModel, Cel, list_map, rules
 from gangline.api.schema.v1beta2.config import Tolerations
 
 MAX_POD_SETS = 18
@@ -31,7 +31,7 @@ _Level = Annotated[str, Field(max_length=317)]
 _Gate = Annotated[str, Field(min_length=1, max_length=63)]
 
 
-class PodTemplate(Model):
+class PodTemplate(ApiModel):
     """A pod template. Its inside is checked where pods are made from it, not here."""
 
     metadata: Opaque | None = None
@@ -40,7 +40,7 @@ class PodTemplate(Model):
     """The pods' spec."""
 
 
-class SliceConstraint(Model):
+class SliceConstraint(ApiModel):
     """One layer of slices."""
 
     topology: Annotated[str, Field(min_length=1, max_length=63)]
@@ -49,7 +49,7 @@ class SliceConstraint(Model):
     """Pods per slice."""
 
 
-class TopologyRequestBase(Model):
+class TopologyRequestBase(ApiModel):
     """What both versions of a topology request say alike."""
 
     required: _TopologyKey | None = None
@@ -84,7 +84,7 @@ MIN_COUNT_RULE = Cel(
 )
 
 
-class PodSetBase(Model):
+class PodSetBase(ApiModel):
     """What both versions of a pod set say alike."""
 
     name: PodSetName = "main"
@@ -105,7 +105,7 @@ class PodSet(PodSetBase):
     """The placement of the pods relative to each other."""
 
 
-class PriorityClassRef(Model):
+class PriorityClassRef(ApiModel):
     """The class of the priority."""
 
     model_config = rules(
@@ -126,14 +126,14 @@ class PriorityClassRef(Model):
     """The name of the class."""
 
 
-class PreemptionGate(Model):
+class PreemptionGate(ApiModel):
     """A condition that must hold before this workload may preempt others."""
 
     name: _Gate
     """The gate's name."""
 
 
-class WorkloadSpecBase(Model):
+class WorkloadSpecBase(ApiModel):
     """What both versions of a Workload's spec say alike."""
 
     queue_name: ObjectName | None = None
@@ -163,7 +163,7 @@ class WorkloadSpec(WorkloadSpecBase):
     """The preemption gates: until all of them are open the workload preempts no other one."""
 
 
-class IndividualValues(Model):
+class IndividualValues(ApiModel):
     """One value per domain: prefix + root + suffix."""
 
     prefix: Annotated[str, Field(max_length=63)] | None = None
@@ -179,7 +179,7 @@ _ONE_FORM = Cel(
 )
 
 
-class LevelValues(Model):
+class LevelValues(ApiModel):
     """The values of one level's node label, for all domains of the slice."""
 
     model_config = rules(_ONE_FORM)
@@ -189,7 +189,7 @@ class LevelValues(Model):
     """A value for each domain."""
 
 
-class PodCounts(Model):
+class PodCounts(ApiModel):
     """The number of pods in each domain."""
 
     model_config = rules(_ONE_FORM)
@@ -199,7 +199,7 @@ class PodCounts(Model):
     """A count for each domain."""
 
 
-class TopologyAssignmentSlice(Model):
+class TopologyAssignmentSlice(ApiModel):
     """Some of the domains, written compactly."""
 
     model_config = rules(
@@ -221,7 +221,7 @@ class TopologyAssignmentSlice(Model):
     """The number of pods in each domain."""
 
 
-class TopologyAssignment(Model):
+class TopologyAssignment(ApiModel):
     """The topology domains of the pods."""
 
     model_config = rules(
@@ -236,7 +236,7 @@ class TopologyAssignment(Model):
     """The domains, in slices that are each written compactly."""
 
 
-class PodSetAssignmentBase(Model):
+class PodSetAssignmentBase(ApiModel):
     """What both versions of a pod set's admission say alike."""
 
     name: PodSetName = "main"
@@ -258,7 +258,7 @@ class PodSetAssignment(PodSetAssignmentBase):
     """The topology domains of the pods, if the flavor has a topology."""
 
 
-class Admission(Model):
+class Admission(ApiModel):
     """The quota of a workload."""
 
     cluster_queue: ObjectName
@@ -267,7 +267,7 @@ class Admission(Model):
     """What each pod set got."""
 
 
-class RequeueState(Model):
+class RequeueState(ApiModel):
     """The back-off of a workload after an eviction."""
 
     count: Count | None = None
@@ -276,7 +276,7 @@ class RequeueState(Model):
     """The time from which the workload may be considered again."""
 
 
-class ReclaimablePod(Model):
+class ReclaimablePod(ApiModel):
     """Pods that no longer need their quota."""
 
     name: PodSetName
@@ -285,7 +285,7 @@ class ReclaimablePod(Model):
     """The number of the pod set's pods that have ended for good."""
 
 
-class PodSetUpdate(Model):
+class PodSetUpdate(ApiModel):
     """The changes that an admission check makes to the pods."""
 
     name: PodSetName
@@ -300,7 +300,7 @@ class PodSetUpdate(Model):
     """Tolerations to add."""
 
 
-class AdmissionCheckState(Model):
+class AdmissionCheckState(ApiModel):
     """The state of one admission check."""
 
     name: CheckName
@@ -319,7 +319,7 @@ class AdmissionCheckState(Model):
     """The changes that the check makes to the pods."""
 
 
-class PodSetRequest(Model):
+class PodSetRequest(ApiModel):
     """The total requests of a pod set."""
 
     name: PodSetName
@@ -328,7 +328,7 @@ class PodSetRequest(Model):
     """The requests of all its pods together."""
 
 
-class EvictionCount(Model):
+class EvictionCount(ApiModel):
     """The number of evictions for one reason."""
 
     reason: Annotated[str, Field(max_length=316)]
@@ -339,7 +339,7 @@ class EvictionCount(Model):
     """The number of such evictions."""
 
 
-class SchedulingStats(Model):
+class SchedulingStats(ApiModel):
     """Statistics of its past."""
 
     evictions: Annotated[list[EvictionCount], Field(max_length=256), list_map("reason", "underlyingCause")] | None = (
@@ -348,7 +348,7 @@ class SchedulingStats(Model):
     """Evictions, by reason."""
 
 
-class UnhealthyNode(Model):
+class UnhealthyNode(ApiModel):
     """A node that failed."""
 
     name: Annotated[str, Field(max_length=63)]
@@ -364,7 +364,7 @@ class PreemptionGateState(PreemptionGate):
     """When `position` last changed."""
 
 
-class WorkloadStatusBase(Model):
+class WorkloadStatusBase(ApiModel):
     """What both versions of a Workload's status say alike."""
 
     conditions: Conditions | None = None

@@ -19,7 +19,7 @@ from gangline.console.output import clock, presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.layout import Rows
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking
 from gangline.control.answers.workloads.words import age
 from gangline.control.audit import audit_check
@@ -52,7 +52,7 @@ def command(
     namespace: str | None,
     starts: bool,
     since: float | None,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Replay the audit record FILE (`gangline admin operator --audit FILE`) through the engine and compare the decisions.
 
@@ -96,7 +96,7 @@ async def _ask(
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
-    shape: Shape,
+    shape: Presentation,
     since: float | None,
     *,
     one_by_one: bool,
@@ -113,7 +113,7 @@ async def _ask(
         await presenting.present(STARTS, shape, look)
 
 
-async def _queues(api: ApiClient, namespace: str | None, shape: Shape) -> list[Json]:
+async def _queues(api: ApiClient, namespace: str | None, shape: Presentation) -> list[Json]:
     """The audits of queues to print; a table has only those with reservations."""
     found = await _asked(api, namespace)
     return told(found) if shape.format.kind in ("", "wide") else found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gangline.console.output import terminal
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.views import access
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--from-kueue", is_flag=True, help="Say what changes for a cluster that runs Kueue now.")
 @access.login_options
 @answer_option
-def command(of_cluster: bool, from_kueue: bool, kubeconfig: Path | None, context: str | None, output: Format) -> None:
+def command(
+    of_cluster: bool, from_kueue: bool, kubeconfig: Path | None, context: str | None, output: OutputFormat
+) -> None:
     """Check whether this machine has what `make run` needs, or check a cluster. Exit status 1 if something is missing."""
     if of_cluster and from_kueue:
         raise click.UsageError("--cluster and --from-kueue are two examinations: choose one")
@@ -36,7 +38,7 @@ def command(of_cluster: bool, from_kueue: bool, kubeconfig: Path | None, context
         _this_machine(output)
 
 
-def _this_machine(output: Format) -> None:
+def _this_machine(output: OutputFormat) -> None:
     from gangline.console.doctor import machine
 
     findings = [check() for check in machine.CHECKS]
@@ -51,12 +53,12 @@ def _this_machine(output: Format) -> None:
     terminal.say("\nThis machine has everything that `make run` needs.")
 
 
-def _examine(examination: Examination, kubeconfig: Path | None, context: str | None, output: Format) -> None:
-    from gangline.console.doctor.cluster import Cluster
+def _examine(examination: Examination, kubeconfig: Path | None, context: str | None, output: OutputFormat) -> None:
+    from gangline.console.doctor.cluster import ClusterReads
 
     async def examined() -> list[Finding]:
         async with access.client(kubeconfig, context) as api:
-            cluster = Cluster(api)
+            cluster = ClusterReads(api)
             try:
                 await cluster.version()  # without an API server no check says anything
                 return await examination.of(cluster)

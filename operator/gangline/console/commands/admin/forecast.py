@@ -14,15 +14,15 @@ from gangline import traces
 from gangline.console.commands.admin.forecast_report import lines, to_minute
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.views import access, asking, completing, own_rights, times
 from gangline.control.answers.workloads.words import age
 from gangline.forecast import (
     Forecast,
     Forecaster,
     HistoryStore,
-    Model,
     ModelError,
+    QuantileModel,
     Run,
     StoreError,
     TooFewRunsError,
@@ -85,7 +85,7 @@ def import_(files: tuple[Path, ...], format_: str, db: str, keep_all: bool) -> N
 @_model
 @click.option("--until", type=Instant(), default=None, help="Use only what was known at this time (default: now).")
 @answer_option
-def train_(db: str, model_path: Path, until: float | None, output: Format) -> None:
+def train_(db: str, model_path: Path, until: float | None, output: OutputFormat) -> None:
     """Train the model on the history, in a separate process."""
     _open(db).close()  # report a wrong URL before starting the process
     begun = time.monotonic()
@@ -107,7 +107,7 @@ def train_(db: str, model_path: Path, until: float | None, output: Format) -> No
             terminal.say("the model is worse than the last-two baseline: forecasts will not use it")
 
 
-def _model_json(model: Model) -> dict[str, Any]:
+def _model_json(model: QuantileModel) -> dict[str, Any]:
     v = model.validation
     return {
         "samples": model.samples,
@@ -135,7 +135,7 @@ def eval_(
     first: float | None,
     last: float | None,
     retrain_every: float | None,
-    output: Format,
+    output: OutputFormat,
 ) -> None:
     """Evaluate forecasts on a trace FILE (default: the history): train up to a date, forecast later submissions."""
     runs = _runs(file, format_, db)
@@ -182,7 +182,7 @@ def show(
     namespace: str | None,
     db: str,
     model_path: Path,
-    output: Format,
+    output: OutputFormat,
 ) -> None:
     """Show the forecast for JOB: the operator's, or with --db that of a history at its submission, with its actual runtime.
 

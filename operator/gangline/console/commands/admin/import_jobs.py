@@ -26,12 +26,12 @@ from gangline.console.importing import (
     serving_planning,
 )
 from gangline.console.importing.adopting import SETTLING, InTheWayError, prepare
-from gangline.console.importing.adoptions import Adoption, Job, Parent, RollOut, Skipped
+from gangline.console.importing.adoptions import AdoptableJob, Adoption, Parent, RollOut, Skipped
 from gangline.console.importing.handing_over import HandingOver
-from gangline.console.importing.mapping import MappingError, Rule, from_file, from_pairs, pairs
+from gangline.console.importing.mapping import MappingError, MappingRule, from_file, from_pairs, pairs
 from gangline.console.importing.serving_handover import UnmarkedError
 from gangline.console.output import terminal
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.views import access
 from gangline.jobs import BY_RESOURCE, declare
 from gangline.kube import resources as kube
@@ -45,11 +45,11 @@ _EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ImportOptions:
     """The import that the user asks for."""
 
     namespaces: tuple[str, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[MappingRule, ...]
     labels: dict[str, str]
     resources: ResourceRules
     managed: ManagedJobs
@@ -60,12 +60,12 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ImportResult:
     """The outcome of an import: jobs adopted (or adoptable, in a dry run), left alone, and failed while they were written."""
 
     adoptions: Sequence[Adoption]
     skipped: Sequence[Skipped]
-    uses: Sequence[quota_use.Use]
+    uses: Sequence[quota_use.FlavorUse]
     failed: Sequence[tuple[Adoption | RollOut, str]] = ()
     roll_outs: Sequence[RollOut] = ()
 
@@ -112,7 +112,7 @@ def command(
     roll_out: bool,
     context: str | None,
     kubeconfig: Path | None,
-    output: Format,
+    output: OutputFormat,
 ) -> None:
     """Adopt running jobs, pods and services into queues without restarting them.
 
@@ -123,7 +123,7 @@ def command(
     chosen = read_configuration(config, tell=False)
     declare(chosen.jobs.declared, chosen.jobs.external)
     quantity.print_as_bytes(chosen.resources.devices.consumed)
-    order = Order(
+    order = ImportOptions(
         tuple(name for text in namespaces for name in text.split(",") if name),
         _rules(queuelabel, queuemapping, queuemapping_file),
         _pairs(add_labels, "--add-labels"),
@@ -139,7 +139,7 @@ def command(
         sys.exit(1)
 
 
-def _rules(label: str, mapping: tuple[str, ...], file: Path | None) -> tuple[Rule, ...]:
+def _rules(label: str, mapping: tuple[str, ...], file: Path | None) -> tuple[MappingRule, ...]:
     if bool(label) != bool(mapping):
         raise click.UsageError("--queuelabel and --queuemapping belong together")
     if bool(label) == (file is not None):
@@ -165,7 +165,7 @@ def _resources(chosen: Configuration, prefixes: str) -> ResourceRules:
     return ResourceRules(excluded=excluded) if excluded else chosen.resources
 
 
-async def _import(order: Order, kubeconfig: Path | None, context: str | None) -> Outcome:
+async def _import(order: ImportOptions, kubeconfig: Path | None, context: str | None) -> ImportResult:
     async with access.client(kubeconfig, context) as api:
         jobs = [job for namespace in order.namespaces for job in await _jobs(api, namespace)]
         pods = [PodObject(pod) for each in order.namespaces for pod in await cluster_facts.listed(api, kube.PODS, each)]
@@ -182,7 +182,7 @@ async def _import(order: Order, kubeconfig: Path | None, context: str | None) ->
         failed: list[tuple[Adoption | RollOut, str]] = []
         if not order.dry_run:
             failed = [*await _adopt_all(api, adoptions, order), *await _roll_out(api, roll_outs, order)]
-        return Outcome(
+        return ImportResult(
             adoptions,
             [plan for plan in plans if isinstance(plan, Skipped)],
             quota_use.uses(adoptions, facts),
@@ -191,11 +191,11 @@ async def _import(order: Order, kubeconfig: Path | None, context: str | None) ->
         )
 
 
-async def _jobs(api: ApiClient, namespace: str) -> list[Job]:
-    found: list[Job] = []
+async def _jobs(api: ApiClient, namespace: str) -> list[AdoptableJob]:
+    found: list[AdoptableJob] = []
     for kind in BY_RESOURCE.values():
         try:
-            found += [Job(kind, JobObject(obj)) for obj in (await api.list(kind.resource, namespace)).items]
+            found += [AdoptableJob(kind, JobObject(obj)) for obj in (await api.list(kind.resource, namespace)).items]
         except NotFound:  # the cluster does not have this kind
             continue
     return found
@@ -207,7 +207,7 @@ async def _parents(api: ApiClient, namespace: str) -> list[Parent]:
     return [Parent(JobObject(obj)) for kind in kinds for obj in await cluster_facts.listed(api, kind, namespace)]
 
 
-async def _adopt_all(api: ApiClient, adoptions: Sequence[Adoption], order: Order) -> list[tuple[Adoption, str]]:
+async def _adopt_all(api: ApiClient, adoptions: Sequence[Adoption], order: ImportOptions) -> list[tuple[Adoption, str]]:
     """Adopt jobs. Returns those that failed, with the reason; the others do not suffer from it."""
     free = asyncio.Semaphore(order.at_once)
 
@@ -230,7 +230,7 @@ async def _adopt_all(api: ApiClient, adoptions: Sequence[Adoption], order: Order
     return failed + [(adoption, why) for adoption, why in zip(ready, handed, strict=True) if why]
 
 
-async def _roll_out(api: ApiClient, roll_outs: Sequence[RollOut], order: Order) -> list[tuple[RollOut, str]]:
+async def _roll_out(api: ApiClient, roll_outs: Sequence[RollOut], order: ImportOptions) -> list[tuple[RollOut, str]]:
     """Give queues to objects whose pods start anew for it. Returns those that failed, with the reason."""
     failed: list[tuple[RollOut, str]] = []
     for each in roll_outs:
@@ -244,7 +244,7 @@ async def _roll_out(api: ApiClient, roll_outs: Sequence[RollOut], order: Order) 
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
-def _rendered(order: Order, outcome: Outcome) -> str:
+def _rendered(order: ImportOptions, outcome: ImportResult) -> str:
     failed = {id(each) for each, _ in outcome.failed}
     done = [adoption for adoption in outcome.adoptions if id(adoption) not in failed]
     verb = "can be adopted" if order.dry_run else "adopted"
@@ -267,7 +267,7 @@ def _rendered(order: Order, outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _over(use: quota_use.Use) -> str:
+def _over(use: quota_use.FlavorUse) -> str:
     return (
         f"ClusterQueue {use.cluster_queue}, flavor {use.flavor}: {_amount(use.over, use.resource)} {use.resource} over the "
         f"nominal quota of {_amount(use.nominal, use.resource)}; nothing more is admitted there until that much is free"
@@ -288,7 +288,7 @@ def _amount(size: int, resource: str) -> str:
     return quantity.format(size, resource)
 
 
-def _as_json(order: Order, outcome: Outcome) -> Json:
+def _as_json(order: ImportOptions, outcome: ImportResult) -> Json:
     reasons = {id(adoption): reason for adoption, reason in outcome.failed}
     return {
         "dryRun": order.dry_run,

@@ -17,7 +17,7 @@ from gangline.files import read_text
 from gangline.install import inventory, removal, rollout
 from gangline.install.cluster_kinds import told
 from gangline.install.differences import MOST_LINES
-from gangline.install.installing import InstallationError, Plan, carry_out, foreign_namespaces, plan
+from gangline.install.installing import InstallationError, InstallPlan, carry_out, foreign_namespaces, plan
 from gangline.install.manifests import chart, objects, values
 from gangline.install.manifests.values import ValuesError
 from gangline.kube.resources import Json, ObjectKey
@@ -191,7 +191,7 @@ def _chosen(files: tuple[Path, ...], settings: tuple[str, ...], image: str | Non
 _MARKS = {"create": "+", "take over": "≈", "change": "~", "replace": "±", "remove": "-"}
 
 
-def _show(decided: Plan) -> None:
+def _show(decided: InstallPlan) -> None:
     """Created objects in a line for each kind, others one by one with their fields."""
     _show_by_kind("+", decided.keys("create"))
     for change in decided.changes:

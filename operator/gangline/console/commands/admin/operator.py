@@ -20,10 +20,10 @@ from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
     from gangline.api.read.configuration.manager import Manager
+    from gangline.control.answers.api.aggregated_api import Options as VisibilityOptions
     from gangline.control.process.metrics_endpoint import Options as MetricsOptions
     from gangline.control.process.operator_process import ForecastOptions
-    from gangline.control.visibility.aggregated_api import Options as VisibilityOptions
-    from gangline.telemetry import Source
+    from gangline.telemetry import ReadingSource
 
 
 @click.command()
@@ -265,7 +265,7 @@ def _check_writable(history: str) -> None:
 
 
 def _visibility(listen: str, host: str) -> VisibilityOptions | None:
-    from gangline.control.visibility.aggregated_api import Options
+    from gangline.control.answers.api.aggregated_api import Options
 
     if not listen:
         return None
@@ -286,7 +286,7 @@ def _forecasts(history: str, model_file: Path | None, use_model: bool) -> Foreca
     return ForecastOptions(history, model_file or beside / "model.gz", use_model)
 
 
-def _telemetry(where: str, queries: Path | None) -> Source | None:
+def _telemetry(where: str, queries: Path | None) -> ReadingSource | None:
     from gangline.telemetry import open_source
 
     if not where:

@@ -18,7 +18,7 @@ from gangline.console.commands.admin.replay_report import lines
 from gangline.console.configuration_file import read_configuration
 from gangline.console.options import Instant, Span
 from gangline.console.output import presenting, terminal
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.replaying import cluster_record, policy_file
 from gangline.engine.model import Settings
 from gangline.files import read_text
@@ -27,8 +27,8 @@ from gangline.record.history import RecordError
 from gangline.replay import policies, report
 from gangline.replay import schedule as schedules
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import PREDICTORS, SHAKE, Plan, prepare
-from gangline.replay.replayed import Cluster, ReplayError
+from gangline.replay.replay_plan import PREDICTORS, SHAKE, ReplayPlan, prepare
+from gangline.replay.replayed import ReplayedCluster, ReplayError
 from gangline.replay.run import Replay
 from gangline.replay.side_by_side import Tick, replay
 from gangline.replay.trace_facts import SETTINGS
@@ -152,7 +152,7 @@ def command(
     schedule: bool,
     schedule_format: schedules.Format | None,
     out: Path,
-    output: Format,
+    output: OutputFormat,
     **options: Any,
 ) -> None:
     """Replay a job TRACE, or a cluster's record, under several policies; write OUT/replay.json and OUT/report.html."""
@@ -211,7 +211,7 @@ def _of_trace(
     if not jobs.jobs:
         raise ReplayError(f"{trace} holds no jobs")
     plan = _plan(
-        cluster=Cluster(gpus, gpus_per_node),
+        cluster=ReplayedCluster(gpus, gpus_per_node),
         policies=(*policies.chosen("besteffort,easy,gangline" if names is None else names), *own),
         covers=(jobs.jobs[0].submit, jobs.jobs[-1].submit),
         usual=(1800.0, 0),
@@ -273,13 +273,13 @@ def _plan(
     jitter: int | None,
     workers: int | None,
     **options: Any,
-) -> Plan:
+) -> ReplayPlan:
     """The plan of a replay, from the options. `covers`: the times of the first and the last job that there are. `usual`: the
     interval of checkpoints, and the number of shaken runs, if none are given.
     """
     begin = covers[0] if train_until is None else train_until
     every = usual[0] if checkpoint is None else checkpoint
-    return Plan(
+    return ReplayPlan(
         train_until=train_until,
         first=begin if first is None else first,
         last=math.nextafter(covers[1], math.inf) if last is None else last,
@@ -323,7 +323,7 @@ def _bars(console: Console) -> Progress:
 class _Meter:
     """One progress bar per policy; perturbed copies of the input count towards their policy's bar."""
 
-    def __init__(self, bars: Progress, plan: Plan, jobs: int) -> None:
+    def __init__(self, bars: Progress, plan: ReplayPlan, jobs: int) -> None:
         self._bars = bars
         width = max(len(policy.name) for policy in plan.policies)
         self._tasks: dict[str, TaskID] = {

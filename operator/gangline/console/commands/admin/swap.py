@@ -11,13 +11,13 @@ from typing import Final
 import click
 
 from gangline.api.read.workloads import swap_record
-from gangline.api.read.workloads.swap_record import Record
+from gangline.api.read.workloads.swap_record import SwapRecord
 from gangline.console.commands.admin.swap_now import dry_run_command, now_command
 from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import wrapped
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing
 from gangline.control.answers.of_record import swap_row
 from gangline.control.answers.workloads.snapshot import workload_view
@@ -49,7 +49,7 @@ def list_command(
     namespace: str | None,
     all_namespaces: bool,
     only_open: bool,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """List recoveries from node failures, latest first: the time of each stage and the new nodes."""
 
@@ -72,7 +72,9 @@ def list_command(
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
 @answer_option
-def show_command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, output: Format) -> None:
+def show_command(
+    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat
+) -> None:
     """Show every recorded recovery of JOB: a name, kind/name or a Workload's name."""
 
     async def work() -> tuple[list[Json], str]:
@@ -179,7 +181,7 @@ LISTING: Final[Listing[Json]] = Listing(
 
 def story(workload: Json, now: float) -> list[str]:
     """The recorded swaps of one gang as text lines, oldest first."""
-    record: Record = swap_record.of(workload)
+    record: SwapRecord = swap_record.of(workload)
     lines = [f"{_job(workload)} in namespace {_meta(workload)['namespace']}, workload {_name(workload)}"]
     lines.append(f"  {record.swaps} node(s) replaced while it ran, restarted {record.attempt} time(s)")
     for swap in record.log:

@@ -15,7 +15,7 @@ import click
 from gangline.api import names as api_names
 from gangline.console.output import presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights, targets
 from gangline.console.views.nodes import node_named, node_of
 from gangline.kube.client import ApiClient
@@ -58,7 +58,7 @@ def now_command(
 @access.cluster_options
 @presenting.options("user", "queue", "state")
 def dry_run_command(
-    names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Shape
+    names: tuple[str, ...], kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Presentation
 ) -> None:
     """Show which gangs would leave nodes at `gangline admin swap now`, and why others would stay. Nothing is moved.
 
@@ -85,7 +85,7 @@ async def _tell(api: ApiClient, namespace: str, nodes: list[str]) -> None:
     except click.ClickException as error:
         remarks.remark(f"{error.message}: nobody says what would become of the gangs")
         return
-    presenting.show(MOVES, Shape(), found)
+    presenting.show(MOVES, Presentation(), found)
 
 
 async def moves(api: ApiClient, namespace: str, node: str) -> list[Json]:

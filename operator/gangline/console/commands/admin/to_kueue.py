@@ -17,8 +17,8 @@ from gangline.api.read.workloads import card_levels
 from gangline.api.read.workloads.topology_slices import SlicesError
 from gangline.console.output import terminal
 from gangline.console.views import access
-from gangline.control.gates.node_gates import ungated
-from gangline.control.mirror.pod import claimed_workload, read_pod, waits_at_node_gate
+from gangline.control.feed.pod import claimed_workload, read_pod, waits_at_node_gate
+from gangline.control.nodes.gates.node_gates import ungated
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Conflict, NotFound
@@ -31,7 +31,7 @@ _MOST_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToKueueResult:
     changed: tuple[str, ...] = ()
     #: Workload and why
     failed: tuple[tuple[str, str], ...] = ()
@@ -53,7 +53,7 @@ def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: 
     pod could not be changed.
     """
 
-    async def work() -> Outcome:
+    async def work() -> ToKueueResult:
         async with access.client(kubeconfig, context) as api:
             if not (force or dry_run) and (holder := await _leader(api)):
                 raise click.ClickException(
@@ -88,7 +88,7 @@ async def _leader(api: ApiClient) -> str:
     return "" if over else str(spec.get("holderIdentity") or "")
 
 
-async def prepared(api: ApiClient, *, dry_run: bool = False) -> Outcome:
+async def prepared(api: ApiClient, *, dry_run: bool = False) -> ToKueueResult:
     """Prepare the Workloads and pods of all namespaces for Kueue. One Workload's trouble costs that Workload alone."""
     gate = asyncio.Semaphore(_MOST_AT_ONCE)
     changed: list[str] = []
@@ -120,7 +120,7 @@ async def prepared(api: ApiClient, *, dry_run: bool = False) -> Outcome:
 
     waiting = await api.list(kube.PODS, field_selector="status.phase=Pending")
     await asyncio.gather(*(free(pod) for pod in map(PodObject, waiting.items) if waits_for_a_node(pod)))
-    return Outcome(tuple(sorted(changed)), tuple(sorted(failed)), tuple(sorted(pods)), tuple(sorted(failed_pods)))
+    return ToKueueResult(tuple(sorted(changed)), tuple(sorted(failed)), tuple(sorted(pods)), tuple(sorted(failed_pods)))
 
 
 def waits_for_a_node(pod: PodObject) -> bool:

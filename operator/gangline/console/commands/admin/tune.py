@@ -15,11 +15,11 @@ from gangline.console.options import Span, file_option
 from gangline.console.output import terminal
 from gangline.console.replaying import cluster_record
 from gangline.record.advice import tuning
-from gangline.record.advice.tuning import NoProposalError, Proposal, Wish
+from gangline.record.advice.tuning import NoProposalError, Proposal, TuningGoal
 from gangline.record.history import RecordError
-from gangline.record.preparing import Source
+from gangline.record.preparing import ReadRecord
 from gangline.record.worlds import OWN
-from gangline.replay.replay_plan import PREDICTORS, Plan
+from gangline.replay.replay_plan import PREDICTORS, ReplayPlan
 from gangline.replay.replayed import ReplayError
 
 _UNITS = {"mean": "mean wait", "p99": "99th percentile of waits", "slowdown": "mean bounded slowdown"}
@@ -99,7 +99,7 @@ def command(
     try:
         with console.status("Reading …"):
             source = cluster_record.opened(record)
-        plan = Plan(
+        plan = ReplayPlan(
             cluster=source.cluster,
             policies=(OWN,),
             first=source.first,
@@ -111,7 +111,7 @@ def command(
             workers=workers or os.cpu_count() or 1,
         )
         found = tuning.tune(
-            source, plan, Wish(**wish), lambda text: console.print(f"[dim]{text}[/dim]", highlight=False)
+            source, plan, TuningGoal(**wish), lambda text: console.print(f"[dim]{text}[/dim]", highlight=False)
         )
     except NoProposalError as error:
         raise click.ClickException(f"nothing is proposed: {error}") from error
@@ -128,7 +128,7 @@ def command(
     console.print(f"[dim]{file}[/dim]")
 
 
-def _manifest(found: Proposal, source: Source) -> str:
+def _manifest(found: Proposal, source: ReadRecord) -> str:
     """The policy as YAML, with what is expected of it in comments."""
     gain, tail = found.gain, found.tail
     unit = "" if found.objective == "slowdown" else " s"

@@ -129,7 +129,7 @@ def command(
         raise click.UsageError("--cert-dir and --inject-ca-from are for --mode cert-manager")
     log_options.begin()
     chosen = read_configuration(configuration, tell=False)  # the operator tells what has no effect
-    options = server.Options(
+    options = server.WebhookOptions(
         host=listen[0],
         port=listen[1],
         url_host=url_host.strip("[]") if mode == "url" else "",

@@ -9,7 +9,7 @@ import click
 
 from gangline.console.output import terminal
 from gangline.console.views import access, choosing, completing, targets
-from gangline.console.views.choosing import Choice
+from gangline.console.views.choosing import JobChoice
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import LEADER_WORKER_SETS, PODS, WORKLOADS, controller_of
@@ -23,7 +23,9 @@ class MadeAgainError(click.ClickException):
 @choosing.options("JOB…", completing.jobs)
 @access.cluster_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-def command(choice: Choice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool) -> None:
+def command(
+    choice: JobChoice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool
+) -> None:
     """Delete jobs of one namespace, by name or by user, state and queue: those that wait and those that run."""
 
     async def work() -> None:

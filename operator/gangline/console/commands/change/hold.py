@@ -9,7 +9,7 @@ import click
 
 from gangline.console.output import terminal
 from gangline.console.views import access, choosing, completing, targets
-from gangline.console.views.choosing import Choice
+from gangline.console.views.choosing import JobChoice
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, State
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import WORKLOADS, Json
@@ -29,7 +29,7 @@ _chosen = choosing.options("JOB|QUEUE…", completing.held)
 @click.option("--stop", is_flag=True, help="Also hold jobs that run: they are stopped, and start anew once released.")
 @_dry_run
 def hold(
-    choice: Choice,
+    choice: JobChoice,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
@@ -56,7 +56,9 @@ def hold(
 @_chosen
 @access.cluster_options
 @_dry_run
-def release(choice: Choice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool) -> None:
+def release(
+    choice: JobChoice, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool
+) -> None:
     """Queue held jobs again, and let held queues start jobs again."""
 
     async def work() -> None:
@@ -69,7 +71,7 @@ def release(choice: Choice, kubeconfig: Path | None, context: str | None, namesp
 
 
 async def _each(
-    found: Sequence[str], choice: Choice, change: Callable[[str], Awaitable[str]], *, dry_run: bool
+    found: Sequence[str], choice: JobChoice, change: Callable[[str], Awaitable[str]], *, dry_run: bool
 ) -> None:
     """Change one after the other, and say what was done. Of those that filters chose, one that started, ended or was deleted
     meanwhile is told and costs the others nothing.

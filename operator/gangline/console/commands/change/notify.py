@@ -12,8 +12,8 @@ import click
 from gangline.console.commands.change import notify_set
 from gangline.console.output import terminal
 from gangline.console.views import access
-from gangline.control.notify.notices import KINDS, Notice, compose, is_address, permitted
-from gangline.control.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
+from gangline.control.writes.notify.notices import KINDS, Notice, compose, is_address, permitted
+from gangline.control.writes.notify.outbox import DeliveryError, addressed, send_with_apprise, urls_of
 from gangline.kube.client import NotFound
 from gangline.kube.resources import QUEUE_POLICIES, SECRETS
 

@@ -13,7 +13,7 @@ from gangline.console.output import terminal
 from gangline.console.output.selection import words
 from gangline.console.views import access, completing, targets
 from gangline.control.answers.workloads.snapshot import FINISHED
-from gangline.control.notify.notices import KINDS, is_address
+from gangline.control.writes.notify.notices import KINDS, is_address
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import DEPLOYMENTS, PODS, WORKLOADS, Json, Resource
 

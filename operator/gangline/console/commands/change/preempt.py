@@ -11,7 +11,7 @@ import click
 from gangline.console.output import presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import DOCUMENTS, document
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -28,7 +28,7 @@ from gangline.kube.resources import Json
 )
 @presenting.options("user", "queue")
 def command(
-    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool, shape: Shape
+    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool, shape: Presentation
 ) -> None:
     """Show whom JOB would preempt if it were next in its queue, by the policy of its queue, and the work that would be lost.
 
@@ -64,7 +64,7 @@ async def _asked(api: ApiClient, namespace: str, job: str) -> Json:
         raise click.ClickException(str(error)) from error
 
 
-def show(told: Json, shape: Shape) -> None:
+def show(told: Json, shape: Presentation) -> None:
     """Print an answer: as a document whole, but for victims that the filters leave out."""
     if shape.format.kind in DOCUMENTS:
         victims = shape.selection.of(VICTIMS, told["victims"], time.time())

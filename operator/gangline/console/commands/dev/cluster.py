@@ -16,17 +16,17 @@ from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.options import kubernetes_version
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.plain_errors import plain_errors
 from gangline.console.stack.processes import running
 from gangline.devcluster import clusters
 from gangline.devcluster.building import build
 from gangline.devcluster.building.programs import HELM, NEWEST, VERSIONS, default_version
 from gangline.devcluster.clusters import NamedCluster, Status
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.locks import private_directory
-from gangline.devcluster.nodes import NodePool, create_pools_in
+from gangline.devcluster.nodes import EqualNodes, create_pools_in
 from gangline.devcluster.real import preflight, programs
 from gangline.devcluster.real.pool import GPU, GPUS
 
@@ -67,10 +67,10 @@ def up(name: str, nodes: NodeCounts, gpus: int | None, version: str | None) -> N
     with plain_errors():
         cluster = NamedCluster(name)
         before = cluster.status().up
-        status = cluster.up(Options(real=nodes.real_pool(gpus), version=version), _say_waiting)
+        status = cluster.up(ControlPlaneOptions(real=nodes.real_pool(gpus), version=version), _say_waiting)
         if nodes.simulated:
             each = GPUS if gpus is None else gpus
-            create_pools_in(cluster.kubeconfig, [NodePool("node", nodes.simulated, {GPU: each})])
+            create_pools_in(cluster.kubeconfig, [EqualNodes("node", nodes.simulated, {GPU: each})])
     out = terminal.console(highlight=False)
     out.print(f"Control plane [bold]{name}[/] {'was already up' if before else 'is up'}.")
     out.print(f"export KUBECONFIG={status.kubeconfig}", soft_wrap=True)
@@ -91,11 +91,11 @@ def down(name: str, keep_data: bool) -> None:
 @command.command()
 @click.option("--name", default=None, metavar="NAME", help="Only this control plane.")
 @presenting.options("state")
-def status(name: str | None, shape: Shape) -> None:
+def status(name: str | None, shape: Presentation) -> None:
     """Show the components and whether they run, Gangline's own too. Exit status 1 unless all of them run."""
-    found: list[Component] = []
+    found: list[ClusterProcess] = []
 
-    async def look() -> list[Component]:
+    async def look() -> list[ClusterProcess]:
         with plain_errors():
             found[:] = components(name)
         return found
@@ -155,7 +155,7 @@ def _say_waiting(pid: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ClusterProcess:
     """A process of a control plane, or of Gangline beside it. `pid`: None if it does not run."""
 
     plane: str
@@ -168,7 +168,7 @@ class Component:
         return RUNNING if self.pid is not None else ENDED
 
 
-def components(name: str | None) -> Iterator[Component]:
+def components(name: str | None) -> Iterator[ClusterProcess]:
     """The components of all control planes, or of the one with this name, with Gangline's processes where `gangline up` started
     them.
     """
@@ -176,9 +176,9 @@ def components(name: str | None) -> Iterator[Component]:
         if status.down and not status.directory.exists():
             continue
         for each, pid in status.pids.items():
-            yield Component(status.name, each, pid, status.directory / f"{each}.log")
+            yield ClusterProcess(status.name, each, pid, status.directory / f"{each}.log")
         for each, pid in _gangline(status).items():
-            yield Component(status.name, _OURS + each, pid, status.directory / "services" / f"{each}.log")
+            yield ClusterProcess(status.name, _OURS + each, pid, status.directory / "services" / f"{each}.log")
 
 
 def _gangline(status: Status) -> dict[str, int | None]:
@@ -187,7 +187,7 @@ def _gangline(status: Status) -> dict[str, int | None]:
     return {name: pid for name, pid in found.items() if pid is not None or name != "jobset"}
 
 
-def _ended(found: Sequence[Component]) -> list[str]:
+def _ended(found: Sequence[ClusterProcess]) -> list[str]:
     """Lines about the components that do not run, and what to do."""
     lines: list[str] = []
     for plane in dict.fromkeys(each.plane for each in found if each.pid is None):
@@ -207,7 +207,7 @@ def _ended(found: Sequence[Component]) -> list[str]:
     return lines
 
 
-COMPONENTS: Final[Listing[Component]] = Listing(
+COMPONENTS: Final[Listing[ClusterProcess]] = Listing(
     columns=(
         Column("CONTROL PLANE", lambda each, _: each.plane, least=16),
         Column("COMPONENT", lambda each, _: each.name, least=20),

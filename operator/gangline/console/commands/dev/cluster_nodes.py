@@ -12,7 +12,7 @@ import click
 
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.plain_errors import plain_errors
 from gangline.devcluster.building import build
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
@@ -53,7 +53,7 @@ def node() -> None:
 @node.command("list")
 @named
 @presenting.options("state")
-def list_nodes(name: str, shape: Shape) -> None:
+def list_nodes(name: str, shape: Presentation) -> None:
     """Show the real nodes and whether they run."""
 
     async def look() -> list[Json]:

@@ -16,7 +16,7 @@ from gangline.console.output import terminal
 from gangline.console.stack.own_image import REFERENCE, NoCheckoutError, packages, sources
 from gangline.debian import DebianError
 from gangline.image import base, builder
-from gangline.image.builder import Image, UserImage
+from gangline.image.builder import BuiltImage, UserImage
 from gangline.image.python_packages import PythonPackagesError
 
 _REFERENCE: Final = re.compile(
@@ -120,7 +120,7 @@ class _Progress:
         terminal.say(f"{time.monotonic() - self._began:5.1f} s  {text}", err=True)
 
 
-def _report(made: Image) -> None:
+def _report(made: BuiltImage) -> None:
     terminal.say(f"archive   {made.archive}")
     terminal.say(f"image     {made.reference}")
     terminal.say(f"digest    {made.digest}")

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from gangline.console.output import clock, presenting, remarks, terminal
-from gangline.console.output.formats import DOCUMENTS, Format, document
+from gangline.console.output.formats import DOCUMENTS, OutputFormat, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
 from gangline.control.answers.workloads.snapshot import State
 from gangline.control.answers.workloads.words import age
@@ -41,7 +41,7 @@ def command(
     all_namespaces: bool,
     accuracy: bool,
     with_history: bool,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show when JOB, or every pending job, is expected to start: the p50 and the p90 of the start time.
 
@@ -67,7 +67,7 @@ def command(
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
 
-            async def look() -> list[jobs.Job]:
+            async def look() -> list[jobs.ListedJob]:
                 return jobs.by_start(
                     jobs.of_items(await _look(api, where, all_namespaces, job, shape.selection.states))
                 )
@@ -116,7 +116,7 @@ async def _promises(kubeconfig: Path | None, context: str | None, namespace: str
             raise click.ClickException(f"promises are kept by the running operator: {error}") from error
 
 
-def _show_promises(told: Json, output: Format) -> None:
+def _show_promises(told: Json, output: OutputFormat) -> None:
     if output.kind in DOCUMENTS:
         names = ("promises", "started", "record")
         body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
@@ -195,7 +195,7 @@ async def _queues_named(api: ApiClient, told: Mapping[str, Any]) -> Json:
     return {name: record for name, record in sorted(named) if record is not None}
 
 
-def _show_accuracy(accuracy: Mapping[str, Any], output: Format) -> None:
+def _show_accuracy(accuracy: Mapping[str, Any], output: OutputFormat) -> None:
     if output.kind in DOCUMENTS:
         told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
         terminal.say(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))

@@ -13,7 +13,7 @@ from gangline.console.options import Span
 from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import shortened
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights, times
 from gangline.control.answers.workloads.snapshot import State
 from gangline.control.answers.workloads.words import age
@@ -48,7 +48,7 @@ def command(
     all_namespaces: bool,
     cluster_queue: str | None,
     horizon: float,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Draw which workloads run and when pending ones will, assuming median forecast runtimes and no further submissions.
 

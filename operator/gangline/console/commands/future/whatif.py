@@ -9,11 +9,11 @@ import click
 import yaml
 
 from gangline.console.output import presenting, terminal
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, own_rights
+from gangline.control.answers.api.discovery import ANSWERS
 from gangline.control.answers.workloads.words import age, runtime_text
-from gangline.control.visibility.discovery import ANSWERS
 from gangline.jobs import kind_of
 from gangline.jobs.base import JobKind
 from gangline.kube.client import ApiClient
@@ -32,7 +32,9 @@ from gangline.kube.resources import Json
 )
 @access.cluster_options
 @answer_option
-def command(file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: Format) -> None:
+def command(
+    file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat
+) -> None:
     """Show when the job in FILE would start if submitted now, and whether a smaller size, a shorter runtime or another queue
     would start it earlier.
     """

@@ -16,15 +16,15 @@ from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.run import example as examples
 from gangline.console.run import local_needs, promises
 from gangline.console.run.example import Example, ExampleError
-from gangline.console.run.progress import Tally
+from gangline.console.run.progress import RunProgress
 from gangline.console.run.screen import Screen, screen
 from gangline.console.stack import installed, stack
 from gangline.console.stack.stack import Stack, Wishes
-from gangline.console.views.watch import Watch, changes, watching
+from gangline.console.views.watch import WatchedCluster, changes, watching
 from gangline.control.answers.workloads.snapshot import Snapshot
 from gangline.control.audit.audit_log import FLUSH_EVERY
-from gangline.devcluster.components import Options
-from gangline.devcluster.connect import Choice
+from gangline.devcluster.components import ControlPlaneOptions
+from gangline.devcluster.connect import ClusterChoice
 from gangline.devcluster.nodes import create_pools
 from gangline.devcluster.progress import narrate
 from gangline.kube.client import ApiClient
@@ -111,7 +111,10 @@ def _run(runs: Sequence[ExampleRun], nodes: NodeCounts) -> None:
 def _standing(runs: Sequence[ExampleRun], nodes: NodeCounts) -> AbstractContextManager[Stack]:
     """The stack that the examples need, with the stand-in for JobSet if they have JobSets."""
     jobset = any(job.resource.kind == JOB_SETS.kind for run in runs for job in run.example.jobs)
-    choice, wishes = Choice(source="local", local=Options(real=nodes.real_pool())), Wishes(jobset=jobset)
+    choice, wishes = (
+        ClusterChoice(source="local", local=ControlPlaneOptions(real=nodes.real_pool())),
+        Wishes(jobset=jobset),
+    )
     return (installed.installed if nodes.real else stack.standing)(choice, say, wishes)
 
 
@@ -123,7 +126,7 @@ class ExampleRun:
         self.example = example
         self._patience = patience
         self._stay = stay
-        self._tally = Tally(frozenset(job.job_id for job in example.jobs))
+        self._tally = RunProgress(frozenset(job.job_id for job in example.jobs))
         self._before: Snapshot | None = None
 
     async def show(self, standing: Stack) -> None:
@@ -149,7 +152,7 @@ class ExampleRun:
         kinds = ", ".join(dict.fromkeys(m.resource.kind for m in self.example.settings))
         say(f"✓ {len(self.example.settings)} objects of {self.example.directory.name}/: {kinds}\n")
 
-    async def _follow(self, standing: Stack, api: ApiClient, watch: Watch, shown: Screen) -> float:
+    async def _follow(self, standing: Stack, api: ApiClient, watch: WatchedCluster, shown: Screen) -> float:
         """Submit the jobs and show their progress until all are settled. Returns the elapsed seconds."""
         self._before = watch.now()  # jobs of an earlier example are no news
         started = time.monotonic()
@@ -170,7 +173,7 @@ class ExampleRun:
         finally:
             submitting.cancel()
 
-    def _look(self, watch: Watch, shown: Screen, elapsed: float) -> Snapshot:
+    def _look(self, watch: WatchedCluster, shown: Screen, elapsed: float) -> Snapshot:
         seen = watch.now()
         self._tally.update(seen, elapsed)
         shown.show(seen, changes(self._before, seen), elapsed)
@@ -187,7 +190,7 @@ class ExampleRun:
             self.settled = False
             raise RunError("a promise was broken:\n  " + "\n  ".join(report.broken))
 
-    async def _conclude(self, standing: Stack, watch: Watch, shown: Screen, elapsed: float) -> None:
+    async def _conclude(self, standing: Stack, watch: WatchedCluster, shown: Screen, elapsed: float) -> None:
         """Show the last table and the result. Raises RunError when a job failed."""
         deadline = time.monotonic() + SETTLE
         while any(f.used for q in watch.now().queues for f in q.flavors) and time.monotonic() < deadline:

@@ -19,11 +19,11 @@ from gangline.console.stack import stack
 from gangline.console.stack.processes import end
 from gangline.console.stack.stack import Stack, Wishes
 from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
-from gangline.devcluster.components import Options
-from gangline.devcluster.connect import Choice
+from gangline.devcluster.components import ControlPlaneOptions
+from gangline.devcluster.connect import ClusterChoice
 from gangline.devcluster.connection import Connection, Source
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.nodes import POOL_LABEL, NodePool, create_pools
+from gangline.devcluster.nodes import POOL_LABEL, EqualNodes, create_pools
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.real.network import MOST_NODES
 from gangline.install.kinds import InstallError
@@ -91,7 +91,7 @@ def command(
     if webhook_url is not None:
         _check_webhook_url(webhook_url, remote)
     wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields)
-    local = Options(real=NodeCounts(real=nodes).real_pool(), version=version)
+    local = ControlPlaneOptions(real=NodeCounts(real=nodes).real_pool(), version=version)
     with readable_errors():
         if detach:
             _detached(name or DEFAULT_NAME, wishes, local)
@@ -99,7 +99,7 @@ def command(
             _stay(lambda: stack.named(name, say, wishes, local))
         else:
             chosen = "local" if nodes or version else source
-            choice = Choice(source=chosen, kubeconfig=kubeconfig, context=context, local=local)
+            choice = ClusterChoice(source=chosen, kubeconfig=kubeconfig, context=context, local=local)
             _stay(lambda: stack.standing(choice, say, wishes))
 
 
@@ -124,7 +124,7 @@ def _check_webhook_url(url: str, remote: bool) -> None:
         raise click.BadParameter(str(error), param_hint="--webhook-url") from error
 
 
-def _detached(name: str, wishes: Wishes, local: Options) -> None:
+def _detached(name: str, wishes: Wishes, local: ControlPlaneOptions) -> None:
     cluster = NamedCluster(name)
     connection = stack.start_named(cluster, say, local)
     services = stack.services_of(connection, detached=True)
@@ -173,7 +173,7 @@ def equip(connection: Connection) -> None:
         say(f"✓ {count} nodes: " + ", ".join(f"{pool.count} × {pool.name}" for pool in pools))
 
 
-def quickstart_pools() -> list[NodePool]:
+def quickstart_pools() -> list[EqualNodes]:
     try:
         return examples.load(examples.bundled()).node_pools()
     except ExampleError:

@@ -15,11 +15,11 @@ from gangline.console.options import Span
 from gangline.console.output import clock, layout, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, following
 from gangline.control.answers.usage.happenings import WORDS
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import Gone, NotFound, Unavailable
+from gangline.kube.errors import Expired, NotFound, Unavailable
 from gangline.kube.resources import Json
 
 _Column = Column[Json]
@@ -48,7 +48,7 @@ def command(
     all_namespaces: bool,
     cluster_queue: str | None,
     since: float,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show what happened to jobs: submitted, started, preempted, recovered, finished; with -w go on with what happens.
 
@@ -83,7 +83,7 @@ async def follow(
             async for event in following.events(api, namespace, after, asked):
                 tell([event])
                 after, away = event["metadata"]["resourceVersion"], ""
-        except Gone:  # another operator leads, or more happened than is remembered
+        except Expired:  # another operator leads, or more happened than is remembered
             remarks.remark("some events were missed: the operator does not remember them")
             after = ""
         except (Unavailable, NotFound, click.ClickException) as error:
@@ -113,7 +113,7 @@ async def _lately(api: ApiClient, namespace: str | None, query: dict[str, str]) 
 class _Lines:
     """Prints events as they come: a table with one header, or one document each."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Presentation) -> None:
         self._shape = shape
         self._headed = False
 

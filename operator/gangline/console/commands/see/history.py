@@ -12,7 +12,7 @@ import click
 from gangline.console.options import Span
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -38,7 +38,7 @@ def command(
     all_namespaces: bool,
     cluster_queue: str,
     since: float,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours; like sacct.
 

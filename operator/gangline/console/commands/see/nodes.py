@@ -13,7 +13,7 @@ from gangline.api import quantity
 from gangline.console.commands.see import node_cards
 from gangline.console.output import presenting, remarks
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.engine import is_accelerator
@@ -47,7 +47,7 @@ def command(
     all_namespaces: bool,
     cluster_queue: str,
     cards: bool,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show the nodes of your queues' flavors: capacity, what is free, and who sits there, outside of queues as well."""
 

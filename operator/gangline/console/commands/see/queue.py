@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gangline.console.output import presenting, remarks
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.output.selection import folded
 from gangline.console.views import access, asking, completing, following, jobs, own_rights
 from gangline.control.answers.workloads.snapshot import FINISHED
@@ -65,7 +65,7 @@ def command(
     cluster_queue: str | None,
     with_times: bool,
     finished: bool,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show running and pending workloads: position in the queue, GPUs, and why they are pending."""
     finished = finished or any(folded(name) in map(folded, FINISHED) for name in shape.selection.states)
@@ -76,7 +76,7 @@ def command(
             wish = _Wish(where, namespace is not None, all_namespaces, cluster_queue, with_times, finished)
             empty = f"No {'' if finished else 'running or pending '}workloads in {wish.where}."
 
-            async def look() -> list[jobs.Job]:
+            async def look() -> list[jobs.ListedJob]:
                 return jobs.of_items(await _jobs(api, wish))
 
             listing = jobs.listing(with_times=with_times, empty=empty)

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gangline.console.commands.see import limits_set
 from gangline.console.output import clock, presenting, remarks
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.presenting import Shape
+from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -56,7 +56,7 @@ def share(
     namespace: str | None,
     all_namespaces: bool,
     cluster_queue: str,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show quota and its use by ClusterQueue, LocalQueue and user, and who is next; like Slurm's sshare."""
 
@@ -148,7 +148,7 @@ SHARES: Final[Listing[Json]] = Listing(
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaRow:
     """One flavor and resource of a ClusterQueue."""
 
     queue: str
@@ -159,22 +159,22 @@ class Quota:
         return {"clusterQueue": self.queue, "cohorts": list(self.cohorts), **self.row}
 
 
-def quotas(found: Sequence[Json]) -> list[Quota]:
+def quotas(found: Sequence[Json]) -> list[QuotaRow]:
     return [
-        Quota(row["name"], tuple(row["cohorts"]), each)
+        QuotaRow(row["name"], tuple(row["cohorts"]), each)
         for row in found
         if row["level"] == "ClusterQueue"
         for each in row["quotas"]
     ]
 
 
-def _limit(quota: Quota, field: str) -> str:
+def _limit(quota: QuotaRow, field: str) -> str:
     if not quota.cohorts:
         return "–"
     return "no limit" if quota.row[field] is None else str(quota.row[field])
 
 
-LIMITS: Final[Listing[Quota]] = Listing(
+LIMITS: Final[Listing[QuotaRow]] = Listing(
     columns=(
         Column("QUEUE", lambda quota, _: quota.queue, least=12),
         Column("COHORT", lambda quota, _: "/".join(reversed(quota.cohorts)), rank=3, least=10, sparse=True),
@@ -186,7 +186,7 @@ LIMITS: Final[Listing[Quota]] = Listing(
         Column("MAY BORROW", lambda quota, _: _limit(quota, "borrowingLimit"), right=True),
         Column("MAY LEND", lambda quota, _: _limit(quota, "lendingLimit"), right=True),
     ),
-    as_json=Quota.as_json,
+    as_json=QuotaRow.as_json,
     name=lambda quota: f"clusterqueue/{quota.queue}",
     empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
     queue=lambda quota: (quota.queue,),
@@ -212,7 +212,7 @@ def limits(
     namespace: str | None,
     all_namespaces: bool,
     cluster_queue: str,
-    shape: Shape,
+    shape: Presentation,
 ) -> None:
     """Show what bounds each queue, by flavor and resource: quota, and how much it may borrow and lend.
 
@@ -231,7 +231,7 @@ def limits(
             where = namespace or api.login.namespace
             everywhere = all_namespaces or bool(cluster_queue and namespace is None)
 
-            async def look() -> list[Quota]:
+            async def look() -> list[QuotaRow]:
                 return quotas(await rows(api, where, everywhere, cluster_queue))
 
             await presenting.present(LIMITS, shape, look)

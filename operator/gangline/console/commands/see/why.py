@@ -10,7 +10,7 @@ import click
 
 from gangline.api import names
 from gangline.console.output import presenting, terminal
-from gangline.console.output.formats import Format, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
 from gangline.control.answers.explanation import Line, explain
@@ -34,7 +34,7 @@ def command(
     context: str | None,
     namespace: str | None,
     with_history: bool,
-    output: Format,
+    output: OutputFormat,
 ) -> None:
     """Explain why JOB is pending (or its state). JOB is a name, kind/name (job/x, gpujob/x) or a Workload's name."""
     if with_history:
@@ -141,7 +141,7 @@ async def _history(
     return view, history.of_conditions(raw), f"from the Workload's conditions and not from the operator: {why}"
 
 
-def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: Format) -> None:
+def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: OutputFormat) -> None:
     if output.kind:
         body = {**items.as_json(view), "history": [event.as_json() for event in events], "source": source}
         terminal.say(document(output.kind, body))

@@ -7,7 +7,7 @@ from typing import Final
 from gangline import bounded
 from gangline.api.read.configuration.manager import KUEUES
 from gangline.api.schema.kinds import CONVERTED
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import ok, some, unknown, warning
 from gangline.console.doctor.installation import endpoints
@@ -20,7 +20,7 @@ from gangline_webhooks import registration
 _EXPECTED: Final = ("--config", "--zap-log-level", "--feature-gates")
 
 
-async def deployment(cluster: Cluster) -> Findings:
+async def deployment(cluster: ClusterReads) -> Findings:
     found = await controllers(cluster)
     if not found:
         yield unknown("no Deployment of Kueue was found: what follows is about its objects alone")
@@ -50,7 +50,7 @@ def arguments(deployment: Json) -> list[str]:
     ]
 
 
-async def version(cluster: Cluster) -> tuple[int, int] | None:
+async def version(cluster: ClusterReads) -> tuple[int, int] | None:
     """Kueue's major and minor version, by the tag of its image; None where there is none."""
     for row in await controllers(cluster):
         for image in images(row):
@@ -61,7 +61,7 @@ async def version(cluster: Cluster) -> tuple[int, int] | None:
     return None
 
 
-async def lease(cluster: Cluster) -> Findings:
+async def lease(cluster: ClusterReads) -> Findings:
     found = await cluster.get(kube.LEASES, KUEUES.namespace, KUEUES.name)
     holder = ((found or {}).get("spec") or {}).get("holderIdentity")
     where = f"Lease {KUEUES}"
@@ -71,7 +71,7 @@ async def lease(cluster: Cluster) -> Findings:
         yield ok(f"{where} is held by {holder}: Gangline waits until it is free, so both never decide at once")
 
 
-async def webhooks(cluster: Cluster) -> Findings:
+async def webhooks(cluster: ClusterReads) -> Findings:
     """Kueue's registrations: they refuse jobs as soon as nobody serves them."""
     found = False
     for resource in (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS):

@@ -12,7 +12,7 @@ from gangline.api.read.configuration.managed_jobs import BY_PODS
 from gangline.console.doctor import kueue_names
 from gangline.console.doctor.changeover.objects import served_version
 from gangline.console.doctor.changeover.settings import external_kinds
-from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.cluster import PATIENCE, ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, counted, failure, ok, some, warning
 from gangline.jobs import KINDS
@@ -28,7 +28,7 @@ UNMANAGED: Final = sorted(queued_owners() - MANAGED)
 _REMOVE: Final = "let them finish and take the queue from new ones, or keep Kueue"
 
 
-async def workloads(cluster: Cluster) -> Findings:
+async def workloads(cluster: ClusterReads) -> Findings:
     """Check of each Workload: who owns it, and whether its job goes on."""
     served = await served_version(cluster, kube.WORKLOADS)
     if served is None:
@@ -68,7 +68,7 @@ def _group(owner: Json) -> str:
     return group if version else ""
 
 
-async def labelled(cluster: Cluster) -> Findings:
+async def labelled(cluster: ClusterReads) -> Findings:
     """Objects of other kinds that name a queue, with or without a Workload."""
     found: list[Finding] = []
     for group, kind in UNMANAGED:
@@ -97,7 +97,7 @@ async def labelled(cluster: Cluster) -> Findings:
         yield ok(f"only kinds that Gangline queues ({ours}) name a queue")
 
 
-async def _resource(cluster: Cluster, group: str, kind: str) -> Resource | None:
+async def _resource(cluster: ClusterReads, group: str, kind: str) -> Resource | None:
     """The kind in the version that the API server prefers; None where it is not installed."""
     try:
         path = f"/apis/{group}"
@@ -110,7 +110,7 @@ async def _resource(cluster: Cluster, group: str, kind: str) -> Resource | None:
     return resource if await cluster.serves(resource) else None
 
 
-async def _keys(cluster: Cluster, resource: Resource, selector: str) -> AsyncIterator[str]:
+async def _keys(cluster: ClusterReads, resource: Resource, selector: str) -> AsyncIterator[str]:
     async for page in cluster.api.pages(resource, label_selector=selector):
         for obj in page.items:
             yield key_of(obj)

@@ -12,11 +12,11 @@ from gangline.api.read.configuration import Configuration
 from gangline.api.read.reading import ParseError
 from gangline.api.schema.kinds import KINDS
 from gangline.console.doctor.changeover import settings
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, failure, ok, some, warning
-from gangline.control.mirror.watched_kinds import READERS
-from gangline.control.provisioning import activity
+from gangline.control.checks.provisioning import activity
+from gangline.control.feed.watched_kinds import READERS
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 
@@ -24,7 +24,7 @@ _OLD: Final = "v1beta1"
 _STORED: Final = [resource for resource in READERS if resource.group == names.GROUP and resource is not kube.WORKLOADS]
 
 
-async def served_version(cluster: Cluster, resource: Resource) -> Resource | None:
+async def served_version(cluster: ClusterReads, resource: Resource) -> Resource | None:
     """The kind in v1beta2, or in v1beta1 where that is all that Kueue serves; None without it."""
     for version in (resource.version, _OLD):
         candidate = resource._replace(version=version)
@@ -33,7 +33,7 @@ async def served_version(cluster: Cluster, resource: Resource) -> Resource | Non
     return None
 
 
-async def definitions(cluster: Cluster) -> Findings:
+async def definitions(cluster: ClusterReads) -> Findings:
     """Kueue's CRDs: which versions are served and stored."""
     step = "gangline admin crds | kubectl apply --server-side --force-conflicts -f - (step 2)"
     found = await asyncio.gather(
@@ -62,7 +62,7 @@ def _serves(crd: Json, version: str) -> bool:
     return any(row.get("name") == version and row.get("served") for row in crd["spec"]["versions"])
 
 
-async def readable(cluster: Cluster) -> Findings:
+async def readable(cluster: ClusterReads) -> Findings:
     """Check that every object is read as the operator reads it, except Workloads."""
     count, unreadable = 0, list[str]()
     for resource in _STORED:
@@ -79,7 +79,7 @@ async def readable(cluster: Cluster) -> Findings:
         yield ok(f"all {count} can be read, and stay as they are")
 
 
-async def admission_checks(cluster: Cluster) -> Findings:
+async def admission_checks(cluster: ClusterReads) -> Findings:
     checks = await cluster.list(kube.ADMISSION_CHECKS)
     for controller in sorted({_controller(check) for check in checks}):
         mine = [check["metadata"]["name"] for check in checks if _controller(check) == controller]
@@ -97,12 +97,12 @@ def _controller(check: Json) -> str:
     return str((check.get("spec") or {}).get("controllerName"))
 
 
-async def cluster_queues(cluster: Cluster) -> Findings:
+async def cluster_queues(cluster: ClusterReads) -> Findings:
     queues = await cluster.list(kube.CLUSTER_QUEUES)
     yield ok(f"{counted(len(queues), 'ClusterQueue')}: quotas, cohorts, fair sharing and preemption apply as they are")
 
 
-async def multikueue(cluster: Cluster) -> Findings:
+async def multikueue(cluster: ClusterReads) -> Findings:
     """The clusters that workloads are sent to: how each is reached."""
     served = await served_version(cluster, kube.MULTI_KUEUE_CLUSTERS)
     clusters = await cluster.list(served) if served is not None else []
@@ -149,7 +149,7 @@ def _location(source: Json) -> str:
     return str((source.get("kubeConfig") or {}).get("location") or "")
 
 
-async def topology(cluster: Cluster) -> Findings:
+async def topology(cluster: ClusterReads) -> Findings:
     topologies = [row["metadata"]["name"] for row in await cluster.list(kube.TOPOLOGIES)]
     flavors = await cluster.list(kube.RESOURCE_FLAVORS)
     placed = [row["metadata"]["name"] for row in flavors if (row.get("spec") or {}).get("topologyName")]

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from gangline.api.read.configuration import Configuration, ConfigurationError, gates, load, parse, versions
 from gangline.console.doctor import kueue_names
 from gangline.console.doctor.changeover import controller
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, some, unknown, warning
 from gangline.console.doctor.installation.kueue_leftovers import controllers
@@ -42,7 +42,7 @@ CONSEQUENCES: Final = {
 }
 
 
-async def _stored(cluster: Cluster) -> tuple[str, Json] | None:
+async def _stored(cluster: ClusterReads) -> tuple[str, Json] | None:
     """The place of Kueue's configuration, as text, and its ConfigMap; None where there is none."""
     for deployment in await controllers(cluster):
         namespace = deployment["metadata"]["namespace"]
@@ -56,7 +56,7 @@ async def _stored(cluster: Cluster) -> tuple[str, Json] | None:
     return (f"ConfigMap {kueue_names.NAMESPACE}/{kueue_names.CONFIGURATION}", found) if found is not None else None
 
 
-async def readable(cluster: Cluster) -> Configuration | None:
+async def readable(cluster: ClusterReads) -> Configuration | None:
     """Kueue's configuration as Gangline reads it; None where it does not, which the check of the configuration tells."""
     stored = await _stored(cluster)
     text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY) or ""
@@ -66,13 +66,13 @@ async def readable(cluster: Cluster) -> Configuration | None:
         return None
 
 
-async def external_kinds(cluster: Cluster) -> frozenset[tuple[str, str]]:
+async def external_kinds(cluster: ClusterReads) -> frozenset[tuple[str, str]]:
     """Group and kind of the controllers that bring Workloads of their own, as Kueue's configuration lists them."""
     chosen = await readable(cluster)
     return frozenset((each.group, each.kind) for each in chosen.jobs.external) if chosen is not None else frozenset()
 
 
-async def configuration(cluster: Cluster) -> Findings:
+async def configuration(cluster: ClusterReads) -> Findings:
     stored = await _stored(cluster)
     text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY)
     if stored is None or text is None:
@@ -119,7 +119,7 @@ def _ignored(field: str) -> Finding:
     return say(f"{field} has no effect: {known.detail}", known.advice, [field])
 
 
-async def feature_gates(cluster: Cluster) -> Findings:
+async def feature_gates(cluster: ClusterReads) -> Findings:
     stored = await _stored(cluster)
     text = ((stored[1].get("data") or {}) if stored else {}).get(kueue_names.CONFIGURATION_KEY) or ""
     try:

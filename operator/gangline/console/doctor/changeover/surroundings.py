@@ -7,11 +7,11 @@ import re
 from typing import Final
 
 from gangline import bounded
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, ok, some, warning
+from gangline.control.answers.api import api_service, discovery
 from gangline.control.metrics.kueue_table import TABLE
-from gangline.control.visibility import api_service, discovery
 from gangline.install import cluster_kinds
 
 _METRIC: Final = re.compile(r"\bkueue_[a-z_]+")
@@ -19,7 +19,7 @@ _METRIC: Final = re.compile(r"\bkueue_[a-z_]+")
 _SERIES: Final = ("_bucket", "_count", "_sum", "_total")
 
 
-async def metrics(cluster: Cluster) -> Findings:
+async def metrics(cluster: ClusterReads) -> Findings:
     """Alerts and recorded series that use metrics of Kueue which Gangline does not have."""
     rules = await cluster.list(cluster_kinds.RULES)
     known = {name for metric in TABLE.values() if not metric.absent for name in (metric.name, _family(metric.name))}
@@ -43,7 +43,7 @@ def _family(name: str) -> str:
     return next((name.removesuffix(ending) for ending in _SERIES if name.endswith(ending)), name)
 
 
-async def visibility(cluster: Cluster) -> Findings:
+async def visibility(cluster: ClusterReads) -> Findings:
     for version in discovery.VISIBILITY.versions:
         found = await cluster.get(api_service.API_SERVICES, None, f"{version}.{discovery.VISIBILITY.name}")
         service = ((found or {}).get("spec") or {}).get("service") or {}

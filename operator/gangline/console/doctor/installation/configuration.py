@@ -6,7 +6,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read.configuration import Configuration, ConfigurationError, load, parse
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import failure, ok, some, warning
 from gangline.install.manifests.workloads import CONFIGURATION
@@ -15,13 +15,13 @@ from gangline.kube import resources as kube
 _WHERE: Final = f"ConfigMap {names.SYSTEM_NAMESPACE}/{CONFIGURATION}"
 
 
-async def stored(cluster: Cluster) -> Configuration | None:
+async def stored(cluster: ClusterReads) -> Configuration | None:
     """The configuration of the operator in its ConfigMap; None without the ConfigMap. Raises ConfigurationError."""
     found = await cluster.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIGURATION)
     return load(parse((found.get("data") or {}).get("config.yaml") or "")) if found is not None else None
 
 
-async def configuration(cluster: Cluster) -> Findings:
+async def configuration(cluster: ClusterReads) -> Findings:
     try:
         chosen = await stored(cluster)
     except ConfigurationError as error:

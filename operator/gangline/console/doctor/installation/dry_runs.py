@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gangline.api import names
-from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.cluster import PATIENCE, ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, unknown
 from gangline.kube import resources as kube
@@ -23,7 +23,7 @@ _DRY: Final[Mapping[str, str]] = MappingProxyType({"dryRun": "All"})
 _ADVICE: Final = "start `gangline admin webhooks`; if they run, make sure that API servers reach them"
 
 
-async def answers(cluster: Cluster) -> Findings:
+async def answers(cluster: ClusterReads) -> Findings:
     name = f"gangline-doctor-{uuid.uuid4().hex[:8]}"
     namespace = cluster.api.login.namespace
     if namespace in names.EXCLUDED_NAMESPACES:
@@ -32,7 +32,7 @@ async def answers(cluster: Cluster) -> Findings:
     yield await _refused(cluster, name, namespace)
 
 
-async def _completed(cluster: Cluster, name: str) -> Finding:
+async def _completed(cluster: ClusterReads, name: str) -> Finding:
     """Check that a ResourceFlavor gets a finalizer."""
     resource = kube.RESOURCE_FLAVORS
     try:
@@ -44,7 +44,7 @@ async def _completed(cluster: Cluster, name: str) -> Finding:
     return failure("a ResourceFlavor was not completed: no webhook saw it", _ADVICE)
 
 
-async def _refused(cluster: Cluster, name: str, namespace: str) -> Finding:
+async def _refused(cluster: ClusterReads, name: str, namespace: str) -> Finding:
     """Check that a Job that names a queue is refused if it may run with no pods, and accepted otherwise.
 
     The API server asks all webhooks at the same time, and answers with the first refusal: the Job that can never run may be
@@ -70,7 +70,7 @@ def _job(name: str, annotations: Mapping[str, str]) -> Json:
     return {"metadata": meta, "spec": {"parallelism": 1, "suspend": True, "template": template}}
 
 
-async def _create(cluster: Cluster, resource: Resource, namespace: str | None, body: Json) -> Json:
+async def _create(cluster: ClusterReads, resource: Resource, namespace: str | None, body: Json) -> Json:
     whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
     return await cluster.api.create(resource, namespace, whole, query=_DRY, within=PATIENCE)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.kube.resources import Json
 
 
@@ -13,7 +13,7 @@ def name_of(client: Json) -> str:
     return str(client.get("url") or "nobody")
 
 
-async def trouble(cluster: Cluster, client: Json) -> str:
+async def trouble(cluster: ClusterReads, client: Json) -> str:
     """The reason why nobody answers at an endpoint; "" where somebody may. A URL is known to the API server alone: a dry run
     tries it.
     """

@@ -9,14 +9,14 @@ from typing import Any, Final, cast
 
 from gangline.api import names
 from gangline.api.read.configuration import ConfigurationError
-from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.cluster import PATIENCE, ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import failure, ok, some, unknown, warning
 from gangline.console.doctor.installation import configuration
-from gangline.control.visibility.access_review import REVIEWS
+from gangline.control.answers.api.access_review import REVIEWS
 from gangline.install import rights
 from gangline.install.cluster_kinds import SERVICE_ACCOUNTS
-from gangline.install.rights import Account, Right
+from gangline.install.rights import Right, ServiceAccount
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.field_tracking import SELF_REVIEWS
@@ -34,7 +34,7 @@ _AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AccessQuestion:
     """A question to the API server whether an account may do something. `namespace` "" = in all namespaces."""
 
     verb: str
@@ -61,24 +61,24 @@ class Question:
         return f"{self.verb} {self.resource}{below}{named}" + (f" in {self.namespace}" if self.namespace else "")
 
 
-def questions(account: Account) -> Iterator[Question]:
+def questions(account: ServiceAccount) -> Iterator[AccessQuestion]:
     """One for each verb of each of the account's rights."""
     places = (("", account.everywhere), (names.SYSTEM_NAMESPACE, account.at_home))
     return (question for place, granted in places for right in granted for question in _of(right, place))
 
 
-def _of(right: Right, namespace: str) -> Iterator[Question]:
+def _of(right: Right, namespace: str) -> Iterator[AccessQuestion]:
     for verb in right.verbs:
         for name in right.names or ("",):
-            yield Question(verb, right.resource, right.subresource, name, namespace)
+            yield AccessQuestion(verb, right.resource, right.subresource, name, namespace)
 
 
-async def operator(cluster: Cluster) -> Findings:
+async def operator(cluster: ClusterReads) -> Findings:
     async for finding in _granted(cluster, rights.OPERATOR, await _for_settings(cluster)):
         yield finding
 
 
-async def _for_settings(cluster: Cluster) -> list[Question]:
+async def _for_settings(cluster: ClusterReads) -> list[AccessQuestion]:
     """The rights that the operator needs in addition because its configuration says so."""
     try:
         chosen = await configuration.stored(cluster)
@@ -88,12 +88,12 @@ async def _for_settings(cluster: Cluster) -> list[Question]:
     return list(_of(rights.PROFILES, sending.namespace)) if sending is not None and sending.profiles else []
 
 
-async def webhooks(cluster: Cluster) -> Findings:
+async def webhooks(cluster: ClusterReads) -> Findings:
     async for finding in _granted(cluster, rights.WEBHOOKS):
         yield finding
 
 
-async def _granted(cluster: Cluster, account: Account, more: Sequence[Question] = ()) -> Findings:
+async def _granted(cluster: ClusterReads, account: ServiceAccount, more: Sequence[AccessQuestion] = ()) -> Findings:
     if await cluster.get(SERVICE_ACCOUNTS, names.SYSTEM_NAMESPACE, account.name) is None:
         detail = f"there is no service account {account.name}: the process logs in as somebody else, or does not run"
         yield warning(detail, _GRANT)
@@ -112,18 +112,18 @@ async def _granted(cluster: Cluster, account: Account, more: Sequence[Question] 
         yield ok(f"{account.name} has all {len(asked)} rights")
 
 
-def _user(account: Account) -> Json:
+def _user(account: ServiceAccount) -> Json:
     place = f"system:serviceaccounts:{names.SYSTEM_NAMESPACE}"
     user = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:{account.name}"
     return {"user": user, "groups": ["system:serviceaccounts", place, "system:authenticated"]}
 
 
-async def _refused(cluster: Cluster, user: Json, asked: Iterable[Question]) -> list[str]:
+async def _refused(cluster: ClusterReads, user: Json, asked: Iterable[AccessQuestion]) -> list[str]:
     """The questions to which the API server's authorizer says no for this user; `user` {} = who asks. Raises Forbidden."""
     limit = asyncio.Semaphore(_AT_ONCE)
     resource = REVIEWS if user else SELF_REVIEWS
 
-    async def allowed(question: Question) -> bool:
+    async def allowed(question: AccessQuestion) -> bool:
         spec = {**user, "resourceAttributes": question.attributes}
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         async with limit:
@@ -135,7 +135,7 @@ async def _refused(cluster: Cluster, user: Json, asked: Iterable[Question]) -> l
     return [str(question) for question, may in zip(listed, answers, strict=True) if not may]
 
 
-async def _roles(cluster: Cluster, account: Account) -> Findings:
+async def _roles(cluster: ClusterReads, account: ServiceAccount) -> Findings:
     """Check that the roles are as `gangline admin rbac` prints them, for users who may not ask for the rights of others."""
     for wanted in rights.manifests():
         if wanted["kind"] not in _ROLES or wanted["metadata"]["name"] != account.name:
@@ -168,20 +168,20 @@ def _triples(role: Json) -> set[str]:
     }
 
 
-async def asker(cluster: Cluster) -> Findings:
+async def asker(cluster: ClusterReads) -> Findings:
     """Check which rights this user lacks, so that other checks say less."""
     home = names.SYSTEM_NAMESPACE
     asked = (
-        Question("get", kube.CUSTOM_RESOURCE_DEFINITIONS),
-        Question("get", kube.MUTATING_WEBHOOKS),
-        Question("get", kube.LEASES, namespace=home),
-        Question("get", kube.SECRETS, namespace=home),
-        Question("list", kube.PODS, namespace=home),
-        Question("get", kube.PODS, "proxy", namespace=home),
-        Question("list", kube.WORKLOADS),
-        Question("list", kube.JOBS),
-        Question("create", kube.RESOURCE_FLAVORS),
-        Question("create", REVIEWS),
+        AccessQuestion("get", kube.CUSTOM_RESOURCE_DEFINITIONS),
+        AccessQuestion("get", kube.MUTATING_WEBHOOKS),
+        AccessQuestion("get", kube.LEASES, namespace=home),
+        AccessQuestion("get", kube.SECRETS, namespace=home),
+        AccessQuestion("list", kube.PODS, namespace=home),
+        AccessQuestion("get", kube.PODS, "proxy", namespace=home),
+        AccessQuestion("list", kube.WORKLOADS),
+        AccessQuestion("list", kube.JOBS),
+        AccessQuestion("create", kube.RESOURCE_FLAVORS),
+        AccessQuestion("create", REVIEWS),
     )
     refused = await _refused(cluster, {}, asked)
     if refused:

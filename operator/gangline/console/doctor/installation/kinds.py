@@ -8,11 +8,11 @@ from typing import Any, Final, cast
 
 from gangline.api.schema import crd_install
 from gangline.api.schema.kinds import CONVERTED
-from gangline.console.doctor.cluster import PATIENCE, Cluster
+from gangline.console.doctor.cluster import PATIENCE, ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, warning
 from gangline.console.doctor.installation import endpoints
-from gangline.control.mirror import watched_kinds
+from gangline.control.feed import watched_kinds
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, condition_of, true_condition
@@ -25,7 +25,7 @@ _OPTIONAL: Final = frozenset(f"{kind.plural}.{kind.group}" for kind in watched_k
 _FIELDS: Final = 3
 
 
-async def definitions(cluster: Cluster) -> Findings:
+async def definitions(cluster: ClusterReads) -> Findings:
     wanted = crd_install.crds()
     found = await asyncio.gather(*(_definition(cluster, crd) for crd in wanted))
     findings = [finding for crd, live in zip(wanted, found, strict=True) for finding in _examined(crd, live)]
@@ -35,7 +35,7 @@ async def definitions(cluster: Cluster) -> Findings:
         yield ok(f"{len(wanted)} kinds are served as this Gangline ({len(wanted)} CRDs) defines them")
 
 
-async def _definition(cluster: Cluster, crd: Json) -> Json | None:
+async def _definition(cluster: ClusterReads, crd: Json) -> Json | None:
     return await cluster.get(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd["metadata"]["name"])
 
 
@@ -107,7 +107,7 @@ def _below(ours: Json, theirs: Json, path: str, named: bool) -> Iterator[str]:
             yield where
 
 
-async def conversion(cluster: Cluster) -> Findings:
+async def conversion(cluster: ClusterReads) -> Findings:
     """Kinds with two differing versions: a webhook converts them, and an object in the version that is not stored can be read."""
     healthy = True
     for kind in CONVERTED:
@@ -121,7 +121,7 @@ async def conversion(cluster: Cluster) -> Findings:
         yield ok(f"both versions of {', '.join(kind.kind for kind in CONVERTED)} can be read")
 
 
-async def _converted(cluster: Cluster, crd: Json) -> Findings:
+async def _converted(cluster: ClusterReads, crd: Json) -> Findings:
     name, how = crd["metadata"]["name"], crd["spec"].get("conversion") or {}
     start = "start `gangline admin webhooks`: they register themselves"
     if how.get("strategy") != "Webhook":

@@ -9,7 +9,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.console.doctor import kueue_names
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, failure, ok, some, warning
 from gangline.console.doctor.installation import endpoints
@@ -19,7 +19,7 @@ from gangline.kube.resources import Json, Resource, deleting
 from gangline_webhooks import registration
 
 
-async def controllers(cluster: Cluster) -> list[Json]:
+async def controllers(cluster: ClusterReads) -> list[Json]:
     """Kueue's Deployments, in whatever namespace. Gangline's own of that name, for Kueue's command line, is none."""
     found = [
         *await cluster.list(DEPLOYMENTS, kueue_names.NAMESPACE),
@@ -35,7 +35,7 @@ def _is_controller(deployment: Json) -> bool:
     return not ours and meta["name"].endswith("controller-manager")
 
 
-async def controller(cluster: Cluster) -> Findings:
+async def controller(cluster: ClusterReads) -> Findings:
     running = [row for row in await controllers(cluster) if (row.get("status") or {}).get("replicas")]
     for row in running:
         meta = row["metadata"]
@@ -46,7 +46,7 @@ async def controller(cluster: Cluster) -> Findings:
         yield ok("it does not run")
 
 
-async def dead_webhooks(cluster: Cluster) -> Findings:
+async def dead_webhooks(cluster: ClusterReads) -> Findings:
     """Check of Kueue's webhook registrations: those that lead nowhere refuse every object that they are about, jobs of all
     namespaces above all.
     """
@@ -101,7 +101,7 @@ def _remove(resource: Resource, name: str) -> str:
 _HELD: Final = (kube.COHORTS,)
 
 
-async def finalizers(cluster: Cluster) -> Findings:
+async def finalizers(cluster: ClusterReads) -> Findings:
     found = False
     pods = await cluster.list(kube.PODS, None, f"{kueue_names.MANAGED}=true")
     held = [pod for pod in pods if kueue_names.MANAGED in (pod["metadata"].get("finalizers") or ())]

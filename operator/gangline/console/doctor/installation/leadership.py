@@ -7,13 +7,13 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read.conditions import millis_of
 from gangline.api.read.configuration.manager import KUEUES
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, short, unknown, warning
 from gangline.console.doctor.installation import endpoints, metrics
 from gangline.console.doctor.kueue_names import NAMESPACE as KUEUES_NAMESPACE
 from gangline.console.views import reach
-from gangline.control.visibility import api_service, discovery
+from gangline.control.answers.api import api_service, discovery
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import Json, condition_of
@@ -32,7 +32,7 @@ _APIS: Final = {
 BACKLOG: Final = 1000
 
 
-async def leases(cluster: Cluster) -> list[tuple[str, Json]]:
+async def leases(cluster: ClusterReads) -> list[tuple[str, Json]]:
     """The Lease with which Gangline and Kueue elect their leader, where it exists and may be read."""
     try:
         found = await cluster.get(kube.LEASES, KUEUES.namespace, KUEUES.name)
@@ -41,7 +41,7 @@ async def leases(cluster: Cluster) -> list[tuple[str, Json]]:
     return [] if found is None else [(f"Lease {KUEUES}", found)]
 
 
-async def lease(cluster: Cluster) -> Findings:
+async def lease(cluster: ClusterReads) -> Findings:
     where = f"Lease {KUEUES}"
     found = await cluster.get(kube.LEASES, KUEUES.namespace, KUEUES.name)
     if found is None:
@@ -68,7 +68,7 @@ async def lease(cluster: Cluster) -> Findings:
         )
 
 
-async def _pod_of(cluster: Cluster, holder: str) -> Json | None:
+async def _pod_of(cluster: ClusterReads, holder: str) -> Json | None:
     """The pod of that host name, in Gangline's or Kueue's namespace."""
     for namespace in dict.fromkeys((names.SYSTEM_NAMESPACE, KUEUES_NAMESPACE)):
         for pod in await cluster.list(kube.PODS, namespace):
@@ -82,7 +82,7 @@ def _host(holder: str) -> str:
     return holder.rpartition("_")[0] or holder
 
 
-async def leader(cluster: Cluster) -> Findings:
+async def leader(cluster: ClusterReads) -> Findings:
     """Check of what the leader itself says, through the API server's proxy or on this machine."""
     if await reach.ask(cluster.api, "/cluster") is None:
         if await reach.was_here(cluster.api):
@@ -128,7 +128,7 @@ def _lag(shown: metrics.Samples) -> list[Finding]:
     return found or [ok(f"healthy, ready, {waiting:.0f} writes wait")]
 
 
-async def visibility(cluster: Cluster) -> Findings:
+async def visibility(cluster: ClusterReads) -> Findings:
     for name, lack in _APIS.items():
         found = await cluster.get(api_service.API_SERVICES, None, name)
         if found is None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import gangline
 from gangline.api import names
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, some, unknown, warning
 from gangline.install.cluster_kinds import DEPLOYMENTS
@@ -23,7 +23,7 @@ _BROKEN: Final = frozenset(
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 
 
-async def deployments(cluster: Cluster) -> Findings:
+async def deployments(cluster: ClusterReads) -> Findings:
     found = await cluster.list(DEPLOYMENTS, names.SYSTEM_NAMESPACE)
     pods = await cluster.list(kube.PODS, names.SYSTEM_NAMESPACE)
     if not found:
@@ -70,7 +70,7 @@ def _pods(deployment: Json, pods: list[Json]) -> Iterator[Finding]:
                 yield failure(f"pod {pod['metadata']['name']}: {said}", _PODS)
 
 
-async def images(cluster: Cluster) -> Findings:
+async def images(cluster: ClusterReads) -> Findings:
     """Versions of the images, and of this command."""
     found = await cluster.list(DEPLOYMENTS, names.SYSTEM_NAMESPACE)
     tags = {
@@ -100,7 +100,7 @@ def _tag(image: str) -> str:
     return name.partition(":")[2]
 
 
-async def pod_security(cluster: Cluster) -> Findings:
+async def pod_security(cluster: ClusterReads) -> Findings:
     namespace = await cluster.get(kube.NAMESPACES, None, names.SYSTEM_NAMESPACE)
     if namespace is None:
         yield ok(f"there is no namespace {names.SYSTEM_NAMESPACE}")

@@ -7,7 +7,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read.conditions import millis_of
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import counted, failure, ok, some, warning
 from gangline.jobs import KINDS
@@ -20,7 +20,7 @@ SEEN: Final = 60.0
 _RUN: Final = "start `gangline admin operator`, or see whether it leads"
 
 
-async def cluster_queues(cluster: Cluster) -> Findings:
+async def cluster_queues(cluster: ClusterReads) -> Findings:
     queues = await cluster.list(kube.CLUSTER_QUEUES)
     flavors = {row["metadata"]["name"] for row in await cluster.list(kube.RESOURCE_FLAVORS)}
     checks = {row["metadata"]["name"] for row in await cluster.list(kube.ADMISSION_CHECKS)}
@@ -61,7 +61,7 @@ def _checks(spec: Json) -> set[str]:
     return {row["name"] for row in rows}
 
 
-async def local_queues(cluster: Cluster) -> Findings:
+async def local_queues(cluster: ClusterReads) -> Findings:
     known = {row["metadata"]["name"] for row in await cluster.list(kube.CLUSTER_QUEUES)}
     queues = await cluster.list(kube.LOCAL_QUEUES)
     stray = [key_of(row) for row in queues if (row.get("spec") or {}).get("clusterQueue") not in known]
@@ -71,7 +71,7 @@ async def local_queues(cluster: Cluster) -> Findings:
         yield ok(f"{counted(len(queues), 'LocalQueue')}, each with its ClusterQueue")
 
 
-async def workloads(cluster: Cluster) -> Findings:
+async def workloads(cluster: ClusterReads) -> Findings:
     now, _ = await cluster.server_clock()
     count, faulty, unseen, refused = 0, list[str](), list[str](), list[str]()
     async for page in cluster.api.pages(kube.WORKLOADS):
@@ -101,7 +101,7 @@ async def workloads(cluster: Cluster) -> Findings:
         yield ok(f"{counted(count, 'Workload')}, none left alone")
 
 
-async def jobs(cluster: Cluster) -> Findings:
+async def jobs(cluster: ClusterReads) -> Findings:
     """Jobs that name a queue, and have had no Workload for a while."""
     now, _ = await cluster.server_clock()
     seen: set[str] = set()

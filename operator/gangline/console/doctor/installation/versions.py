@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.read.conditions import millis_of
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import failure, ok, unknown, warning
 from gangline.console.doctor.installation.leadership import leases
@@ -15,7 +15,7 @@ from gangline.kube import versions
 SKEW: Final = 5.0
 
 
-async def kubernetes(cluster: Cluster) -> Findings:
+async def kubernetes(cluster: ClusterReads) -> Findings:
     said = await cluster.version()
     text = str(said.get("gitVersion"))
     version = versions.of(said)
@@ -32,7 +32,7 @@ async def kubernetes(cluster: Cluster) -> Findings:
         yield ok(sentence)
 
 
-async def clocks(cluster: Cluster) -> Findings:
+async def clocks(cluster: ClusterReads) -> Findings:
     """Check of this machine's clock and the leader's, both against the API server's."""
     now, ahead = await cluster.server_clock()
     if abs(ahead) > SKEW:

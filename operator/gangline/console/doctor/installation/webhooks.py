@@ -12,7 +12,7 @@ from cryptography import x509
 from gangline import bounded
 from gangline.api import names
 from gangline.api.schema.kinds import CONVERTED
-from gangline.console.doctor.cluster import Cluster
+from gangline.console.doctor.cluster import ClusterReads
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.finding import Finding, failure, ok, some, unknown, warning
 from gangline.console.doctor.installation import endpoints
@@ -30,7 +30,7 @@ START: Final = "start `gangline admin webhooks` of this version: they register t
 SOON: Final = 30
 
 
-async def registered(cluster: Cluster) -> Findings:
+async def registered(cluster: ClusterReads) -> Findings:
     healthy = True
     for resource, wanted in registration.configurations(Endpoint(), None).items():
         live = await cluster.get(resource, None, registration.NAME)
@@ -85,7 +85,7 @@ def _clients(configuration: Json) -> list[Json]:
 # --- certificates -----------------------------------------------------------------------------------------------------
 
 
-async def certificates(cluster: Cluster) -> Findings:
+async def certificates(cluster: ClusterReads) -> Findings:
     """Check of every registered CA bundle, and of the serving certificate where its Secret may be read."""
     now, _ = await cluster.server_clock()
     bundles = await _bundles(cluster)
@@ -112,7 +112,7 @@ async def certificates(cluster: Cluster) -> Findings:
         yield failure(detail, "restart the webhooks: they register their CA again", strangers)
 
 
-async def _bundles(cluster: Cluster) -> dict[str, str]:
+async def _bundles(cluster: ClusterReads) -> dict[str, str]:
     """The CA bundles that are registered, in base64, by the webhook or kind that has them."""
     found: dict[str, str] = {}
     for resource in (kube.MUTATING_WEBHOOKS, kube.VALIDATING_WEBHOOKS):
@@ -127,7 +127,7 @@ async def _bundles(cluster: Cluster) -> dict[str, str]:
     return found
 
 
-async def _serving(cluster: Cluster) -> x509.Certificate | Finding:
+async def _serving(cluster: ClusterReads) -> x509.Certificate | Finding:
     where = f"Secret {names.SYSTEM_NAMESPACE}/{SECRET}"
     try:
         secret = await cluster.get(kube.SECRETS, names.SYSTEM_NAMESPACE, SECRET)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.api import admission, names
-from gangline.api.admission.findings import Context
+from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.read import conditions, parse
 from gangline.bounded import shown
 from gangline.control.answers.ahead.times import admissions_of
@@ -216,10 +216,10 @@ def _workload(source: Source, job: JobObject, kind: JobKind) -> tuple[Workload, 
     return parse.workload(raw, source.mirror.rules.of(job.namespace)), raw
 
 
-def _facts(source: Source) -> Context:
+def _facts(source: Source) -> AdmissionFacts:
     """The facts about the cluster that the webhooks' checks of a job need: which queues and priority classes exist."""
     queues, classes = (source.mirror.objects[kind] for kind in (kube.LOCAL_QUEUES, kube.WORKLOAD_PRIORITY_CLASSES))
-    return Context(
+    return AdmissionFacts(
         local_queue_exists=lambda namespace, name: f"{namespace}/{name}" in queues,
         priority_class_exists=lambda name: name in classes,
     )

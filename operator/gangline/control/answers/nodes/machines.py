@@ -12,9 +12,9 @@ from gangline.api import quantity
 from gangline.control.answers.nodes.cards import CardsSeen, Owner, cards_of
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.workloads.words import amount
-from gangline.control.inventory.card_inventory import CardInventory
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.pod_index import PodIndex, Seat
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex, Seat
+from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.engine import Engine
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube

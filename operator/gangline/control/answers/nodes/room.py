@@ -17,7 +17,7 @@ from gangline.control.answers.nodes import card_room
 from gangline.control.answers.nodes.machines import Machine
 from gangline.control.answers.workloads.reasons import count
 from gangline.control.answers.workloads.words import age, amount
-from gangline.control.mirror.pod import Pod
+from gangline.control.feed.pod import Pod
 from gangline.engine import is_accelerator
 from gangline.engine.model import Share
 

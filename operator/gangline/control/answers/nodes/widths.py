@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gangline.api.read import parse
 from gangline.control.answers.workloads.reasons import count
 from gangline.control.answers.workloads.words import amount
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.engine import Engine
 from gangline.engine.model import Node, PodSet
 from gangline.kube import resources as kube

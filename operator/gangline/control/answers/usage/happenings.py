@@ -25,7 +25,7 @@ from gangline.control.answers.workloads.snapshot import (
     user_of,
     workload_view,
 )
-from gangline.control.mirror.mirror import Mirror
+from gangline.control.feed.mirror import Mirror
 from gangline.control.parts.messages import Messages, Recovered, StartMoved
 from gangline.control.parts.part import Part
 from gangline.kube import resources as kube

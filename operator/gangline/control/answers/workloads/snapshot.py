@@ -14,7 +14,7 @@ from typing import TypeAlias
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.control.answers.workloads.reasons import parse, preemption
-from gangline.control.status import run_changes
+from gangline.control.writes.status import run_changes
 from gangline.engine import QuotaLimits, accelerators
 from gangline.kube.resources import Json
 from gangline.objects import LocalQueueObject, Stored, WorkloadObject

@@ -12,8 +12,8 @@ from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.answers.workloads.snapshot import State, WorkloadView
 from gangline.control.answers.workloads.words import age
-from gangline.control.mirror.pod import Pod
-from gangline.control.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE, gone_for_certain, out_of_reach_since
+from gangline.control.feed.pod import Pod
+from gangline.control.nodes.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE, gone_for_certain, out_of_reach_since
 from gangline.engine import model
 
 #: preempted workloads of which the pods are named, and pods of each

@@ -12,12 +12,12 @@ from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, pod_requests, seconds
+from gangline.control.feed import watched_kinds
+from gangline.control.feed.foreign_pods import Belonging
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.owned_objects import MOST_OWNERS
 from gangline.control.isolation.intake import why_head
 from gangline.control.isolation.time_limit import TookTooLongError, limited
-from gangline.control.mirror import watched_kinds
-from gangline.control.mirror.foreign_pods import Belonging
-from gangline.control.mirror.mirror import Mirror
-from gangline.control.mirror.owned_objects import MOST_OWNERS
 from gangline.engine import model
 from gangline.jobs.base import JobError, JobKind
 from gangline.kube import resources as kube

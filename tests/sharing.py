@@ -17,8 +17,17 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-#: what the names of files begin with that share a control plane
-GROUPS: Final = ("tests/cluster/test_multikueue",)
+#: what the names of files begin with whose tests share what a fixture of the whole session starts
+GROUPS: Final = {
+    "trio": ("tests/cluster/test_multikueue",),
+    "control_plane": (
+        "tests/api/test_counted_on_cluster.py",
+        "tests/console/test_commands.py",
+        "tests/devcluster/test_jobset_on_cluster.py",
+        "tests/devcluster/test_simulation.py",
+        "tests/jobs/test_on_cluster.py",
+    ),
+}
 #: the part of the files without a control plane that is mixed among the other ones
 MIXED: Final = 0.8
 #: files that the end of a log names
@@ -26,7 +35,7 @@ SHOWN: Final = 15
 
 
 def group_of(file: str) -> str:
-    return next((group for group in GROUPS if file.startswith(group)), file)
+    return next((group for group, starts in GROUPS.items() if file.startswith(starts)), file)
 
 
 def order(files: Sequence[str], on_cluster: set[str]) -> list[str]:

@@ -32,9 +32,9 @@ def page(links: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path / "page.md"
 
 
-def test_no_link_is_broken(links: ModuleType) -> None:
+def test_all_pages_are_looked_at(links: ModuleType) -> None:
+    """By `make check`."""
     assert len(links.pages()) > 25
-    assert links.check(links.pages()) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests import sharing
-from tests.sharing import GROUPS, order
+from tests.sharing import GROUPS, file_of, group_of, order
 
 pytest_plugins = ["pytester"]
 
@@ -15,26 +15,28 @@ def test_files_on_a_control_plane_come_first_the_largest_before_and_others_are_m
 
 
 def test_files_that_share_a_control_plane_are_one_group() -> None:
-    shared = [f"{GROUPS[0]}.py", f"{GROUPS[0]}_pods.py"]
-    assert order([*shared, "tests/cluster/test_pods.py"], {*shared, "tests/cluster/test_pods.py"}) == [
-        GROUPS[0],
-        "tests/cluster/test_pods.py",
-    ]
+    shared = ["tests/cluster/test_multikueue.py", "tests/cluster/test_multikueue_pods.py"]
+    alone = "tests/cluster/test_pods.py"
+    assert order([*shared, alone], {*shared, alone}) == ["trio", alone]
 
 
 def test_without_a_control_plane_every_file_is_there() -> None:
     assert order(["a.py", "b.py", "b.py"], set()) == ["b.py", "a.py"]
 
 
-def test_every_group_has_files() -> None:
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_has_the_files_whose_tests_ask_for_its_fixture(group: str, request: pytest.FixtureRequest) -> None:
     root = Path(__file__).parents[1]
-    assert all(len(list(root.glob(f"{group}*.py"))) > 1 for group in GROUPS)
+    for start in GROUPS[group]:
+        assert list(root.glob(f"{start}*")), f"{start} is no file"
+    asking = {file_of(item.nodeid) for item in request.session.items if group in getattr(item, "fixturenames", ())}
+    assert {group_of(file) for file in asking} <= {group}, "files of another group share the fixture"
 
 
 CONFTEST = """
 import pytest
 from tests import sharing
-sharing.GROUPS = ("test_one",)
+sharing.GROUPS = {"ones": ("test_one",)}
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cluster: needs a control plane")

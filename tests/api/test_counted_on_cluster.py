@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.controlplane import Kubectl, eventually, require_control_plane
+from tests.controlplane import Kubectl, eventually
 
 from gangline.api import quantity
 from gangline.api.read import parse
 from gangline.api.read.counting import NamespaceRules, limit_ranges
 from gangline.api.read.counting.limit_ranges import NO_LIMITS
 from gangline.api.read.counting.resource_rules import EVERYTHING
-from gangline.devcluster.building import build
-from gangline.devcluster.components import ControlPlaneOptions
-from gangline.devcluster.local import LocalControlPlane
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -116,26 +112,25 @@ def requested(spec: Json) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def kubectl() -> Iterator[Kubectl]:
-    require_control_plane()
-    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
-        kubectl = Kubectl(build.kubectl(), plane.kubeconfig)
-        classes = {
+def kubectl(kubectl: Kubectl) -> Kubectl:
+    """Of the shared control plane, with a RuntimeClass and a namespace for each list of limits."""
+    kubectl.apply(
+        {
             "apiVersion": "node.k8s.io/v1",
             "kind": "RuntimeClass",
             "metadata": {"name": "sandboxed"},
             "handler": "sandboxed",
             "overhead": {"podFixed": OVERHEAD},
         }
-        kubectl.apply(classes)
-        for name, rows in RANGES.items():
-            kubectl("create", "namespace", name)
-            if rows:
-                body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "r"}, "spec": {"limits": rows}}
-                kubectl.apply(body, namespace=name)
-            there = ("get", "serviceaccount", "default", "-n", name)
-            assert eventually(lambda there=there: kubectl.run(*there).returncode == 0, 30)
-        yield kubectl
+    )
+    for name, rows in RANGES.items():
+        kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        if rows:
+            body = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "r"}, "spec": {"limits": rows}}
+            kubectl.apply(body, namespace=name)
+        there = ("get", "serviceaccount", "default", "-n", name)
+        assert eventually(lambda there=there: kubectl.run(*there).returncode == 0, 30)
+    return kubectl
 
 
 def stored(kubectl: Kubectl, namespace: str, specs: list[Json]) -> dict[str, Json]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from tests.api.admission.builders import cluster_queue, gpujob, job, recipe, workload
+from tests.builders.written import cluster_queue, gpujob, job, recipe, workload
 from tests.fuzz import corpus, webhooks
 from tests.fuzz.draw import Draw
 from tests.fuzz.objects import jobset

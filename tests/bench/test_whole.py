@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import pytest
 from bench.whole import Held, gangs
+from tests.builders.objects import Workload, condition
 
 from gangline.kube.resources import Json
 
-OWNER = [{"kind": "Job", "name": "j", "uid": "u", "controller": True, "apiVersion": "batch/v1"}]
+JOB = Workload("w", "ns").owned_by("Job", "j", uid="u").made["metadata"]["ownerReferences"]
 
 
-def workload(*conditions: str) -> Json:
+def gang(*conditions: str) -> Json:
     row = {"name": "main", "resourceUsage": {"nvidia.com/gpu": "16", "cpu": "4"}}
-    return {
-        "metadata": {"namespace": "ns", "name": "w", "ownerReferences": OWNER},
-        "status": {
-            "conditions": [{"type": each, "status": "True"} for each in conditions],
-            "admission": {"podSetAssignments": [row]},
-        },
-    }
+    made = Workload("w", "ns").owned_by("Job", "j", uid="u").holds("cq", row)
+    return made.conditions(*map(condition, conditions)).made
 
 
 def pod(*, node: str = "", reason: str = "", phase: str = "Pending", going: bool = False) -> Json:
     rows = [{"type": "PodScheduled", "status": "False", "reason": reason}] if reason else []
-    meta: Json = {"namespace": "ns", "name": "p", "ownerReferences": OWNER}
+    meta: Json = {"namespace": "ns", "name": "p", "ownerReferences": JOB}
     return {
         "metadata": {**meta, **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if going else {})},
         "spec": {"nodeName": node} if node else {},
@@ -43,12 +39,12 @@ def pod(*, node: str = "", reason: str = "", phase: str = "Pending", going: bool
     ],
 )
 def test_what_the_pods_of_a_gang_wait_for(pods: list[Json], state: str) -> None:
-    assert gangs(iter([workload("Admitted")]), iter(pods)) == [("ns/w", 16, state)]
+    assert gangs(iter([gang("Admitted")]), iter(pods)) == [("ns/w", 16, state)]
 
 
 @pytest.mark.parametrize("conditions", [(), ("Admitted", "Evicted"), ("Admitted", "Finished")])
 def test_gangs_that_hold_nothing_for_good_do_not_count(conditions: tuple[str, ...]) -> None:
-    assert gangs(iter([workload(*conditions)]), iter([])) == []
+    assert gangs(iter([gang(*conditions)]), iter([])) == []
 
 
 def test_sums_over_looks() -> None:

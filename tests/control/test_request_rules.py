@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tests.builders.objects import Workload, container
 
 from gangline.api.read.counting.device_claims import Devices, DeviceSource
 from gangline.api.read.counting.resource_rules import ResourceRules
@@ -28,9 +29,11 @@ def stored(kind: str, name: str, namespace: str = "team", **body: Any) -> Json:
     }
 
 
-def workload(name: str, namespace: str = "team", **spec: Any) -> Json:
-    template = {"spec": {"containers": [{"name": "c"}], **spec}}
-    return stored("Workload", name, namespace, spec={"podSets": [{"name": "main", "count": 1, "template": template}]})
+def workload(name: str, namespace: str = "team", *, containers: Any = None, **spec: Any) -> Json:
+    """A Workload of one pod, whose spec has these fields."""
+    template = {"spec": {"containers": containers or [container(name="c")], **spec}}
+    row = {"name": "main", "count": 1, "template": template}
+    return Workload(name, namespace, resourceVersion=str(next(VERSIONS))).pod_sets(row).made
 
 
 def limit_range(cpu: str, name: str = "r", namespace: str = "team") -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from tests.api import accepted
-from tests.api.admission.builders import gpujob, job
+from tests.builders.written import gpujob, job
 from tests.fuzz.draw import Draw
 from tests.fuzz.objects import edit
 

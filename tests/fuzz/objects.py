@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 from tests.api import accepted
-from tests.api.admission.builders import Json, gpujob, job, recipe
+from tests.builders.written import Json, gpujob, job, recipe
 from tests.fuzz.draw import Draw
 
 from gangline.api import names

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import orjson
 from starlette.routing import Route
-from tests.api.admission.builders import cluster_queue, workload
+from tests.builders.written import cluster_queue, workload
 from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, edit, objects
 

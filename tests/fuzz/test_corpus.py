@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import pytest
-from tests.api.admission.builders import job
+from tests.builders.written import job
 from tests.fuzz import corpus, operator_http, targets, webhooks
 from tests.fuzz.objects import review
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import orjson
-from tests.api.admission.builders import gpujob, job
+from tests.builders.written import gpujob, job
 from tests.fuzz import schemas
 from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, annotated, edit, jobset, objects, review

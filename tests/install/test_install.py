@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from tests.controlplane import Kubectl, eventually, require_control_plane
 from tests.install.choices import CHOICES
 
 from gangline.api.schema.kinds import KINDS
+from gangline.console.cli import main
 from gangline.devcluster.building import build
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
@@ -37,10 +39,10 @@ class Cluster:
         return subprocess.Popen([*command, *where], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def gangline(self, *arguments: str, status: int = 0) -> str:
-        process = self.start(*arguments)
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == status, output
-        return output
+        """The output of a command, in this process: to import all of it anew takes longer than most commands."""
+        outcome = CliRunner().invoke(main, [*arguments, "--kubeconfig", str(self.kubectl.kubeconfig)])
+        assert outcome.exit_code == status, f"{outcome.output}{outcome.exception!r}"
+        return outcome.output
 
     def killed_after(self, lines: int, *arguments: str) -> None:
         """Run a command and kill it (SIGKILL) once it has done so many steps."""
@@ -124,7 +126,7 @@ def test_an_upgrade_shows_and_makes_the_difference_and_removes_what_is_gone(inst
 
 def test_whatever_is_killed_is_finished_by_the_next_run(clean: Cluster) -> None:
     for steps in (1, 2, 30):
-        clean.killed_after(steps, "install")
+        clean.killed_after(steps, "admin", "install")
     clean.gangline("admin", "install")
     assert "Nothing changes." in clean.gangline("admin", "install", "--dry-run")
     for steps in (1, 2):

@@ -53,9 +53,8 @@ def exported(result: ReplayResult, folder: Path, name: str) -> Schedule:
 
 
 @pytest.mark.parametrize("name", ["besteffort", "easy", "easy-sjbf-true", "gangline", "gangline-any", "gangline-stay"])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_second_count_agrees(tmp_path: Path, name: str, seed: int) -> None:
-    result = played(busy(seed), name)
+def test_a_second_count_agrees(tmp_path: Path, name: str) -> None:
+    result = played(busy(1), name)
     told, found = metrics.of(result), exported(result, tmp_path, name)
     assert found.over_committed() == []
     assert len(found.waits()) == told["finished"] == len(result.outcomes)

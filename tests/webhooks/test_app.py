@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from fastapi.testclient import TestClient
-from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe
+from tests.builders.written import Json, cluster_queue, gpujob, job, recipe
 from tests.cluster.serving import deployment, stateful_set
 from tests.webhooks.patching import apply
 

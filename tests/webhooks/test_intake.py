@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 from fastapi.testclient import TestClient
-from tests.api.admission.builders import Json, cluster_queue, gpujob, job
 from tests.bench.reviews import review
+from tests.builders.written import Json, cluster_queue, gpujob, job
 from tests.fuzz import worst
 
 from gangline import bounded

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from click.testing import CliRunner
-from tests.api.admission.builders import recipe
+from tests.builders.written import recipe
 from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 

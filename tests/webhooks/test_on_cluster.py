@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from tests.api.admission.builders import RECIPE, Json, cluster_queue, gpujob, job, recipe, template, workload
+from tests.builders.written import RECIPE, Json, cluster_queue, gpujob, job, recipe, template, workload
 from tests.controlplane import Kubectl, eventually
 from tests.webhooks.process import Webhooks, install_crds, running
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.api.admission.builders import job
 from tests.bench.reviews import review
+from tests.builders.written import job
 
 from gangline.devcluster.certs import Authority
 from gangline.tls import certificates

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api.admission.builders import Json, cluster_queue, gpujob, job, recipe, workload
+from tests.builders.written import Json, cluster_queue, gpujob, job, recipe, workload
 from tests.cluster.serving import deployment, leader_worker_set, stateful_set
 from tests.fuzz.objects import jobset
 

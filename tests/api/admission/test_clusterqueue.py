@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.api.admission.builders import Json, cluster_queue, recipe
+from tests.builders.written import Json, cluster_queue, recipe
 
 from gangline.api import names
 from gangline.api.admission import AdmissionFacts, default, validate, warnings

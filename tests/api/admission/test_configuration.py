@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.api.admission.builders import Json, cluster_queue
+from tests.builders.written import Json, cluster_queue
 
 from gangline.api import names
 from gangline.api.admission import KINDS, AdmissionFacts, UnknownKindError, default, validate, warnings

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.api.admission.builders import Json, gpujob, job
+from tests.builders.written import Json, gpujob, job
 from tests.jobs.test_declared import CASES, held
 
 from gangline.api import names

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.api.admission.builders import Json, gpujob, job, template
+from tests.builders.written import Json, gpujob, job, template
 
 from gangline.api import names
 from gangline.api.admission import AdmissionFacts, default, validate

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.api.admission.builders import Json, template, workload
+from tests.builders.written import Json, template, workload
 
 from gangline.api import names
 from gangline.api.admission import AdmissionFacts, validate

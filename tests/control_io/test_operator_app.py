@@ -14,10 +14,13 @@ import pytest
 from fastapi import FastAPI, Response
 from fastapi.testclient import TestClient
 from starlette.routing import Route
-from tests.fuzz.operator_http import operator_http
+from tests.fuzz.operator_http import RUNNING, operator_http
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.process.health import Probes
+from gangline.control.process.http_server import HttpServer
+from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsEndpointOptions, MetricsPage, SecuredMetrics
 from gangline.kube.client import ApiClient
 from gangline.tls.apps import add_get, new_app
@@ -94,6 +97,29 @@ def test_what_is_not_served_is_answered_in_a_line(
     assert (answer.status_code, answer.text) == (status, text)
     named = answer.headers.get("allow")
     assert (named and ", ".join(sorted(re.split(", *", named)))) == allowed
+
+
+async def test_the_port_answers_probes_reports_and_questions_until_it_is_closed() -> None:
+    operator, lifeline = operator_http().operator, Lifeline()
+    health = Probes(list, lambda: 0.0, lambda: "leading")
+    page = MetricsPage(operator.metrics)
+    served = HttpServer(operator.controller, health, page, operator.visibility, lambda: True, lifeline)
+    port = await served.start(("127.0.0.1", 0))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        async with session.get("/readyz") as answer:
+            assert await answer.text() == "ok\nleading\n"
+        async with session.get("/cluster") as answer:
+            assert answer.content_type == "application/json" and [*await answer.json()] == ["cluster"]
+        for step in (1, 2):
+            async with session.post(f"/progress/team/{RUNNING}/{RUNNING}", json={"step": step}) as answer:
+                assert (answer.status, await answer.text()) == (204, "")
+        async with session.get("/metrics") as answer:
+            text = await answer.text()
+            assert "gangline_" in text and answer.headers["Content-Length"] == str(len(text.encode()))
+        served.close()
+        await lifeline.close()
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get("/cluster")
 
 
 async def test_metrics_over_tls_are_for_those_who_may_read_them() -> None:

@@ -43,11 +43,11 @@ class HttpServer:
 
     def app(self) -> FastAPI:
         app = new_app("Gangline operator", "What the operator answers to anybody who reaches its port.")
+        ProgressEndpoint(self._controller.stalls, self._leading).add_to(app)  # first: it is called most
         self._health.add_to(app)
         if self._page is not None:
             self._page.add_to(app)
         self._visibility.add_to(app)
-        ProgressEndpoint(self._controller.stalls, self._leading).add_to(app)
         Extender(self._controller.mirror, self._controller.engine).add_to(app)
         return app
 

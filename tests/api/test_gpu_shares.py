@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gangline.api.names import GPU_MILLI
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, NamespaceRules
-from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, NO_RULES, NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.api.sharing.numbers import count, fraction
 from gangline.engine import Engine

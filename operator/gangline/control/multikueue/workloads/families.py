@@ -11,7 +11,7 @@ from gangline.control.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.multikueue.plan.steps import ClusterView, Family
 from gangline.jobs.base import RunsElsewhere
-from gangline.jobs.serving.elsewhere import SENT
+from gangline.jobs.serving import SENT
 from gangline.objects import JobObject, WorkloadObject
 
 

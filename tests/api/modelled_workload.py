@@ -11,8 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from gangline.api import names, quantity
-from gangline.api.read import counting, podspec
-from gangline.api.read.workloads.parse_pod_sets import _within_64_bits
+from gangline.api.read import podspec
+from gangline.api.read.counting import namespace_rules
+from gangline.api.read.counting.gpu_shares import gpu_shares
+from gangline.api.read.workloads.parse_workload import _within_64_bits
 from gangline.api.schema.common import Condition
 from gangline.api.schema.v1beta2 import workload as schema
 from gangline.engine import model
@@ -26,7 +28,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
     conditions = {each.type: each for each in status.conditions or ()}
     pod_sets = _within_64_bits([_pod_set(each) for each in spec.pod_sets or ()])
     specs = [(each.name, _completed(each)) for each in spec.pod_sets or ()]
-    unclaimable = counting.unclaimable(specs, counting.NO_RULES)
+    unclaimable = namespace_rules.unclaimable(specs, namespace_rules.NO_RULES)
     requeue = status.requeue_state or schema.RequeueState()
 
     def said_of(kind: str) -> Condition:
@@ -46,7 +48,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "queue": spec.queue_name or "",
         "pod_sets": pod_sets,
         "priority": spec.priority or 0,
-        "violation": unclaimable or counting.violation([each for _, each in specs], counting.NO_RULES),
+        "violation": unclaimable or namespace_rules.violation([each for _, each in specs], namespace_rules.NO_RULES),
         "overtaken": bool(unclaimable),
         "active": spec.active,
         "preemption_gates": tuple(
@@ -103,7 +105,7 @@ def _amounts(said: Mapping[str, int | str] | None) -> dict[str, int]:
 
 def _pod_set(said: schema.PodSet) -> model.PodSet:
     needs = podspec.needs(_completed(said))
-    asked = counting.gpu_shares({"metadata": said.template.metadata or {}}, _completed(said), ())
+    asked = gpu_shares({"metadata": said.template.metadata or {}}, _completed(said), ())
     return model.PodSet(
         name=said.name,
         count=said.count,
@@ -121,7 +123,7 @@ def _pod_set(said: schema.PodSet) -> model.PodSet:
 
 
 def _completed(said: schema.PodSet) -> dict[str, Any]:
-    return counting.completed(said.template.spec or {}, counting.NO_RULES)
+    return namespace_rules.completed(said.template.spec or {}, namespace_rules.NO_RULES)
 
 
 def _topology_request(said: schema.PodSetTopologyRequest) -> model.TopologyRequest | None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from gangline.api import sharing
-from gangline.api.sharing import card_claims
+from gangline.api.sharing import asking, share_annotations
 from gangline.engine.model import Share
 
 Json = dict[str, Any]
@@ -19,7 +18,7 @@ ASKED = {
 
 
 def rows(annotations: Json, *cards: str) -> list[Json]:
-    spec = card_claims.spec(annotations, cards)
+    spec = share_annotations.spec(annotations, cards)
     assert spec is not None and spec.keys() == {"devices"} and spec["devices"].keys() == {"requests"}
     return spec["devices"]["requests"]
 
@@ -75,11 +74,11 @@ def test_cards_that_cannot_be_named_are_not(cards: tuple[str, ...]) -> None:
     ],
 )
 def test_what_cannot_be_read_claims_nothing(change: Json) -> None:
-    assert card_claims.spec({**ASKED, **change}) is None
+    assert share_annotations.spec({**ASKED, **change}) is None
 
 
 def test_its_cards_are_those_that_claims_are_given() -> None:
-    (share,) = sharing.shares(sharing.PodAsk([{}], ASKED))
+    (share,) = asking.shares(asking.PodAsk([{}], ASKED))
     assert share == Share(milli=500, memory=8192, mode="Claim")
 
 
@@ -94,5 +93,5 @@ def test_its_cards_are_those_that_claims_are_given() -> None:
     ids=["class", "compute", "no memory", "no class"],
 )
 def test_annotations_that_make_no_claim_are_refused(written: Json, key: str) -> None:
-    assert [fault.key for fault in sharing.faults(sharing.PodAsk([{}], written))] == [key]
-    assert not sharing.faults(sharing.PodAsk([{}], ASKED))
+    assert [fault.key for fault in asking.faults(asking.PodAsk([{}], written))] == [key]
+    assert not asking.faults(asking.PodAsk([{}], ASKED))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from gangline.api.read import parse, render
-from gangline.api.read.workloads import card_levels
+from gangline.api.read.workloads import admissions
 from gangline.engine import model
 
 HOST = "kubernetes.io/hostname"
@@ -81,7 +81,7 @@ def test_few_bytes_do_not_stand_for_many_pods() -> None:
 @given(domains())
 def test_without_cards_the_hosts_stay_with_as_many_pods(placed: tuple[model.Domain, ...]) -> None:
     written = orjson.loads(orjson.dumps(render.topology_assignment(model.TopologyAssignment((HOST,), placed))))
-    stripped = card_levels.stripped(written)
+    stripped = admissions.stripped(written)
     hosts = tuple(model.Domain(each.values, each.count) for each in placed)
     assert stripped == render.topology_assignment(model.TopologyAssignment((HOST,), hosts))
-    assert card_levels.stripped(stripped) is stripped, "there is nothing left to take out"
+    assert admissions.stripped(stripped) is stripped, "there is nothing left to take out"

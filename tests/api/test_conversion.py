@@ -15,7 +15,7 @@ from tests.examples import examples
 
 from gangline.api import names
 from gangline.api.convert.conversion import ConversionError, convert
-from gangline.api.read.workloads import topology_slices
+from gangline.api.read.workloads import admissions
 from gangline.api.schema import kinds
 from gangline.api.schema.json_schema import structural
 
@@ -37,7 +37,7 @@ HOSTS = st.sampled_from(["node-1", "node-10", "node-2.zone", "x", "", "node-1-no
 
 
 @st.composite
-def domain_lists(draw: st.DrawFn) -> tuple[list[str], list[topology_slices.Domain]]:
+def domain_lists(draw: st.DrawFn) -> tuple[list[str], list[admissions.Domain]]:
     levels = draw(st.lists(NAMES, min_size=1, max_size=3))
     values = st.tuples(*[HOSTS for _ in levels])
     return levels, draw(st.lists(st.tuples(values, st.integers(1, 9)), max_size=5))
@@ -46,7 +46,7 @@ def domain_lists(draw: st.DrawFn) -> tuple[list[str], list[topology_slices.Domai
 OLD_TOPOLOGIES = domain_lists().map(
     lambda pair: {"levels": pair[0], "domains": [{"values": list(v), "count": n} for v, n in pair[1]]}
 )
-NEW_TOPOLOGIES = domain_lists().map(lambda pair: {"levels": pair[0], "slices": topology_slices.encode(pair[1])})
+NEW_TOPOLOGIES = domain_lists().map(lambda pair: {"levels": pair[0], "slices": admissions.encode(pair[1])})
 SPECIAL = {
     "v1beta1": {"topologyAssignment": OLD_TOPOLOGIES},
     "v1beta2": {"topologyAssignment": NEW_TOPOLOGIES, "priorityClassRef": CLASS_REFS},

@@ -12,8 +12,8 @@ from tests.controlplane import Kubectl, eventually
 
 from gangline.api import quantity
 from gangline.api.read import parse
-from gangline.api.read.counting import NamespaceRules, limit_ranges
-from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting import namespace_rules
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, NamespaceRules
 from gangline.api.read.counting.resource_rules import EVERYTHING
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -159,7 +159,7 @@ def test_what_is_counted_is_what_the_stored_pod_requests(kubectl: Kubectl, names
     found = kubectl.json("get", "limitranges", "-n", namespace)[
         "items"
     ]  # with the defaults that the API server fills in
-    limits = limit_ranges.together(map(limit_ranges.limits, found)) if found else NO_LIMITS
+    limits = namespace_rules.together(map(namespace_rules.limits, found)) if found else NO_LIMITS
     overhead = {name: quantity.parse(size, name) for name, size in OVERHEAD.items()}
     rules = NamespaceRules.of(limits, {"sandboxed": overhead}, EVERYTHING)
     accepted = 0

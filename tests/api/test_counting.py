@@ -12,8 +12,15 @@ from tests.builders.objects import Workload
 
 from gangline.api import quantity
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, NamespaceRules, as_written, completed, limit_ranges
-from gangline.api.read.counting.limit_ranges import NO_LIMITS, ContainerLimits
+from gangline.api.read.counting import namespace_rules
+from gangline.api.read.counting.namespace_rules import (
+    NO_LIMITS,
+    NO_RULES,
+    ContainerLimits,
+    NamespaceRules,
+    as_written,
+    completed,
+)
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules, Transformation
 from gangline.api.read.reading import ParseError
 from gangline.api.read.render import resource_requests
@@ -27,7 +34,7 @@ def limit_range(*rows: Json) -> Json:
 
 
 def limits(*rows: Json) -> ContainerLimits:
-    return limit_ranges.limits(limit_range(*rows))
+    return namespace_rules.limits(limit_range(*rows))
 
 
 def rules(
@@ -82,7 +89,7 @@ def test_of_several_ranges_the_narrowest_bounds_and_the_first_defaults_count() -
         {"type": "Pod", "max": {"cpu": "10"}},
         {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}},
     )
-    both = limit_ranges.together([first, second])
+    both = namespace_rules.together([first, second])
     assert both.container is not None and both.pod is not None
     assert both.container.most == {"cpu": 2000, "memory": 2 * 2**30, "nvidia.com/gpu": 8}
     assert both.container.least == {"cpu": 500, "memory": 2**20}
@@ -93,7 +100,7 @@ def test_of_several_ranges_the_narrowest_bounds_and_the_first_defaults_count() -
 
 def test_a_range_about_nothing_of_pods_limits_nothing() -> None:
     assert limits({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}) == NO_LIMITS
-    assert limit_ranges.together([]) == NO_LIMITS
+    assert namespace_rules.together([]) == NO_LIMITS
     assert NamespaceRules.of(NO_LIMITS, {}, EVERYTHING) is NO_RULES
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api.read import configuration, parse
-from gangline.api.read.counting import NamespaceRules, device_claims, device_slices
+from gangline.api.read.counting import device_charges, device_claims
 from gangline.api.read.counting.device_claims import Devices
 from gangline.api.read.counting.device_supply import DeviceSupply
-from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.api.read.reading import ParseError
 from gangline.api.selecting import LocalJudge, UnavailableError
@@ -68,7 +68,7 @@ class Cluster:
         self.devices = devices
         self.supply = DeviceSupply(LocalJudge())
         for i, each in enumerate(slices):
-            self.supply.put_slice(f"slice-{i}", device_slices.resource_slice(each))
+            self.supply.put_slice(f"slice-{i}", device_charges.resource_slice(each))
         for name, selectors in ({CLASS: [SHARED], OTHER: []} if classes is None else classes).items():
             body = {"spec": {"selectors": [{"cel": {"expression": text}} for text in selectors]}}
             self.supply.put_class(name, device_claims.class_selectors(body))
@@ -380,11 +380,11 @@ def test_claims_that_count_differently_are_told() -> None:
     cluster = Cluster(COUNTED)
     claim = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(CLASS)]}}}})
     other = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(OTHER)]}}}})
-    assert not cluster.supply.put_slice("early", device_slices.resource_slice(slice_of(driver="x.com")))
+    assert not cluster.supply.put_slice("early", device_charges.resource_slice(slice_of(driver="x.com")))
     supply = cluster.supply.of("team")
     for each in (claim, other):
         supply.charge(each, COUNTED)
-    found = device_slices.resource_slice(slice_of(device("a", memory="1Gi")))
+    found = device_charges.resource_slice(slice_of(device("a", memory="1Gi")))
     assert cluster.supply.put_slice("s", found)
     assert not cluster.supply.put_slice("s", found), "nothing has changed"
     assert [supply.recharge(each, COUNTED) for each in (claim, other)] == [True, False]
@@ -410,7 +410,7 @@ def test_what_cannot_be_evaluated_yet_is_asked_for_again() -> None:
     cluster = Cluster(PLAIN, slice_of(device("a")))
     cluster.supply = DeviceSupply(judge)
     cluster.supply.put_class(CLASS, ())
-    cluster.supply.put_slice("s", device_slices.resource_slice(slice_of(device("a"))))
+    cluster.supply.put_slice("s", device_charges.resource_slice(slice_of(device("a"))))
     assert cluster.refuses(asks(CLASS, "true")) == f"{AT}: Internal error: ResourceClaimTemplate t0: in a moment"
     claim = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(CLASS, "true")]}}}})
     supply = cluster.supply.of("team")
@@ -432,11 +432,11 @@ def test_what_was_counted_counts_until_it_is_counted_anew() -> None:
     judge = Pausing()
     supply = DeviceSupply(judge)
     supply.put_class(CLASS, ())
-    supply.put_slice("s", device_slices.resource_slice(slice_of(device("a"))))
+    supply.put_slice("s", device_charges.resource_slice(slice_of(device("a"))))
     claim = device_claims.claim({"spec": {"spec": {"devices": {"requests": [asks(CLASS, "true")]}}}})
     assert supply.of("team").charge(claim, PLAIN).amounts == {"gpus": 1}
     judge.paused = True
-    supply.put_slice("s", device_slices.resource_slice(slice_of(device("b"))))
+    supply.put_slice("s", device_charges.resource_slice(slice_of(device("b"))))
     assert not supply.of("team").recharge(claim, PLAIN)
     assert supply.of("team").charge(claim, PLAIN).amounts == {"gpus": 1}
     assert supply.postponed == {"team": {claim}}
@@ -470,7 +470,7 @@ def test_of_one_claim_so_many_selectors_are_evaluated() -> None:
 )
 def test_slices_that_cannot_be_read(spec: Json, path: str) -> None:
     with pytest.raises(ParseError, match=path):
-        device_slices.resource_slice({"spec": spec})
+        device_charges.resource_slice({"spec": spec})
 
 
 @pytest.mark.parametrize(

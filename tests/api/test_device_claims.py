@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gangline.api.read import configuration, parse
-from gangline.api.read.counting import NO_RULES, NamespaceRules, device_claims
+from gangline.api.read.counting import device_claims
 from gangline.api.read.counting.device_claims import Claim, DeviceRequest, Devices
-from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, NO_RULES, NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.api.read.reading import ParseError
 from gangline.engine import model

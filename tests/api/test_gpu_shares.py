@@ -13,8 +13,7 @@ from tests.builders.objects import container
 
 from gangline.api.names import GPU_MILLI
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, NamespaceRules
-from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, NO_RULES, NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules, Transformation
 from gangline.api.sharing.numbers import count, fraction
 from gangline.engine import Engine

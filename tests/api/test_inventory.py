@@ -10,18 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.api.read.inventory import (
-    Allocation,
-    allocations,
-    hami_nodes,
-    node_devices,
-    node_labels,
-    own_cards,
-    pod_uses,
-)
+from gangline.api.read.inventory import Allocation, allocations, node_cards, node_devices, own_cards, pod_uses
 from gangline.api.read.inventory.resource_slices import resource_slice
 from gangline.api.read.reading import ParseError
-from gangline.api.sharing import CapacityPolicy
+from gangline.api.sharing.device_shares import CapacityPolicy
 from gangline.engine.model import CardUse, Device, Node, Part, Profile, Share
 from gangline.engine.model.devices import NODE, PHB
 
@@ -210,7 +202,7 @@ AS_JSON = json.dumps(
 
 @pytest.mark.parametrize("written", [ROWS, AS_JSON])
 def test_hamis_annotation_lists_cards(written: str) -> None:
-    first, second = hami_nodes.cards(written, "n1")
+    first, second = node_cards.hami_cards(written, "n1")
     assert first == Device(
         "n1",
         "GPU-1",
@@ -227,7 +219,7 @@ def test_hamis_annotation_lists_cards(written: str) -> None:
 
 
 def test_hamis_older_rows_have_neither_number_nor_mode() -> None:
-    first, second = hami_nodes.cards(OLD_ROWS, "n1")
+    first, second = node_cards.hami_cards(OLD_ROWS, "n1")
     assert (first.mode, first.healthy, second.healthy, second.numa) == ("Software", True, False, 1)
 
 
@@ -236,20 +228,20 @@ def test_hamis_older_rows_have_neither_number_nor_mode() -> None:
 )
 def test_what_hami_would_not_write_is_an_error(written: str) -> None:
     with pytest.raises(ParseError, match=r"hami\.io/node-nvidia-register"):
-        hami_nodes.cards(written, "n1")
+        node_cards.hami_cards(written, "n1")
 
 
 @given(st.text('GPU-1,:;[]{}"0 true', max_size=60))
 def test_hamis_annotations_are_read_or_refused(written: str) -> None:
     with contextlib.suppress(ParseError):
-        hami_nodes.cards(written, "n1")
-    assert all(0 <= part.milli <= 1000 for _, part in hami_nodes.allocated(written))
+        node_cards.hami_cards(written, "n1")
+    assert all(0 <= part.milli <= 1000 for _, part in node_cards.allocated(written))
 
 
 def test_hamis_pods_say_what_each_container_got() -> None:
     written = "GPU-1,NVIDIA,3000,30:GPU-2,NVIDIA,3000,30:;;GPU-1,NVIDIA,1000,0:;bad,1:x,NVIDIA,many,1:"
     thirty = Part(300, 3000)
-    assert hami_nodes.allocated(written) == (("GPU-1", thirty), ("GPU-2", thirty), ("GPU-1", Part(0, 1000)))
+    assert node_cards.allocated(written) == (("GPU-1", thirty), ("GPU-2", thirty), ("GPU-1", Part(0, 1000)))
 
 
 # --- labels ---------------------------------------------------------------------------------------------------------------
@@ -261,30 +253,30 @@ def labelled(*, allocatable: dict[str, int] | None = None, **labels: str) -> Nod
 
 
 def test_labels_say_how_many_cards_of_which_size() -> None:
-    first, second = node_labels.cards(labelled(gpu_count="2", gpu_memory="81920", gpu_product="NVIDIA-A100"))
+    first, second = node_cards.labelled_cards(labelled(gpu_count="2", gpu_memory="81920", gpu_product="NVIDIA-A100"))
     assert (first.uuid, second.uuid, first.named) == ("n1/0", "n1/1", False)
     assert (first.memory, first.model, first.slots, first.mode) == (81920, "NVIDIA-A100", 0, "")
 
 
 def test_a_node_that_offers_fewer_cards_has_fewer() -> None:
-    cards = node_labels.cards(labelled(gpu_count="2", allocatable={"nvidia.com/gpu": 1}))
+    cards = node_cards.labelled_cards(labelled(gpu_count="2", allocatable={"nvidia.com/gpu": 1}))
     assert [card.healthy for card in cards] == [True, False]
-    assert not any(card.healthy for card in node_labels.cards(labelled(gpu_count="2", allocatable={"cpu": 1})))
+    assert not any(card.healthy for card in node_cards.labelled_cards(labelled(gpu_count="2", allocatable={"cpu": 1})))
 
 
 def test_labels_of_time_slices() -> None:
     labels = {"gpu.count": "2", "gpu.memory": "24000", "gpu.replicas": "10", "gpu.product": "NVIDIA-A10-SHARED"}
     written = {f"nvidia.com/{key}": value for key, value in labels.items()}
     written["nvidia.com/gpu.sharing-strategy"] = "time-slicing"
-    renamed = node_labels.cards(Node("n1", labels=written, allocatable={"nvidia.com/gpu.shared": 20}))
+    renamed = node_cards.labelled_cards(Node("n1", labels=written, allocatable={"nvidia.com/gpu.shared": 20}))
     assert [(card.mode, card.slots, card.resource, card.model, card.healthy) for card in renamed] == [
         ("TimeSlice", 10, "nvidia.com/gpu.shared", "NVIDIA-A10", True)
     ] * 2
     assert Share(unit=True).of(renamed[0]) == Part(100, 2400)
-    (first, second) = node_labels.cards(Node("n1", labels=written, allocatable={"nvidia.com/gpu": 11}))
+    (first, second) = node_cards.labelled_cards(Node("n1", labels=written, allocatable={"nvidia.com/gpu": 11}))
     assert (first.resource, first.healthy, second.healthy) == ("nvidia.com/gpu", True, True)
     written["nvidia.com/gpu.sharing-strategy"] = "mps"
-    assert node_labels.cards(Node("n1", labels=written))[0].mode == "MPS"
+    assert node_cards.labelled_cards(Node("n1", labels=written))[0].mode == "MPS"
 
 
 def test_labels_of_mig_instances() -> None:
@@ -292,18 +284,18 @@ def test_labels_of_mig_instances() -> None:
     for profile, count, memory, slices in (("1g.5gb", "6", "4864", "1"), ("4g.20gb", "2", "19968", "4")):
         labels |= {f"mig-{profile}.count": count, f"mig-{profile}.memory": memory, f"mig-{profile}.slices.gi": slices}
     written = {f"nvidia.com/{key}": value for key, value in labels.items()}
-    cards = node_labels.cards(Node("n1", labels=written, allocatable={"nvidia.com/mig-1g.5gb": 6}))
+    cards = node_cards.labelled_cards(Node("n1", labels=written, allocatable={"nvidia.com/mig-1g.5gb": 6}))
     assert [card.healthy for card in cards] == [True, True]
     assert cards[0].profiles == (Profile("1g.5gb", 1, 4864, 7), Profile("4g.20gb", 4, 19968, 1))
 
 
 @pytest.mark.parametrize("count", ["", "-1", "many", "9" * 30, "0"])
 def test_labels_that_are_no_numbers_name_no_cards(count: str) -> None:
-    assert node_labels.cards(labelled(gpu_count=count)) == ()
+    assert node_cards.labelled_cards(labelled(gpu_count=count)) == ()
 
 
 def test_a_label_names_at_most_256_cards() -> None:
-    assert len(node_labels.cards(labelled(gpu_count="99999999"))) == 256
+    assert len(node_cards.labelled_cards(labelled(gpu_count="99999999"))) == 256
 
 
 # --- together -------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gangline.api.selecting import CelVerdicts, DeviceGroup, LocalJudge, Verdict, amounts
-from gangline.api.selecting.domains import with_empty_domains
+from gangline.api.selecting import CelVerdicts, DeviceGroup, LocalJudge, Verdict, values
+from gangline.api.selecting.expressions import with_empty_domains
 
 Json = dict[str, Any]
 DRIVER = "gpu.example.com"
@@ -149,13 +149,13 @@ def test_a_device_that_cannot_be_read_is_selected_by_nothing(device: Json, words
     ],
 )
 def test_versions_are_ordered_as_semver_says(one: str, other: str, order: int) -> None:
-    assert amounts.compare(amounts.of_version(one), amounts.of_version(other)) == order
-    assert amounts.compare(amounts.of_version(other), amounts.of_version(one)) == -order
+    assert values.compare(values.of_version(one), values.of_version(other)) == order
+    assert values.compare(values.of_version(other), values.of_version(one)) == -order
 
 
 @pytest.mark.parametrize("text", ["1.2", "01.2.3", "1.2.3-01", "1.2.3-", "v1.2.3", "1.2.3-a..b", "1.2.3+", ""])
 def test_what_is_no_version(text: str) -> None:
-    assert not amounts.is_version(text)
+    assert not values.is_version(text)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_was_judged_once_is_known() -> None:
 
 
 def test_only_so_many_verdicts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangline.api.selecting.verdicts._MOST_GROUPS", 3)
+    monkeypatch.setattr("gangline.api.selecting.judge._MOST_GROUPS", 3)
     verdicts = CelVerdicts(LocalJudge())
     groups = [DeviceGroup(str(n), b"[{}]") for n in range(2)]
     for number in range(10):

@@ -17,11 +17,13 @@ from gangline.api import admission, quantity
 from gangline.api.admission.of_jobs import gpu_shares as on_apply
 from gangline.api.names import GPU_MEM, GPU_MILLI
 from gangline.api.read import parse
-from gangline.api.read.counting import NO_RULES, NamespaceRules, device_claims
+from gangline.api.read.counting import device_claims
 from gangline.api.read.counting.gpu_shares import MOST_SHARES
-from gangline.api.read.counting.limit_ranges import NO_LIMITS
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, NO_RULES, NamespaceRules
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules, Transformation
-from gangline.api.sharing import CapacityPolicy, CardSizes, mig, numbers, sizes_of, traits
+from gangline.api.sharing import numbers, traits, vendor_shares
+from gangline.api.sharing.asking import CardSizes, sizes_of
+from gangline.api.sharing.device_shares import CapacityPolicy
 from gangline.engine.model import Device, Part, PodSet, Profile, Share
 
 Json = dict[str, Any]
@@ -448,7 +450,7 @@ def test_memory_is_rounded_up_to_mib(written: str) -> None:
     ("profile", "expected"), [("1g.5gb", 5120), ("1g.10gb+me", 10240), ("x", 0), ("1g.5gb.me", 5120)]
 )
 def test_the_name_of_a_profile_has_its_memory(profile: str, expected: int) -> None:
-    assert mig.nominal_memory(profile) == expected
+    assert vendor_shares.nominal_memory(profile) == expected
 
 
 NAMES = ("affinity", "anti-affinity", "exclusion")
@@ -523,7 +525,7 @@ def test_interfaces_of_pods_and_nodes_are_read_alike_and_refused_where_they_are_
 ) -> None:
     told = {"gangline.io/network-mbps": written}
     assert traits.interfaces(written) == expected
-    assert [fault.key for fault in traits.faults(told)] == ([] if expected else list(told))
+    assert [fault.key for fault in traits.trait_faults(told)] == ([] if expected else list(told))
     manifest = workload({"cpu": "1"}, annotations=told)
     assert parse.workload(manifest).pod_sets[0].traits.interfaces == (expected or ())
     body = {"metadata": {"name": "n", "annotations": told}, "spec": {}, "status": {}}

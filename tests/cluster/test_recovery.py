@@ -24,7 +24,7 @@ from tests.cluster.harness import (
     queue_policy,
 )
 
-from gangline.api.read.workloads import parse_admission, swap_record
+from gangline.api.read.workloads import admissions, swap_record
 from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node, recover_node
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -443,7 +443,7 @@ async def test_a_failed_node_is_listed_until_it_returns_or_is_replaced(
 
 
 def hosts_of(admission: Json) -> list[str]:
-    value = parse_admission.admission(admission)
+    value = admissions.admission(admission)
     return [domain.values[-1] for each in value.pod_sets if each.topology for domain in each.topology.domains]
 
 

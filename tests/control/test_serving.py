@@ -35,8 +35,7 @@ from gangline.control.writes.status import run_changes
 from gangline.jobs.base import JobError, UnknownClassError
 from gangline.jobs.pods import held, member
 from gangline.jobs.pods.group import PodGroup
-from gangline.jobs.serving import BY_RESOURCE
-from gangline.jobs.serving.parent import named
+from gangline.jobs.serving import BY_RESOURCE, named
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

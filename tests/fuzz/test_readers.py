@@ -21,12 +21,12 @@ NUMBERS = (
     "gangline.api.read.policy_reader.recovery",
     "gangline.control.answers.workloads.words.age",
     "gangline.api.quantity.exact",
-    "gangline.api.selecting.amounts._fraction",
-    "gangline.api.selecting.amounts._normalized",
-    "gangline.api.selecting.amounts._numbers",
-    "gangline.api.selecting.amounts._order",
-    "gangline.api.selecting.amounts.as_float",
-    "gangline.api.selecting.amounts.as_integer",
+    "gangline.api.selecting.values._fraction",
+    "gangline.api.selecting.values._normalized",
+    "gangline.api.selecting.values._numbers",
+    "gangline.api.selecting.values._order",
+    "gangline.api.selecting.values.as_float",
+    "gangline.api.selecting.values.as_integer",
     "gangline.api.selecting.child.main",
     "gangline.api.read.counting.resource_rules._units",
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
@@ -112,7 +112,7 @@ API_SERVER = (
 )
 #: JSON that the same process has just written, of an object that was measured when it came in
 WRITTEN_HERE = (
-    "gangline.api.read.counting.device_slices._devices",
+    "gangline.api.read.counting.device_charges._devices",
     "gangline.api.read.podspec._known",
     "gangline.api.read.policy_reader._known",
     "gangline.api.selecting.judge.LocalJudge.judge",

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.jobs.gangs import KIND, env_of, gpu_job, pod_template, role
 
+from gangline.jobs import gpujob
 from gangline.jobs.base import JobError, PodSetInfo
-from gangline.jobs.gpujob import children, gang
+from gangline.jobs.gpujob import gang
 
 
 def _templates(job: dict[str, Any], *counts: int) -> list[dict[str, Any]]:
@@ -21,7 +22,7 @@ def _templates(job: dict[str, Any], *counts: int) -> list[dict[str, Any]]:
         PodSetInfo(one.name, count)
         for one, count in zip(read.roles, counts or [r.replicas for r in read.roles], strict=True)
     ]
-    return [child["spec"]["template"] for child in children.role_jobs(job, read, infos, {}, "run")]
+    return [child["spec"]["template"] for child in gpujob.role_jobs(job, read, infos, {}, "run")]
 
 
 def _run(template: dict[str, Any], index: int, *show: str) -> list[str]:

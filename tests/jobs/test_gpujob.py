@@ -13,9 +13,9 @@ from tests.objects import JobObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.schema.v1alpha1.gpujob import GPUJob as Model
+from gangline.jobs import gpujob as owned
 from gangline.jobs import workload
 from gangline.jobs.base import Children, Delete, JobError, JobOutcome, PodSetInfo
-from gangline.jobs.gpujob import children as owned
 from gangline.jobs.gpujob import status
 
 # --- what it asks for -------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ from tests.objects import JobObject
 from gangline.api.admission.findings import AdmissionFacts
 from gangline.api.admission.of_jobs.gpujob import RULES
 from gangline.api.schema.v1alpha1.gpujob import GPUJob
+from gangline.jobs import gpujob
 from gangline.jobs.base import PodSetInfo
-from gangline.jobs.gpujob import children, gang
+from gangline.jobs.gpujob import gang
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gpujob.md").read_text()
 WRITTEN = (JobObject(yaml.safe_load(text)) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
@@ -26,7 +27,7 @@ FRAMEWORKS = ("PyTorch", "JAX", "TensorFlow", "MPI", "None")
 def templates(job: JobObject) -> list[dict[str, Any]]:
     read = gang.read(job)
     infos = [PodSetInfo(role.name, role.replicas) for role in read.roles]
-    return [child["spec"]["template"] for child in children.role_jobs(job, read, infos, {}, "run")]
+    return [child["spec"]["template"] for child in gpujob.role_jobs(job, read, infos, {}, "run")]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

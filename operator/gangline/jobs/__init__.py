@@ -14,7 +14,7 @@ from gangline.jobs.gpujob import GPUJobKind
 from gangline.jobs.job import BatchJob
 from gangline.jobs.jobset import JobSet
 from gangline.jobs.pods.elsewhere import PodsElsewhere
-from gangline.jobs.serving.elsewhere import SENT
+from gangline.jobs.serving import SENT
 from gangline.kube.resources import Resource
 
 

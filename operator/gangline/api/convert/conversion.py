@@ -15,7 +15,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.convert import clusterqueue, multikueue, notes, small, workload
 from gangline.api.convert.fields import Json
-from gangline.api.read.workloads.topology_slices import SlicesError
+from gangline.api.read.workloads.admissions import SlicesError
 
 #: Changes an object in place and returns the values for which the new version has no field; its second argument is the result
 #: of the opposite step when the object was last converted the other way.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gangline.api.convert.fields import Json, items, move, own, own_items, rename
 from gangline.api.convert.notes import Shape, is_time
-from gangline.api.read.workloads import topology_slices
+from gangline.api.read.workloads import admissions
 from gangline.api.unchecked import listing, mapping
 
 _SOURCES: Final = {
@@ -122,7 +122,7 @@ def _restore_topologies(status: Json, noted: Json) -> None:
         assignment = own(holder, _TOPOLOGY)
         if assignment is not None:
             path = f"status.admission.podSetAssignments[{i}].{_TOPOLOGY}"
-            assignment["slices"] = topology_slices.encode(_domains(assignment, path))
+            assignment["slices"] = admissions.encode(_domains(assignment, path))
             assignment.pop("domains", None)
         else:
             move(noted, str(holder.get("name", "main")), holder, _TOPOLOGY)
@@ -135,8 +135,8 @@ def _note_topologies(status: Json, notes: Json) -> None:
         if assignment is None:
             continue
         try:
-            domains = topology_slices.decode(assignment.get("slices", []), _levels(assignment))
-        except topology_slices.SlicesError:
+            domains = admissions.decode(assignment.get("slices", []), _levels(assignment))
+        except admissions.SlicesError:
             move(holder, _TOPOLOGY, notes.setdefault(_TOPOLOGIES, {}), str(holder.get("name", "main")))
             continue
         assignment["domains"] = [{"values": list(values), "count": count} for values, count in domains]
@@ -147,16 +147,16 @@ def _levels(assignment: Json) -> int:
     return len(listing(assignment.get("levels")))
 
 
-def _domains(assignment: Json, path: str) -> list[topology_slices.Domain]:
+def _domains(assignment: Json, path: str) -> list[admissions.Domain]:
     levels = _levels(assignment)
-    domains: list[topology_slices.Domain] = []
+    domains: list[admissions.Domain] = []
     for i, domain in enumerate(items(assignment.get("domains"))):
         values, count = listing(domain.get("values")), domain.get("count")
         if len(values) != levels:
-            raise topology_slices.SlicesError(
+            raise admissions.SlicesError(
                 f"{path}.domains[{i}].values", f"must have one value for each of the {levels} levels"
             )
         if type(count) is not int:
-            raise topology_slices.SlicesError(f"{path}.domains[{i}].count", "must be a number")
+            raise admissions.SlicesError(f"{path}.domains[{i}].count", "must be a number")
         domains.append((tuple(str(value) for value in values), count))
     return domains

@@ -28,9 +28,8 @@ from gangline.api.read.reading import (
     text,
     weight,
 )
-from gangline.api.read.workloads.parse_admission import admission
-from gangline.api.read.workloads.parse_pod_sets import needs
-from gangline.api.read.workloads.parse_workload import NO_CONDITION, conditions, holding, is_true, workload
+from gangline.api.read.workloads.admissions import admission
+from gangline.api.read.workloads.parse_workload import NO_CONDITION, conditions, holding, is_true, needs, workload
 from gangline.api.schema import common
 from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue
 from gangline.api.sharing import traits

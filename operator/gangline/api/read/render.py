@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.api import quantity
-from gangline.api.read.workloads import card_levels, topology_slices
+from gangline.api.read.workloads import admissions
 from gangline.engine import model
 from gangline.kube.resources import Json
 
@@ -52,5 +52,5 @@ def resource_requests(value: model.Workload) -> list[Json]:
 
 
 def topology_assignment(value: model.TopologyAssignment) -> Json:
-    levels, domains = card_levels.rows(value)
-    return {"levels": levels, "slices": topology_slices.encode(domains)}
+    levels, domains = admissions.rows(value)
+    return {"levels": levels, "slices": admissions.encode(domains)}

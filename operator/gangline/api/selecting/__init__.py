@@ -4,8 +4,7 @@ In: expressions of ResourceClaims, DeviceClasses and the configuration, and devi
 selected, or why that cannot be said. The runtime of CEL is loaded only when the first expression is compiled.
 """
 
-from gangline.api.selecting.domains import LONGEST
-from gangline.api.selecting.judge import DeviceGroup, Judge, Judges, LocalJudge, UnavailableError, Verdict
-from gangline.api.selecting.verdicts import CelVerdicts
+from gangline.api.selecting.expressions import LONGEST
+from gangline.api.selecting.judge import CelVerdicts, DeviceGroup, Judge, Judges, LocalJudge, UnavailableError, Verdict
 
 __all__ = ["LONGEST", "CelVerdicts", "DeviceGroup", "Judge", "Judges", "LocalJudge", "UnavailableError", "Verdict"]

@@ -7,18 +7,94 @@ often its macros iterate; what else an expression may cost is bounded by the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
 from gangline import bounded
-from gangline.api.selecting import amounts, device_values, domains
-from gangline.api.selecting.domains import LONGEST
+from gangline.api.selecting import values
+
+# --- domains ----------------------------------------------------------------------------------------------------------
+#
+# Expressions in which a domain without attributes is an empty map, as in Kubernetes: has(device.attributes["no.such"].x) is
+# false.
+#
+# The runtime of CEL takes maps without defaults, so `device.attributes["d"]` is compiled as an optional lookup instead.
+
+
+#: characters of the longest expression, as Kubernetes limits it
+LONGEST: Final = 10 * 1024
+#: the parts of an expression; each alternative takes at least one character, and none looks back
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<raw> [bB]?[rR][bB]? (?: \"{3} .*? \"{3} | \'{3} .*? \'{3} | "[^"\n]*" | '[^'\n]*' ) )
+    | (?P<text> [bB]? (?:
+        \"{3} (?:\\.|[^\\])*? \"{3} | \'{3} (?:\\.|[^\\])*? \'{3} | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' ) )
+    | (?P<space> \s+ | //[^\n]* )
+    | (?P<name> [A-Za-z_][A-Za-z0-9_]* )
+    | (?P<other> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_MAPS: Final = ("attributes", "capacity")
+_DEVICE: Final = "device"
+_WORST: Final = ('"', "'", "r'", "\\", '"\\', "device.attributes[", "[", "]", "//", " ", "a", '"""', "'''\\")
+_OPENING: Final = {"[": "]", "(": ")", "{": "}"}
+_CLOSING: Final = frozenset(_OPENING.values())
+
+
+@bounded.parser(LONGEST, worst=_WORST)
+def with_empty_domains(expression: str) -> str:
+    """The same expression with lookups that give an empty map for a domain that a device does not have."""
+    found = [(match[0], match.lastgroup or "") for match in _TOKEN.finditer(expression)]
+    tokens = [token for token, _ in found]
+    code = [i for i, (_, kind) in enumerate(found) if kind != "space"]
+    closing = _pairs(tokens, code)
+    for at in range(len(code)):
+        if _is_lookup(tokens, code, at):
+            opens = code[at + 3]
+            if opens in closing and not tokens[code[at + 4]].startswith("?"):
+                tokens[opens] = "[?"
+                tokens[closing[opens]] += ".orValue({})"
+    return "".join(tokens)
+
+
+@bounded.parser(LONGEST, worst=_WORST)
+def names_device_itself(expression: str) -> bool:
+    """Whether the device is used as a value, other than by `device.field`."""
+    found = [(match[0], match.lastgroup) for match in _TOKEN.finditer(expression)]
+    code = [token for token, kind in found if kind != "space"]
+    places = (i for i, token in enumerate(code) if token == _DEVICE)
+    return any((i == 0 or code[i - 1] != ".") and code[i + 1 : i + 2] != ["."] for i in places)
+
+
+def _is_lookup(tokens: Sequence[str], code: Sequence[int], at: int) -> bool:
+    """Whether `device.attributes[` begins here."""
+    parts = [tokens[i] for i in code[at : at + 4]]
+    if len(parts) < 4 or parts[0] != _DEVICE or parts[1] != "." or parts[2] not in _MAPS or parts[3] != "[":
+        return False
+    return at == 0 or tokens[code[at - 1]] != "."
+
+
+def _pairs(tokens: Sequence[str], code: Sequence[int]) -> dict[int, int]:
+    """Opening bracket -> its closing one; empty where they do not match."""
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for i in code:
+        if tokens[i] in _OPENING:
+            opened.append(i)
+        elif tokens[i] in _CLOSING:
+            if not opened or _OPENING[tokens[opened[-1]]] != tokens[i]:
+                return {}
+            found[opened.pop()] = i
+    return {} if opened else found
+
 
 #: characters of an error that are kept
 _MOST_WORDS: Final = 1000
-_FIELDS: Final = (device_values.DRIVER, device_values.SHARED, device_values.ATTRIBUTES, device_values.CAPACITY)
+_FIELDS: Final = (values.DRIVER, values.SHARED, values.ATTRIBUTES, values.CAPACITY)
 _VARIABLES: Final = tuple((name, f"device.{name}") for name in _FIELDS)
 _MISSING: Final = "This installation has no runtime of CEL (the package cel-expr-python)"
 _NO_KEY: Final = "Key not found in map : "
@@ -46,9 +122,9 @@ class CelExpression:
         kind = program.return_type().name().lower()
         if kind not in ("bool", "dyn"):
             raise ExpressionError(f"must evaluate to bool or the unknown type, not {kind}")
-        self._whole = domains.names_device_itself(text)
+        self._whole = names_device_itself(text)
         try:
-            return _compile(domains.with_empty_domains(text))
+            return _compile(with_empty_domains(text))
         except ExpressionError:
             return program
 
@@ -76,7 +152,7 @@ def compiled(text: str) -> CelExpression:
 
 
 def _compile(text: str) -> Any:
-    environment = _environment(domains.names_device_itself(text))
+    environment = _environment(names_device_itself(text))
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -133,22 +209,22 @@ def _functions(cel: Any) -> list[Any]:
         return cel.FunctionDecl(name, rows)
 
     return [
-        function("quantity", (amounts.of_quantity, amount, (text,))),
-        function("isQuantity", (amounts.is_quantity, truth, (text,))),
-        function("semver", (amounts.of_version, amount, (text,)), (amounts.of_version, amount, (text, truth))),
-        function("isSemver", (amounts.is_version, truth, (text,)), (amounts.is_version, truth, (text, truth))),
-        function("sign", (amounts.sign, number, (amount,)), member=True),
-        function("isInteger", (amounts.is_integer, truth, (amount,)), member=True),
-        function("asInteger", (amounts.as_integer, number, (amount,)), member=True),
-        function("asApproximateFloat", (amounts.as_float, real, (amount,)), member=True),
-        function("add", (amounts.add, amount, (amount, amount)), (amounts.add, amount, (amount, number)), member=True),
-        function("sub", (amounts.sub, amount, (amount, amount)), (amounts.sub, amount, (amount, number)), member=True),
-        function("isLessThan", (amounts.is_less, truth, (amount, amount)), member=True),
-        function("isGreaterThan", (amounts.is_greater, truth, (amount, amount)), member=True),
-        function("compareTo", (amounts.compare, number, (amount, amount)), member=True),
-        function("major", (amounts.major, number, (amount,)), member=True),
-        function("minor", (amounts.minor, number, (amount,)), member=True),
-        function("patch", (amounts.patch, number, (amount,)), member=True),
+        function("quantity", (values.of_quantity, amount, (text,))),
+        function("isQuantity", (values.is_quantity, truth, (text,))),
+        function("semver", (values.of_version, amount, (text,)), (values.of_version, amount, (text, truth))),
+        function("isSemver", (values.is_version, truth, (text,)), (values.is_version, truth, (text, truth))),
+        function("sign", (values.sign, number, (amount,)), member=True),
+        function("isInteger", (values.is_integer, truth, (amount,)), member=True),
+        function("asInteger", (values.as_integer, number, (amount,)), member=True),
+        function("asApproximateFloat", (values.as_float, real, (amount,)), member=True),
+        function("add", (values.add, amount, (amount, amount)), (values.add, amount, (amount, number)), member=True),
+        function("sub", (values.sub, amount, (amount, amount)), (values.sub, amount, (amount, number)), member=True),
+        function("isLessThan", (values.is_less, truth, (amount, amount)), member=True),
+        function("isGreaterThan", (values.is_greater, truth, (amount, amount)), member=True),
+        function("compareTo", (values.compare, number, (amount, amount)), member=True),
+        function("major", (values.major, number, (amount,)), member=True),
+        function("minor", (values.minor, number, (amount,)), member=True),
+        function("patch", (values.patch, number, (amount,)), member=True),
         function("includes", *_including(kinds), member=True),
     ]
 

@@ -1,6 +1,6 @@
 """What placement policies may know of pods: annotations of their templates, and the images of their containers.
 
-What cannot be read counts as not said; the webhooks refuse it (`faults`), so that nobody is left in doubt.
+What cannot be read counts as not said; the webhooks refuse it (`trait_faults`), so that nobody is left in doubt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from gangline import bounded
 from gangline.api import names, quantity
-from gangline.api.sharing.fault import ShareFault
+from gangline.api.sharing.share_annotations import ShareFault
 from gangline.engine.model import NO_TRAITS, Traits
 
 #: of one pod
@@ -49,7 +49,7 @@ def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images
     return NO_TRAITS if found == NO_TRAITS else found
 
 
-def faults(annotations: Mapping[str, object]) -> list[ShareFault]:
+def trait_faults(annotations: Mapping[str, object]) -> list[ShareFault]:
     """What is written there and cannot be read."""
     readers = (
         (names.CLASS, kind, "must be a name of letters, digits, '.', '_', '/' and '-', at most 253 characters"),

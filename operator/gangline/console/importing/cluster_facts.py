@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gangline.api import jobkinds
-from gangline.api.read.counting import NamespaceRules
+from gangline.api.read.counting.namespace_rules import NamespaceRules
 from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.control.feed.request_rules import RequestRules
 from gangline.kube import resources as kube

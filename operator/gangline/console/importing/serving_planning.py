@@ -22,12 +22,11 @@ from gangline.console.importing.cluster_facts import ImportFacts
 from gangline.console.importing.mapping import MappingRule, rule_for
 from gangline.console.importing.planning import check_queue
 from gangline.jobs import podspec
+from gangline.jobs import serving as parents
 from gangline.jobs.base import JobError
 from gangline.jobs.pods.held import REVISION
 from gangline.jobs.priorities import priority_of
-from gangline.jobs.serving import BY_RESOURCE
-from gangline.jobs.serving import parent as parents
-from gangline.jobs.serving.parent import ServingGroup
+from gangline.jobs.serving import BY_RESOURCE, ServingGroup
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import JobObject, PodObject

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from gangline.api import names
-from gangline.api.read import conditions, counting, render
+from gangline.api.read import conditions, render
+from gangline.api.read.counting import namespace_rules
 from gangline.api.read.reading import ParseError
 from gangline.control.feed import slices
 from gangline.control.kernel.context import Context
@@ -302,7 +303,7 @@ class Decisions(Part):
         """The requests that count for the Workload, if they differ from those of its pod templates; empty if they do not."""
         raw, value = self._mirror.workloads.get(workload), self._mirror.workload_value(workload)
         try:
-            ordinary = raw is None or value is None or counting.as_written(raw, value.pod_sets)
+            ordinary = raw is None or value is None or namespace_rules.as_written(raw, value.pod_sets)
         except ParseError:  # of a newer version than the one that was last read
             return ()
         return () if ordinary or value is None else render.resource_requests(value)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gangline.api.read.counting import NamespaceRules, device_claims, device_slices, limit_ranges
+from gangline.api.read.counting import device_charges, device_claims, namespace_rules
 from gangline.api.read.counting.device_claims import Claim, ExtendedClass
 from gangline.api.read.counting.device_supply import DeviceSupply
-from gangline.api.read.counting.limit_ranges import NO_LIMITS, ContainerLimits
+from gangline.api.read.counting.namespace_rules import NO_LIMITS, ContainerLimits, NamespaceRules
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import amounts, child
 from gangline.api.selecting import Judges
-from gangline.api.sharing import UNKNOWN, CardSizes
+from gangline.api.sharing.asking import UNKNOWN, CardSizes
 from gangline.control.feed.selector_process import SelectorProcess
 from gangline.engine.model import Requests
 from gangline.kube import resources as kube
@@ -65,7 +65,7 @@ class RequestRules:
         ranges, claims = self._ranges.get(namespace), self._claims.get(namespace)
         if ranges is None and claims is None:
             return self._elsewhere
-        limits = limit_ranges.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
+        limits = namespace_rules.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
         self._by_namespace[namespace] = found = NamespaceRules.of(
             limits,
             self._overheads,
@@ -80,7 +80,7 @@ class RequestRules:
     def put(self, resource: Resource, key: str, obj: Stored | None) -> None:
         """Store the newest version of such an object; None if it was deleted. Raises ParseError: then nothing has changed."""
         if resource == kube.LIMIT_RANGES:
-            self._put_range(key, NO_LIMITS if obj is None else limit_ranges.limits(obj))
+            self._put_range(key, NO_LIMITS if obj is None else namespace_rules.limits(obj))
         elif resource == kube.RUNTIME_CLASSES:
             self._put_class(key, {} if obj is None else amounts(child(obj, "overhead", ""), "podFixed", "overhead"))
         elif resource == kube.RESOURCE_CLAIM_TEMPLATES:
@@ -88,7 +88,7 @@ class RequestRules:
         elif resource == kube.DEVICE_CLASSES:
             self._put_device_class(key, obj)
         elif resource == kube.RESOURCE_SLICES and self._resources.devices.counted:
-            found = None if obj is None else device_slices.resource_slice(obj)
+            found = None if obj is None else device_charges.resource_slice(obj)
             self._supply_changed |= self._supply.put_slice(key, found)
 
     def put_cards(self, cards: CardSizes) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gangline import bounded
-from gangline.api.sharing import visible
+from gangline.api.sharing import share_annotations
 from gangline.jobs import podspec
 from gangline.jobs.base import JobError, Json
 from gangline.jobs.gpujob.shares import add_requests, ask_for_shares
@@ -116,7 +116,7 @@ def _make(
     elif gpus and asked is None:
         add_requests(body, {resource: gpus})
     asked = asked if asked is not None else gpus or 0
-    return Role(name, count, least[0], asked, visible.exposed(body), path)
+    return Role(name, count, least[0], asked, share_annotations.with_variable(body), path)
 
 
 def _asked_for(containers: list[Json], resource: str, path: str) -> int | None:

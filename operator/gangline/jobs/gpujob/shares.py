@@ -24,7 +24,7 @@ from gangline.api.names import (
     KAI_FRACTION,
     KAI_MEMORY,
 )
-from gangline.api.sharing import card_claims, numbers, own, visible
+from gangline.api.sharing import numbers, share_annotations
 from gangline.jobs.base import JobError, Json
 
 HAMI: Final = "HAMi"
@@ -32,7 +32,7 @@ KAI: Final = "KAI"
 DRA: Final = "DRA"
 OTHERS: Final = "Annotations"
 VISIBLE: Final = "VisibleDevices"
-_ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *own.KEYS)
+_ANNOTATIONS: Final = (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *share_annotations.SHARE_KEYS)
 #: field of a share -> the annotation of its pods that is its name
 _NAMES: Final = {"affinity": GPU_AFFINITY, "antiAffinity": GPU_ANTI_AFFINITY, "exclusion": GPU_EXCLUSION}
 
@@ -83,7 +83,7 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
             annotations[GPU_CLASS] = share["deviceClass"]
             annotations |= {GPU_COMPUTE: share["compute"]} if share.get("compute") else {}
         if by == VISIBLE:
-            annotations.setdefault(GPU_VISIBLE, visible.NVIDIA)
+            annotations.setdefault(GPU_VISIBLE, share_annotations.NVIDIA)
     else:
         raise JobError(f"must be {HAMI}, {KAI}, {DRA}, {VISIBLE} or {OTHERS}", f"{path}.by")
     _name(template, share, path)
@@ -91,17 +91,17 @@ def ask_for_shares(template: Json, gpus: int, share: Json, path: str, resource: 
 
 def _check_claim(template: Json, gpus: int, share: Json, path: str) -> None:
     """Check that a ResourceClaim can ask for the share. Raises JobError if none could."""
-    if card_claims.device_class(str(share.get("deviceClass") or "")) is None:
+    if share_annotations.device_class(str(share.get("deviceClass") or "")) is None:
         raise JobError("must be the name of a DeviceClass", f"{path}.deviceClass")
     if share.get("memory") is None:
         raise JobError("is required: a claim that does not say takes all memory of the card", f"{path}.memory")
-    if share.get("compute") is not None and card_claims.compute(str(share["compute"])) is None:
+    if share.get("compute") is not None and share_annotations.compute(str(share["compute"])) is None:
         said = "must be milli or cores, with the domain of its driver if it has one"
         raise JobError(said, f"{path}.compute")
-    if gpus > card_claims.MOST_CARDS:
-        raise JobError(f"a claim has at most {card_claims.MOST_CARDS} GPUs", path)
-    if any(row.get("name") == card_claims.CLAIM for row in template["spec"].get("resourceClaims") or ()):
-        raise JobError(f"the template has a claim {card_claims.CLAIM} of its own", path)
+    if gpus > share_annotations.MOST_CARDS:
+        raise JobError(f"a claim has at most {share_annotations.MOST_CARDS} GPUs", path)
+    if any(row.get("name") == share_annotations.CLAIM for row in template["spec"].get("resourceClaims") or ()):
+        raise JobError(f"the template has a claim {share_annotations.CLAIM} of its own", path)
 
 
 def _name(template: Json, share: Json, path: str) -> None:

@@ -7,14 +7,171 @@ deletion of the children, a run with their creation, an end with the end of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
-from gangline.api.read import merge
+from gangline.api.admission.of_jobs.jobs import queue_name
+from gangline.api.read import merge, reading
+from gangline.api.read.workloads import swap_record
 from gangline.jobs.base import Json, Patch, PodSetInfo
-from gangline.jobs.gpujob.gang import Gang
-from gangline.jobs.gpujob.verdict import GangVerdict, find
+from gangline.jobs.gpujob.gang import Gang, Role
 from gangline.objects import JobObject, Stored
+
+# --- how a gang ends: the roles that decide, and the decision ---------------------------------------------------------
+#
+# A verdict is written to the status twice: first as SuccessCriteriaMet or FailureTarget, while the rest of the gang is
+# deleted, and as Complete or Failed when no pod can run any more (as the Job controller does). Quota is held in between.
+
+
+SUCCEEDING: Final = "SuccessCriteriaMet"
+FAILING: Final = "FailureTarget"
+COMPLETE: Final = "Complete"
+FAILED: Final = "Failed"
+
+_MPI_DECIDES: Final = ("launcher",)
+_TENSORFLOW_DECIDES: Final = ("chief", "master")
+_TENSORFLOW_SERVES: Final = ("ps", "evaluator")
+
+
+@dataclass(frozen=True, slots=True)
+class GangVerdict:
+    success: bool
+    reason: str
+    message: str
+    at: str  # RFC 3339
+
+    @property
+    def interim(self) -> str:
+        return SUCCEEDING if self.success else FAILING
+
+    @property
+    def final(self) -> str:
+        return COMPLETE if self.success else FAILED
+
+
+def recorded(job: JobObject) -> GangVerdict | None:
+    """The verdict in the status."""
+    for success, kind in ((True, SUCCEEDING), (False, FAILING)):
+        if (found := job.true_condition(kind)) is not None:
+            return GangVerdict(success, found["reason"], found.get("message") or "", found["lastTransitionTime"])
+    return None
+
+
+def succeeded(gang: Gang, jobs: Sequence[JobObject]) -> GangVerdict | None:
+    """The gang has succeeded when the roles that decide are complete."""
+    ended: list[str] = []
+    roles = deciding_roles(gang)
+    for role in roles:
+        child = find(gang, role, jobs)
+        condition = child.true_condition(COMPLETE) if child else None
+        if child is None or condition is None:
+            return None
+        ended.append(child.status.get("completionTime") or condition["lastTransitionTime"])
+    if len(roles) == len(gang.roles):
+        message = "All pods of the gang succeeded"
+    else:
+        message = f"All pods of {', '.join(role.name for role in roles)} succeeded"
+    return GangVerdict(True, "Succeeded", message, max(ended))
+
+
+def failed(gang: Gang, jobs: Sequence[JobObject]) -> GangVerdict | None:
+    """The first role, in order, whose Job has failed."""
+    for role in gang.roles:
+        child = find(gang, role, jobs)
+        condition = child.true_condition(FAILED) if child else None
+        if condition is not None:
+            message = f"{role.name}: {condition.get('message') or 'its Job failed'}"
+            return GangVerdict(False, condition.get("reason") or FAILED, message, condition["lastTransitionTime"])
+    return None
+
+
+def deciding_roles(gang: Gang) -> Sequence[Role]:
+    """All roles, except in frameworks with roles that serve the others and never end by themselves."""
+    if gang.framework == "MPI":
+        return _named(gang, _MPI_DECIDES) or gang.roles
+    if gang.framework == "TensorFlow":
+        workers = [role for role in gang.roles if role.name not in _TENSORFLOW_SERVES]
+        return _named(gang, _TENSORFLOW_DECIDES) or workers or gang.roles
+    return gang.roles
+
+
+def find(gang: Gang, role: Role, jobs: Sequence[JobObject]) -> JobObject | None:
+    return next((child for child in jobs if child.name == gang.child_name(role)), None)
+
+
+def _named(gang: Gang, wanted: Sequence[str]) -> list[Role]:
+    return [role for role in gang.roles if role.name in wanted]
+
+
+# --- the restart policy of a GPUJob for failed pods -------------------------------------------------------------------
+#
+# `RestartGang` (the default): one failed pod fails its child Job, and the whole gang starts again, at most `maxRestarts`
+# times. `RestartPod`: the child Job replaces failed pods, at most `maxRestarts` of them per role. `Fail`: the first failure is
+# final.
+#
+# The gang's restarts are counted in `status.restarts`, and every child is stamped with the count at its creation. Raising the
+# count is the one write that decides a restart: it makes the old children stale, and they are replaced.
+
+
+RESTART_GANG: Final = "RestartGang"
+RESTART_POD: Final = "RestartPod"
+_DEFAULT_LIMIT: Final = 3
+#: Reasons of a failed Job that another attempt would not cure.
+_FINAL_REASONS: Final = frozenset({"DeadlineExceeded"})
+
+
+def made(job: JobObject) -> int:
+    """How often the gang has been restarted so far."""
+    return job.status.get("restarts") or 0
+
+
+def pod_retries(job: JobObject) -> int:
+    """`backoffLimit` of the child Jobs."""
+    return _limit(job) if _policy(job) == RESTART_POD else 0
+
+
+def allowed(job: JobObject, reason: str) -> bool:
+    """Whether the gang may start again after a child Job has failed for `reason`."""
+    return _policy(job) == RESTART_GANG and reason not in _FINAL_REASONS and made(job) < _limit(job)
+
+
+def left(job: JobObject) -> bool:
+    """Whether the gang may be restarted once more."""
+    return made(job) < _limit(job)
+
+
+def time_left(job: JobObject, limit: int) -> int:
+    """The time that the next attempt may take of `limit` seconds, at least one.
+
+    A job without a queue has no Workload that counts its time, so the time of earlier attempts is counted here: from the start
+    of the first to the end of the last. With a queue the Workload enforces the limit, over evictions too; this is only its
+    backstop.
+    """
+    status = job.status
+    started, ended = status.get("startTime"), [each["time"] for each in status.get("interruptions") or ()]
+    if not made(job) or not started or not ended or queue_name(job):
+        return limit
+    taken = reading.parse_time(max(ended)) - reading.parse_time(started)
+    return max(1, limit - max(0, round(taken / 1000)))
+
+
+def on_lost_node(job: JobObject) -> str:
+    """The reaction to a lost node, in the words of the Workload's annotation; "" = only the lost pods are replaced."""
+    choice = (job.spec.get("restart") or {}).get("onNodeFailure") or "Swap"
+    if choice == "Swap":
+        return "" if _policy(job) == RESTART_POD else swap_record.RESTART
+    return swap_record.REQUEUE if choice == "Restart" else swap_record.FAIL
+
+
+def _limit(job: JobObject) -> int:
+    limit = (job.spec.get("restart") or {}).get("maxRestarts")
+    return _DEFAULT_LIMIT if limit is None else limit
+
+
+def _policy(job: JobObject) -> str:
+    return (job.spec.get("restart") or {}).get("onPodFailure") or RESTART_GANG
+
 
 SUSPENDED: Final = "Suspended"
 #: number kept in the status

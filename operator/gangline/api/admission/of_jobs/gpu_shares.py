@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, TypeAlias, cast
 
-from gangline.api import quantity, sharing
+from gangline.api import quantity
 from gangline.api.admission.findings import FieldError, Json, annotations_of, invalid, mapping, objects, spec
 from gangline.api.jobkinds.declaration import Path, put
-from gangline.api.sharing import visible
+from gangline.api.sharing import asking, share_annotations
 
 #: templates of one job that are looked at, and warnings about them
 _MOST_TEMPLATES: Final = 32
@@ -18,13 +18,13 @@ _MOST_DOUBTS: Final = 8
 
 def check(path: str, template: Json) -> list[FieldError]:
     """`path` is that of the template."""
-    return [invalid(f"{path}.{fault.field}", fault.value, fault.message) for fault in sharing.faults(_ask(template))]
+    return [invalid(f"{path}.{fault.field}", fault.value, fault.message) for fault in asking.faults(_ask(template))]
 
 
 def expose(obj: Json) -> None:
     """The variables by which containers learn their cards, in all templates that ask for them."""
     for path, template in islice(_templates(obj), _MOST_TEMPLATES):
-        told = visible.exposed(template)
+        told = share_annotations.with_variable(template)
         if told is not template and path:
             put(obj, path, told)
         elif told is not template:
@@ -40,7 +40,7 @@ def doubts(obj: Json) -> list[str]:
 
 
 def _doubts(template: Json) -> list[str]:
-    return sharing.doubts(_ask(template), claims=bool(spec(template).get("resourceClaims")))
+    return asking.doubts(_ask(template), claims=bool(spec(template).get("resourceClaims")))
 
 
 #: the way to a part of an object: the way to what it is in, and its name or position there; None for the object itself
@@ -75,8 +75,8 @@ def _path(way: _Way) -> Path:
     return tuple(reversed(parts))
 
 
-def _ask(template: Json) -> sharing.PodAsk:
-    return sharing.PodAsk(
+def _ask(template: Json) -> asking.PodAsk:
+    return asking.PodAsk(
         [_requests(each) for each in objects(spec(template).get("containers"))], annotations_of(template)
     )
 

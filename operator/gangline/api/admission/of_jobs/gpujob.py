@@ -38,7 +38,7 @@ from gangline.api.names import (
     KAI_FRACTION,
     KAI_MEMORY,
 )
-from gangline.api.sharing import card_claims, numbers, own
+from gangline.api.sharing import numbers, share_annotations
 
 MAX_ROLES: Final = 18  # the most pod sets of a Workload
 MAX_REPLICAS: Final = 100_000
@@ -230,14 +230,14 @@ def _claim(role: _Role, share: Json, path: str) -> list[FieldError]:
     ]
     if (name := share.get("deviceClass")) is not None:
         errors += syntax.dns_subdomain(f"{path}.deviceClass", name)
-    if (counted := share.get("compute")) is not None and card_claims.compute(text(counted)) is None:
+    if (counted := share.get("compute")) is not None and share_annotations.compute(text(counted)) is None:
         said = "must be milli or cores, with the domain of its driver if it has one"
         errors.append(invalid(f"{path}.compute", counted, said))
-    if whole(role.gpus, 0) > card_claims.MOST_CARDS:
-        errors.append(invalid(role.gpus_path, role.gpus, f"a claim has at most {card_claims.MOST_CARDS} GPUs"))
+    if whole(role.gpus, 0) > share_annotations.MOST_CARDS:
+        errors.append(invalid(role.gpus_path, role.gpus, f"a claim has at most {share_annotations.MOST_CARDS} GPUs"))
     for i, row in enumerate(objects(spec(role.template).get("resourceClaims"))):
-        if row.get("name") == card_claims.CLAIM:
-            errors.append(duplicate(f"{role.template_path}.spec.resourceClaims[{i}].name", card_claims.CLAIM))
+        if row.get("name") == share_annotations.CLAIM:
+            errors.append(duplicate(f"{role.template_path}.spec.resourceClaims[{i}].name", share_annotations.CLAIM))
     return errors
 
 
@@ -247,7 +247,7 @@ def _asks_for_gpus(template: Json) -> bool:
     resources = [mapping(container.get("resources")) for container in containers]
     asked = {name for each in resources for part in ("requests", "limits") for name in mapping(each.get(part))}
     return not asked.isdisjoint((HAMI_GPU, HAMI_CORES, HAMI_PERCENT, HAMI_MEMORY)) or any(
-        name in annotations for name in (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *own.KEYS)
+        name in annotations for name in (KAI_FRACTION, KAI_DEVICES, KAI_MEMORY, *share_annotations.SHARE_KEYS)
     )
 
 

@@ -54,7 +54,7 @@ def check_requests(path: str, template: Json) -> list[FieldError]:
         errors += _containers(f"{path}.spec.{kind}", body.get(kind))
     errors += _resources(f"{path}.spec.resources", body.get("resources"))
     errors += _amounts(f"{path}.spec.overhead", body.get("overhead")) + gpu_shares.check(path, template)
-    wrong = traits.faults(annotations_of(template))
+    wrong = traits.trait_faults(annotations_of(template))
     return errors + [invalid(f"{path}.{fault.field}", fault.value, fault.message) for fault in wrong]
 
 

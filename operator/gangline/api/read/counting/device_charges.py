@@ -1,29 +1,174 @@
-"""What one claim counts as in the cluster as it is, or why it does not count, by Kueue's rules and in its words.
-
-First Kueue checks whether there are devices that the claim's selectors select: it looks at all slices, and takes a device for one
-request of a claim. Then it counts what such devices consume, where the DeviceClass has sources: it looks at complete pools, and
-each device of a request counts as the one that consumes most.
-"""
+"""What claims of devices (DRA) count for in quota: devices of ResourceSlices, and which of them a claim can get."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, cast
 
 import orjson
 
 from gangline.api import quantity
-from gangline.api.read.counting import device_slices
 from gangline.api.read.counting.device_claims import CAPACITY, COUNTER, Claim, DeviceRequest, Devices, DeviceSource
-from gangline.api.read.counting.device_slices import DeviceSlice
-from gangline.api.selecting import CelVerdicts, UnavailableError, Verdict
+from gangline.api.read.reading import Json, ParseError, child, items, needed, number, root
+from gangline.api.selecting import CelVerdicts, DeviceGroup, UnavailableError, Verdict
+from gangline.api.sharing.device_shares import CapacityPolicy
+from gangline.api.unchecked import listing, mapping
 from gangline.engine.model import UNLIMITED, Requests
+
+# --- ResourceSlices (resource.k8s.io/v1): the devices that claims can get, and what these consume ---------------------
+#
+# Devices are kept as JSON, which costs a tenth of the memory of objects.
+
+
+#: devices of one slice: the API server takes 128
+_MOST_DEVICES: Final = 512
+#: what selectors and sources look at
+_KEPT: Final = ("name", "attributes", "capacity", "allowMultipleAllocations", "consumesCounters")
+#: slices whose amounts are kept
+_MOST_KNOWN: Final = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSlice:
+    """`generation`: a pool consists of its slices of the newest one, and is complete with `count` of them. `group`: its driver
+    and devices.
+    """
+
+    pool: str
+    generation: int
+    count: int
+    group: DeviceGroup
+    size: int = 0
+
+    @property
+    def driver(self) -> str:
+        return self.group.driver
+
+
+def resource_slice(obj: Any) -> DeviceSlice:
+    """Read a ResourceSlice. Raises ParseError."""
+    spec = child(root(obj), "spec", "")
+    pool = child(spec, "pool", "spec")
+    devices = items(spec, "devices", "spec")
+    if len(devices) > _MOST_DEVICES:
+        raise ParseError("spec.devices", f"a list of at most {_MOST_DEVICES} devices is read")
+    kept = [{key: device[key] for key in _KEPT if device.get(key) is not None} for device in devices]
+    try:
+        group = DeviceGroup(needed(spec, "driver", "spec"), orjson.dumps(kept))
+    except orjson.JSONEncodeError as error:
+        raise ParseError("spec.devices", f"is not JSON: {error}") from None
+    return DeviceSlice(
+        needed(pool, "name", "spec.pool"),
+        number(pool, "generation", "spec.pool"),
+        number(pool, "resourceSliceCount", "spec.pool"),
+        group,
+        len(devices),
+    )
+
+
+def complete(slices: Iterable[DeviceSlice]) -> list[DeviceSlice]:
+    """The slices of one driver that are of complete pools, in their newest generations; by pool."""
+    pools: dict[str, list[DeviceSlice]] = {}
+    for each in slices:
+        there = pools.setdefault(each.pool, [each])
+        if each is not there[0] and each.generation == there[0].generation:
+            there.append(each)
+        elif each.generation > there[0].generation:
+            pools[each.pool] = [each]
+    return [each for _, there in sorted(pools.items()) if len(there) == there[0].count for each in there]
+
+
+def device_names(group: DeviceGroup) -> list[str]:
+    """The names of the devices of a group."""
+    return [str(device.get("name", "")) for device in _devices(group)]
+
+
+def _devices(group: DeviceGroup) -> list[Json]:
+    return cast("list[Json]", orjson.loads(group.devices))
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def counters(group: DeviceGroup, name: str, resource: str) -> tuple[int | None, ...]:
+    """How much of the counter each device consumes, over all counter sets the most, in units of the resource; None: nothing."""
+    return tuple(max(_consumed(device, name, resource), default=None) for device in _devices(group))
+
+
+def _consumed(device: Json, name: str, resource: str) -> list[int]:
+    sets = listing(device.get("consumesCounters"))
+    rows = (mapping(mapping(each).get("counters")).get(name) for each in sets)
+    found = (_size(row, "value", resource) for row in rows if row is not None)
+    return [size for size in found if size is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A capacity of a device. `usual`: what is consumed where a request does not say how much; `policy`: how requests are
+    rounded.
+    """
+
+    usual: int
+    policy: CapacityPolicy
+
+    def consumed(self, asked: int | None) -> int | None:
+        """How much of the dimension a request consumes; None: it cannot give so much. `asked`: None = the request does not say
+        how much.
+        """
+        return self.policy.consumed(self.usual if asked is None else asked)
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def capacities(group: DeviceGroup, name: str, resource: str) -> tuple[Dimension | None, ...]:
+    """The capacity of each device, in units of the resource; None: it has none of this name."""
+    return tuple(_dimension(mapping(device.get("capacity")).get(name), resource) for device in _devices(group))
+
+
+def _dimension(row: Any, resource: str) -> Dimension | None:
+    value, policy = _size(row, "value", resource), mapping(row).get("requestPolicy")
+    if value is None:
+        return None
+    default = _size(policy, "default", resource)
+    return Dimension(value if default is None else default, _policy(policy, resource))
+
+
+def _policy(policy: Any, resource: str) -> CapacityPolicy:
+    rows, valid = listing(mapping(policy).get("validValues")), mapping(policy).get("validRange")
+    values = [_amount(row, resource) for row in rows]
+    most, least = _size(valid, "max", resource), _size(valid, "min", resource)
+    return CapacityPolicy(
+        most=UNLIMITED if most is None else most,
+        values=tuple(value for value in values if value is not None),
+        least=least,
+        step=_size(valid, "step", resource) or 0,
+    )
+
+
+def _size(row: Any, key: str, resource: str) -> int | None:
+    return _amount(mapping(row).get(key), resource)
+
+
+def _amount(written: Any, resource: str) -> int | None:
+    """The quantity that is written; None if it is none. A negative amount counts as 0."""
+    try:
+        return None if written is None else max(0, quantity.parse(written, resource))
+    except quantity.QuantityError:
+        return None
+
+
+# --- device charges ---------------------------------------------------------------------------------------------------
+#
+# What one claim counts as in the cluster as it is, or why it does not count, by Kueue's rules and in its words.
+#
+# First Kueue checks whether there are devices that the claim's selectors select: it looks at all slices, and takes a device
+# for one request of a claim. Then it counts what such devices consume, where the DeviceClass has sources: it looks at complete
+# pools, and each device of a request counts as the one that consumes most.
+
 
 _INTERNAL: Final = "Internal error"
 _INVALID: Final = 'Invalid value: "null"'
-_CLASS: Final = "DeviceClass selector"
-_REQUEST: Final = "request selector"
+_CLASS_SELECTOR: Final = "DeviceClass selector"
+_REQUEST_SELECTOR: Final = "request selector"
 #: whether a device is selected, or the number of the expression that cannot be evaluated for it, and why
 _Found: TypeAlias = bool | tuple[int, str]
 #: characters of an expression that a message quotes
@@ -215,10 +360,10 @@ def _rows(
 def _together(rows: Sequence[Sequence[Verdict]], size: int) -> Sequence[_Found]:
     """The first expression that does not select a device decides."""
     found: list[_Found] = [True] * size
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for j, verdict in enumerate(row):
             if verdict is not True and found[j] is True:
-                found[j] = False if verdict is False else (number, verdict)
+                found[j] = False if verdict is False else (index, verdict)
     return found
 
 
@@ -244,7 +389,7 @@ def _consume(
 def _most(source: DeviceSource, request: DeviceRequest, selectors: Sequence[str], cluster: ClusterDevices) -> int:
     """What the device consumes that consumes most, of those that this request may get. Raises _FaultError."""
     where = f".{request.where}"
-    slices = device_slices.complete(each for _, each in sorted(cluster.slices.items()) if each.driver == source.driver)
+    slices = complete(each for _, each in sorted(cluster.slices.items()) if each.driver == source.driver)
     expressions = (source.selector, *selectors, *request.expressions)
     matched: list[tuple[int, int]] = []
     for i, row in enumerate(_rows(expressions, slices, cluster.verdicts)):
@@ -253,8 +398,14 @@ def _most(source: DeviceSource, request: DeviceRequest, selectors: Sequence[str]
                 matched.append((i, j))
             elif selected is not False:
                 number, words = selected
-                what = "deviceSelector" if not number else _CLASS if number <= len(selectors) else _REQUEST
-                name = device_slices.names(slices[i].group)[j]
+                what = (
+                    "deviceSelector"
+                    if not number
+                    else _CLASS_SELECTOR
+                    if number <= len(selectors)
+                    else _REQUEST_SELECTOR
+                )
+                name = device_names(slices[i].group)[j]
                 raise _FaultError(where, _INTERNAL, f"CEL evaluation error in {what} for device {name}: {words}")
     if len(matched) < request.count:
         words = f"{len(matched)} device(s) match but {request.count} requested"
@@ -267,7 +418,7 @@ def _most(source: DeviceSource, request: DeviceRequest, selectors: Sequence[str]
 def _most_counted(
     source: DeviceSource, where: str, slices: Sequence[DeviceSlice], matched: Sequence[tuple[int, int]]
 ) -> int:
-    by_slice = {i: device_slices.counters(slices[i].group, source.name, source.resource) for i, _ in matched}
+    by_slice = {i: counters(slices[i].group, source.name, source.resource) for i, _ in matched}
     most = max((found for i, j in matched if (found := by_slice[i][j]) is not None), default=None)
     if most is None:
         words = f"matched devices have no consumesCounters entry for counter {_quoted(source.name)}"
@@ -282,7 +433,7 @@ def _most_capacity(
     slices: Sequence[DeviceSlice],
     matched: Sequence[tuple[int, int]],
 ) -> int:
-    by_slice = {i: device_slices.capacities(slices[i].group, source.name, source.resource) for i, _ in matched}
+    by_slice = {i: capacities(slices[i].group, source.name, source.resource) for i, _ in matched}
     dimensions = [found for i, j in matched if (found := by_slice[i][j]) is not None]
     if not dimensions:
         raise _FaultError(where, _INTERNAL, f"matched devices have no capacity dimension {_quoted(source.name)}")

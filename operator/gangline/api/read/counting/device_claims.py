@@ -17,7 +17,7 @@ from gangline.api import quantity
 from gangline.api.read import conditions
 from gangline.api.read.reading import Json, ParseError, all_amounts, child, flag, items, number, root, text
 from gangline.api.selecting import LONGEST
-from gangline.api.sharing import DeviceAsk
+from gangline.api.sharing.device_shares import DeviceAsk
 from gangline.api.unchecked import listing, mapping
 from gangline.engine.model import UNLIMITED, Requests
 

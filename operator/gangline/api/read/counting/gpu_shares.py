@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from gangline.api import sharing
 from gangline.api.read import podspec
 from gangline.api.read.counting.device_claims import Claim, asked
 from gangline.api.read.reading import Json, child
+from gangline.api.sharing import asking
 from gangline.engine.model import UNLIMITED, Requests, Share
 
 #: places of one pod that ask for cards
@@ -39,7 +39,7 @@ def gpu_shares(
     template: Json,
     spec: Json,
     explained: Collection[str],
-    sizes: sharing.CardSizes = sharing.UNKNOWN,
+    sizes: asking.CardSizes = asking.UNKNOWN,
     claims: Mapping[str, Claim] = MappingProxyType({}),
 ) -> GpuShares:
     """`spec` is completed. `explained` are resources that the configuration transforms: it says what they count for. `claims` are
@@ -49,36 +49,36 @@ def gpu_shares(
     running, starting = podspec.by_container(spec)
     sidecars = [requests for requests, stays in starting if stays]
     claimed = asked(spec, claims) if claims and spec.get("resourceClaims") else []
-    ask = sharing.PodAsk([*running, *sidecars], annotations, claimed)
-    found = sharing.shares(ask)
-    charges = sharing.charged(found, sizes, explained)
+    ask = asking.PodAsk([*running, *sidecars], annotations, claimed)
+    found = asking.shares(ask)
+    charges = asking.charged(found, sizes, explained)
     first = _largest_start(starting, explained, sizes)
     if first is not None:
-        early = sharing.PodAsk(
+        early = asking.PodAsk(
             [*(requests for requests, stays in starting[:first] if stays), starting[first][0]], annotations, claimed
         )
-        starts = sharing.shares(early)
-        peak = sharing.charged(starts, sizes, explained)
+        starts = asking.shares(early)
+        peak = asking.charged(starts, sizes, explained)
         if not charges or _milli_first(peak) > _milli_first(charges):
             found = starts
         charges = {name: max(charges.get(name, 0), size) for name, size in peak.items()} | {
             name: size for name, size in charges.items() if name not in peak
         }
     if not found:
-        return _NOTHING if not (wrong := sharing.faults(ask)) else GpuShares(fault=_said(wrong))
+        return _NOTHING if not (wrong := asking.faults(ask)) else GpuShares(fault=_said(wrong))
     if len(found) > MOST_SHARES:
         return GpuShares(found[:MOST_SHARES], charges, f"spec: asks for cards in more than {MOST_SHARES} places")
-    return GpuShares(found, charges, _said(sharing.faults(ask)))
+    return GpuShares(found, charges, _said(asking.faults(ask)))
 
 
 def _largest_start(
-    starting: Sequence[tuple[Requests, bool]], explained: Collection[str], sizes: sharing.CardSizes
+    starting: Sequence[tuple[Requests, bool]], explained: Collection[str], sizes: asking.CardSizes
 ) -> int | None:
     """The init container that starts beside most; None if none asks for cards."""
     before: Requests = {}
     largest: tuple[tuple[int, ...], int] | None = None
     for i, (requests, stays) in enumerate(starting):
-        own = sharing.charged(sharing.shares(sharing.PodAsk([requests])), sizes, explained)
+        own = asking.charged(asking.shares(asking.PodAsk([requests])), sizes, explained)
         total = {name: min(UNLIMITED, before.get(name, 0) + own.get(name, 0)) for name in before.keys() | own.keys()}
         if stays:
             before = total
@@ -91,5 +91,5 @@ def _milli_first(charges: Requests) -> tuple[int, ...]:
     return tuple(size for _, size in sorted(charges.items(), reverse=True))  # …/gpu-milli before …/gpu-mem
 
 
-def _said(faults: Sequence[sharing.ShareFault]) -> str:
+def _said(faults: Sequence[asking.ShareFault]) -> str:
     return f"{faults[0].field}: {faults[0].message}" if faults else ""

@@ -4,8 +4,7 @@ In: JSON of ResourceSlices, ResourceClaims, nodes and pods. Out: `Device`s and `
 ResourceSlices; what they leave out, or a node without any, HAMi's annotation; a node without either, its labels.
 """
 
-from gangline.api.read.inventory.allocations import Allocation, allocations
-from gangline.api.read.inventory.node_cards import node_devices, own_cards, pod_uses
+from gangline.api.read.inventory.node_cards import Allocation, allocations, node_devices, own_cards, pod_uses
 from gangline.api.read.inventory.resource_slices import ResourceSlice, resource_slice
 
 __all__ = ["Allocation", "ResourceSlice", "allocations", "node_devices", "own_cards", "pod_uses", "resource_slice"]

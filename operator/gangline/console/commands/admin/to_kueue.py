@@ -13,8 +13,8 @@ import click
 
 from gangline.api.read.conditions import millis_of
 from gangline.api.read.configuration.manager import KUEUES
-from gangline.api.read.workloads import card_levels
-from gangline.api.read.workloads.topology_slices import SlicesError
+from gangline.api.read.workloads import admissions
+from gangline.api.read.workloads.admissions import SlicesError
 from gangline.console.output import terminal
 from gangline.console.views import access
 from gangline.control.feed.pod import claimed_workload, read_pod, waits_at_node_gate
@@ -152,7 +152,7 @@ def without_cards(workload: Json) -> list[Any] | None:
     """The rows of its admission without cards; None where it names none. Raises SlicesError where cards are written otherwise."""
     rows = ((workload.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
     found = [
-        {**row, "topologyAssignment": card_levels.stripped(row["topologyAssignment"])}
+        {**row, "topologyAssignment": admissions.stripped(row["topologyAssignment"])}
         if row.get("topologyAssignment")
         else row
         for row in rows

@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gangline.api import names, sharing
+from gangline.api import names
 from gangline.api.read import inventory, parse
-from gangline.api.read.counting import gpu_shares
+from gangline.api.read.counting.gpu_shares import gpu_shares
 from gangline.api.read.inventory import Allocation, ResourceSlice
+from gangline.api.sharing.asking import CardSizes, sizes_of
+from gangline.api.sharing.device_shares import CapacityPolicy
+from gangline.api.sharing.share_annotations import names_of_pod
 from gangline.control.nodes.cards.slice_pools import SlicePools
 from gangline.engine import is_accelerator
 from gangline.engine.model import CardUse, Device, NodeCards, Share
@@ -51,7 +54,7 @@ class CardInventory:
         self._published: dict[str, list[Device]] = {}
         self._partial: frozenset[str] = frozenset()
         self._parts: dict[str, tuple[str, str]] = {}
-        self._policies: set[sharing.CapacityPolicy] = set()
+        self._policies: set[CapacityPolicy] = set()
         self._claims: dict[str, tuple[Allocation, ...]] = {}
         #: pod -> its claims
         self._claimed: dict[str, set[str]] = defaultdict(set)
@@ -200,10 +203,10 @@ class CardInventory:
         """The cards of a node; None where nothing is known of them."""
         return self._cards.get(node)
 
-    def sizes(self) -> sharing.CardSizes:
+    def sizes(self) -> CardSizes:
         """The sizes of all cards in the cluster."""
         devices = (device for devices in self._devices.values() for device in devices)
-        return sharing.sizes_of(devices, self._policies)
+        return sizes_of(devices, self._policies)
 
 
 def _pods_of(allocations: Iterable[Allocation]) -> set[str]:
@@ -221,7 +224,7 @@ def _pod(obj: Stored) -> _Pod | None:
         return _Pod(node, (), {}, groups, card if isinstance(card, str) else "")
     written = annotations.get(names.HAMI_POD)
     kept = {names.HAMI_POD: written} if isinstance(written, str) else {}
-    named = sharing.names_of_pod(annotations, obj.namespace)
+    named = names_of_pod(annotations, obj.namespace)
     return _Pod(node, gpu_shares(obj, spec, ()).shares, kept, groups, names=named)
 
 

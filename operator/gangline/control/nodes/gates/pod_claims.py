@@ -1,4 +1,4 @@
-"""The ResourceClaims of pods that get their share of cards by DRA and wait for their place (`gangline.api.sharing.card_claims`).
+"""The ResourceClaims of pods that get their share of cards by DRA and wait for their place (`gangline.api.sharing`).
 
 The claim of each is for the cards of its seat, and is there before its gate is taken off. It is named after all that it asks for,
 and says for which cards it is: whoever looks after a crash finds it, and gives the pod the same cards. One for other cards, of a
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gangline.api import names
-from gangline.api.sharing import card_claims
+from gangline.api.sharing import share_annotations
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority, Verb
@@ -74,7 +74,7 @@ class PodClaims:
 
     def _of(self, pod: PodObject) -> list[Stored]:
         owned = self._mirror.controlled_by(pod, kube.RESOURCE_CLAIMS)
-        return [claim for claim in owned if claim.annotations.get(_OF) == card_claims.CLAIM]
+        return [claim for claim in owned if claim.annotations.get(_OF) == share_annotations.CLAIM]
 
     def _send(self, workload: str, pod: PodObject, claim: Json, verb: Verb, body: Json) -> None:
         key = ObjectKey.of(kube.RESOURCE_CLAIMS, claim)
@@ -95,7 +95,7 @@ class PodClaims:
 
 def claim_of(pod: PodObject, asked: Mapping[str, Any], cards: str) -> Json | None:
     """The claim of a pod for these cards; None for a pod whose claim the operator does not write."""
-    spec = card_claims.spec(asked, cards.split(",") if cards else ()) if _claims(pod) else None
+    spec = share_annotations.spec(asked, cards.split(",") if cards else ()) if _claims(pod) else None
     if spec is None:
         return None
     digest = hashlib.sha256(json.dumps([pod.uid, cards, spec], sort_keys=True).encode()).hexdigest()
@@ -106,7 +106,7 @@ def claim_of(pod: PodObject, asked: Mapping[str, Any], cards: str) -> Json | Non
         "metadata": {
             "name": f"{pod.name[:_LONGEST_NAME].rstrip('-.')}-{digest[:_DIGEST_LENGTH]}",
             "namespace": pod.namespace,
-            "annotations": {_OF: card_claims.CLAIM, names.CARDS: cards},
+            "annotations": {_OF: share_annotations.CLAIM, names.CARDS: cards},
             "ownerReferences": [owner],
         },
         "spec": spec,
@@ -116,6 +116,7 @@ def claim_of(pod: PodObject, asked: Mapping[str, Any], cards: str) -> Json | Non
 def _claims(pod: PodObject) -> bool:
     """Whether the pod names the ResourceClaimTemplate for which the operator makes claims itself: no such template exists."""
     return any(
-        row.get("name") == card_claims.CLAIM and row.get("resourceClaimTemplateName") == card_claims.BY_OPERATOR
+        row.get("name") == share_annotations.CLAIM
+        and row.get("resourceClaimTemplateName") == share_annotations.BY_OPERATOR
         for row in pod.spec.get("resourceClaims") or ()
     )

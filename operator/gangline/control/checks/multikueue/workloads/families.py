@@ -11,7 +11,7 @@ from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
 from gangline.control.checks.multikueue.plan.steps import ClusterView, SentFamily
 from gangline.control.feed.mirror import Mirror
 from gangline.jobs.base import RunsElsewhere
-from gangline.jobs.serving.elsewhere import SENT
+from gangline.jobs.serving import SENT
 from gangline.objects import JobObject, WorkloadObject
 
 

@@ -53,7 +53,7 @@ class DeviceAsk:
     capacity: tuple[tuple[str, int], ...] = ()
 
 
-def of_claim(asks: Iterable[DeviceAsk]) -> tuple[Share, ...]:
+def claim_shares(asks: Iterable[DeviceAsk]) -> tuple[Share, ...]:
     """Requests of classes of other devices than cards are left out."""
     return tuple(
         _share(min(ask.count, numbers.MOST_CARDS), dict(ask.capacity))

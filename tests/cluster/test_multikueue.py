@@ -47,7 +47,7 @@ REPLACED = {
     "gangline.control.checks.multikueue.clusters.remote_cluster:FIRST_PAUSE": 0.5,
     "gangline.control.checks.multikueue.clusters.remote_cluster:REREAD": 2.0,
     "gangline.control.checks.multikueue.clusters.remote_cluster:ABSENT_RETRY": 1.0,
-    "gangline.control.checks.multikueue.plan.dispatchers:ROUND": 2000,
+    "gangline.control.checks.multikueue.plan.planning:ROUND": 2000,
 }
 
 

@@ -17,7 +17,7 @@ from gangline.console.views import jobs as views
 from gangline.console.views import reach, times, world
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.sight import Everybody
-from gangline.control.answers.workloads import items
+from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.forecasting.forecasting import alias
 from gangline.jobs.gpujob import GPUJobKind
@@ -176,8 +176,8 @@ async def test_people_are_sent_nowhere_but_to_this_machine() -> None:
     ],
 )
 async def test_a_job_that_does_not_wait_has_not_waited_until_now(state: str, words: str) -> None:
-    (view,) = [view for view in map(items.of_json, await jobs()) if view.job_name == "runs"]
-    item = items.as_json(replace(view, created=NOW - 9000, since=NOW - 300, state=JobState(state)))
+    (view,) = [view for view in map(briefs.of_json, await jobs()) if view.job_name == "runs"]
+    item = briefs.as_json(replace(view, created=NOW - 9000, since=NOW - 300, state=JobState(state)))
     item["why"] = "a user deactivated it" if state == "Inactive" else "no queue"
     ((*_, waited, starts, _at, _runs, because),) = views.STARTS.rows(views.of_items([item]), NOW).cells
     assert (waited, starts, because) == ("", "", words)

@@ -17,8 +17,8 @@ from gangline.control.answers.pages import ListPage
 from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.source import NoForecastsError
-from gangline.control.answers.workloads import briefs, items
-from gangline.control.answers.workloads.lookup import WrongNameError
+from gangline.control.answers.workloads import briefs
+from gangline.control.answers.workloads.briefs import WrongNameError
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, workload_view
 from gangline.control.forecasting.promises import Ledger, PromiseRecord
 from gangline.engine.simulation.outlook import Outlook
@@ -276,8 +276,8 @@ def test_an_administrator_sees_all_texts_as_they_are() -> None:
 async def test_an_item_can_be_read_back() -> None:
     for here in (clusters.busy(), clusters.shared()):
         for item in (await here.answers().jobs(Reader("ml"), Wish(times=True))).items:
-            view = items.of_json(orjson.loads(orjson.dumps(item)))
-            assert items.as_json(view).items() <= item.items()
+            view = briefs.of_json(orjson.loads(orjson.dumps(item)))
+            assert briefs.as_json(view).items() <= item.items()
             assert view.state in JobState
 
 

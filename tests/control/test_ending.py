@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from gangline.control.process.shutdown import in_order
+from gangline.control.process.options import in_order
 
 
 async def test_a_step_that_fails_or_hangs_is_told_of_and_the_next_ones_turn_comes(

@@ -15,7 +15,7 @@ from gangline.console.views.world import _OwnForesight
 from gangline.control.answers.refusals import NoSuchNodeError
 from gangline.control.answers.sight import Everybody
 from gangline.control.forecasting import simulation_process
-from gangline.control.forecasting.evacuations import Move, evacuation
+from gangline.control.forecasting.rehearsals import Move, evacuation
 from gangline.engine.model import Recovery, Taint, Workload
 from gangline.kube import resources as kube
 

@@ -19,7 +19,7 @@ from gangline.api.jobkinds.declaration import DESCRIPTION
 from gangline.api.read import conditions
 from gangline.control.kinds import job_plan
 from gangline.control.kinds.injection import pod_set_infos
-from gangline.control.kinds.starts import Starts
+from gangline.control.kinds.start_and_stop import Starts
 from gangline.control.kinds.steps import ChangeStatus, JobView, Note, PatchJob, Step
 from gangline.control.writes.status import run_changes, status_changes
 from gangline.jobs import kind_of, podspec

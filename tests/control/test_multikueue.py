@@ -11,11 +11,11 @@ from tests.builders.objects import Workload
 from gangline.api import jobkinds, names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.read.configuration.multikueue import INCREMENTAL, MultiKueueSettings
-from gangline.control.checks.activity import Activity
+from gangline.control.checks.active_checks import Activity
 from gangline.control.checks.multikueue import activity
 from gangline.control.checks.multikueue.clusters import copies
 from gangline.control.checks.multikueue.clusters.copies import Copy
-from gangline.control.checks.multikueue.plan import dispatchers, planning, stopping
+from gangline.control.checks.multikueue.plan import planning, stopping
 from gangline.control.checks.multikueue.plan.steps import (
     Choose,
     ClusterView,
@@ -211,12 +211,12 @@ def test_rounds_of_an_incremental_dispatcher() -> None:
     listed = ["d", "c", "b", "a"]
 
     def more(*nominated: str, round_at: int | None = None, settings: MultiKueueSettings = settings) -> list[Step]:
-        return dispatchers.nominate(settings, listed, [], list(nominated), round_at=round_at, now=NOW)[0]
+        return planning.nominate(settings, listed, [], list(nominated), round_at=round_at, now=NOW)[0]
 
     assert more() == [Nominate(["d", "c"], begins=True)]
     assert more(settings=replace(settings, in_listed_order=False)) == [Nominate(["a", "b"], begins=True)]
-    assert more("d", "c", round_at=NOW - 1000) == [Wait(NOW - 1000 + dispatchers.ROUND)]
-    assert more("d", "c", round_at=NOW - dispatchers.ROUND) == [Nominate(["d", "c", "b", "a"], begins=True)]
+    assert more("d", "c", round_at=NOW - 1000) == [Wait(NOW - 1000 + planning.ROUND)]
+    assert more("d", "c", round_at=NOW - planning.ROUND) == [Nominate(["d", "c", "b", "a"], begins=True)]
     assert more("d", "c") == [Nominate(["d", "c"], begins=True)], "after a restart the round is counted from there"
     assert more(*listed, round_at=0) == []
 

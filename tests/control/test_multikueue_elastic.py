@@ -32,7 +32,7 @@ from gangline.control.checks.multikueue.plan.steps import (
     WithdrawFromCluster,
 )
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.kinds.replaced_slices import ReplacedSlices
+from gangline.control.kinds.upkeep import ReplacedSlices
 from gangline.jobs import elsewhere
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, WorkloadObject

@@ -9,7 +9,7 @@ from tests.builders.objects import HOST, Json, T, a_pod, a_workload
 from tests.control.test_gate_removal import GatedGang
 
 from gangline.api import names
-from gangline.control.nodes.gates.pod_claims import claim_of
+from gangline.control.nodes.gates.pod_gates import claim_of
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, Forbidden
 

@@ -10,7 +10,7 @@ from tests.objects import PodObject, altered
 
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.nodes.gates import pod_gates
-from gangline.control.nodes.gates.card_choice import CardChoice
+from gangline.control.nodes.gates.pod_gates import CardChoice
 from gangline.engine import model
 
 Json = dict[str, Any]

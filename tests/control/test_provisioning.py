@@ -10,8 +10,8 @@ from tests.builders.objects import Workload
 
 from gangline.api import names
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec, RetryStrategy
-from gangline.control.checks.provisioning import activity, check_state, naming, planning
-from gangline.control.checks.provisioning.groups import groups
+from gangline.control.checks.provisioning import activity, bodies, planning
+from gangline.control.checks.provisioning.bodies import groups
 from gangline.control.checks.provisioning.planning import (
     AdoptTemplate,
     CreateRequest,
@@ -268,19 +268,19 @@ def test_alike_pod_sets_are_requested_as_one(policy: Any, merged: list[str]) -> 
 
 
 def test_the_attempt_is_read_from_the_name() -> None:
-    assert naming.request_name("wl", "nodes", 3) == "wl-nodes-3"
-    assert naming.attempt_of("wl-nodes-12", "wl", "nodes") == 12
+    assert bodies.request_name("wl", "nodes", 3) == "wl-nodes-3"
+    assert bodies.attempt_of("wl-nodes-12", "wl", "nodes") == 12
     for other in ("wl-nodes-", "wl-nodes-x", "wl-nodes-1-1", "wl-other-1", "a-wl-nodes-1", "wl-nodes-" + "9" * 99):
-        assert naming.attempt_of(other, "wl", "nodes") is None
+        assert bodies.attempt_of(other, "wl", "nodes") is None
 
 
 def test_long_names_are_cut_and_still_tell_their_attempt() -> None:
     long = "w" * 246
-    named = [naming.request_name(long, "n", number) for number in (1, 2, 12)]
+    named = [bodies.request_name(long, "n", number) for number in (1, 2, 12)]
     assert all(len(name) <= 253 for name in named)
-    assert [naming.attempt_of(name, long, "n") for name in named] == [1, 2, 12]
-    assert naming.attempt_of(named[0], long, "m") is None
-    assert ".-" not in naming.request_name("w" * 246 + ".w", "n", 1)
+    assert [bodies.attempt_of(name, long, "n") for name in named] == [1, 2, 12]
+    assert bodies.attempt_of(named[0], long, "m") is None
+    assert ".-" not in bodies.request_name("w" * 246 + ".w", "n", 1)
 
 
 # --- what the check says ----------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_after_the_last_attempt_it_is_rejected() -> None:
     ],
 )
 def test_pauses_double_up_to_the_limit(retry: Json, times: int, seconds: int) -> None:
-    assert check_state.wait(RetryStrategy(**retry), times) == seconds
+    assert planning.wait(RetryStrategy(**retry), times) == seconds
 
 
 def test_an_expired_booking_is_a_failure_until_the_workload_is_admitted() -> None:

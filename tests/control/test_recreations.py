@@ -8,7 +8,7 @@ from tests.builders.objects import Workload
 from tests.builders.parts import Recorder
 from tests.objects import WorkloadObject, as_stored
 
-from gangline.control.kinds.recreations import MOST, WITHIN, Recreations
+from gangline.control.kinds.planner import MOST, WITHIN, Recreations
 
 
 def workload(name: str = "job-train-1a2b3") -> WorkloadObject:

@@ -16,7 +16,7 @@ from gangline.api.read import conditions
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.nodes.stall import refusals
+from gangline.control.nodes.stall import refused_pods
 from gangline.control.nodes.stall.refused_pods import PATIENCE, RefusedPodsOfRuns
 from gangline.jobs import workload as workloads
 from gangline.kube import resources as kube
@@ -54,21 +54,21 @@ def event(note: str, at: int, *, uid: str = "uid-child", reason: str = "FailedCr
     ],
 )
 def test_only_what_a_retry_does_not_change_is_a_refusal(note: str, reason: str | None) -> None:
-    found = refusals.read(event(note, START))
+    found = refused_pods.read(event(note, START))
     assert (found.reason if found else None) == reason
 
 
 def test_the_words_are_those_of_the_api_server_in_one_line() -> None:
-    found = refusals.read(event("Error creating: pods is forbidden:\n a\x1b[0m " + "x" * 5000, START))
+    found = refused_pods.read(event("Error creating: pods is forbidden:\n a\x1b[0m " + "x" * 5000, START))
     assert found is not None
     assert found.message.startswith("pods is forbidden: a [0m xx")
-    assert len(found.message) == refusals.LONGEST
-    assert refusals.read(event(QUOTA, START, reason="BackoffLimitExceeded")) is None
+    assert len(found.message) == refused_pods.LONGEST
+    assert refused_pods.read(event(QUOTA, START, reason="BackoffLimitExceeded")) is None
 
 
 def test_the_last_time_of_a_repeated_event_counts() -> None:
     series = {"lastObservedTime": conditions.timestamp(START + 60_000)}
-    found = refusals.read(event(QUOTA, START, series=series))
+    found = refused_pods.read(event(QUOTA, START, series=series))
     assert found is not None
     assert found.at == START + 60_000
 

@@ -15,11 +15,9 @@ from gangline.api import admission, names
 from gangline.api.admission import AdmissionFacts
 from gangline.control.feed.mirror import Mirror
 from gangline.control.kinds import group_plan
-from gangline.control.kinds.demand import GroupDemand
-from gangline.control.kinds.group_plan import GroupView
-from gangline.control.kinds.serving_parents import ServedParents
+from gangline.control.kinds.group_plan import GroupDemand, GroupView
+from gangline.control.kinds.serving_parents import HeldIndex, ServedParents
 from gangline.control.kinds.serving_plan import ParentView, plan
-from gangline.control.kinds.serving_pods import HeldIndex
 from gangline.control.kinds.steps import (
     ChangeStatus,
     CreateWorkload,

@@ -15,8 +15,7 @@ from tests.objects import Stored
 from gangline.api import names
 from gangline.control.nodes.recovery import silent_nodes
 from gangline.control.nodes.recovery.fencing import out_of_reach_since
-from gangline.control.nodes.recovery.node_leases import NodeLeases
-from gangline.control.nodes.recovery.silent_nodes import FIRST_PROBES, SilentNodes, answers, is_silent
+from gangline.control.nodes.recovery.silent_nodes import FIRST_PROBES, NodeLeases, SilentNodes, answers, is_silent
 from gangline.engine import model
 from gangline.engine.nodes.health import HEALTH_SIGNALS
 from gangline.kube import resources as kube

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gangline.api.read.policy_reader import StallPolicy
-from gangline.control.nodes.stall.pod_telemetry import PodTelemetry, with_telemetry
 from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, SUSPECT, StallEvidence, StallState, judge
+from gangline.control.nodes.stall.stall_watch import PodTelemetry, with_telemetry
 from gangline.telemetry import Reading
 
 MINUTE = 60_000

@@ -12,7 +12,7 @@ from tests.objects import JobObject
 from gangline.control.feed.changes import JobRef
 from gangline.control.feed.pod import read_pod
 from gangline.control.feed.watched_kinds import JOB_KINDS
-from gangline.control.kinds.unseen_stops import UnseenStops
+from gangline.control.kinds.start_and_stop import UnseenStops
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -13,13 +13,12 @@ from tests.objects import Stored, WorkloadObject, as_stored
 
 from gangline.api.read import conditions
 from gangline.control.decisions.carrying_out import Decisions
-from gangline.control.decisions.fresh_workloads import WAITS, FreshWorkloads
+from gangline.control.decisions.reports import WAITS, FreshWorkloads
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod import Pod, read_pod
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.kinds.class_priorities import ClassPriorities
-from gangline.control.kinds.cleared_gates import ClearedGates
 from gangline.control.kinds.unowned_workloads import PATIENCE, UnownedWorkloads
+from gangline.control.kinds.upkeep import ClassPriorities, ClearedGates
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts.messages import Messages, WriteResolved
 from gangline.control.writes.outgoing import Write

@@ -16,10 +16,10 @@ from tests.http_connections import stays_open_while_used
 
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.nodes.stall.progress_reports import BadReportError
-from gangline.control.process import metrics_endpoint, progress_endpoint
-from gangline.control.process.health import Probes
+from gangline.control.process import http_server, metrics_endpoint
+from gangline.control.process.front_door import Probes
+from gangline.control.process.http_server import ProgressEndpoint
 from gangline.control.process.metrics_endpoint import MetricsPage
-from gangline.control.process.progress_endpoint import ProgressEndpoint
 from gangline.tls.apps import add_get, new_app
 from gangline.tls.asgi import AsgiServer
 from gangline.tls.connections import ConnectionWatch
@@ -114,7 +114,7 @@ async def test_a_packed_body_is_not_unpacked() -> None:
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_endpoint, "BODY_WITHIN", 0.1)
+    monkeypatch.setattr(http_server, "BODY_WITHIN", 0.1)
     async with serving(Desk()) as (port, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST /progress/ns/w/u HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")

@@ -20,8 +20,7 @@ from fastapi.responses import PlainTextResponse
 from tests.kube.fake_server import FakeServer
 
 from gangline.control.process import kopf_shell
-from gangline.control.process.front_door import BACKLOG, FrontDoor, bind
-from gangline.control.process.health import BEAT, LONGEST_ROUND, Probes, Pulse
+from gangline.control.process.front_door import BACKLOG, BEAT, LONGEST_ROUND, FrontDoor, Probes, Pulse, bind
 from gangline.control.process.lease import Elector
 from gangline.control.process.lifeline import Lifeline
 from gangline.kube.client import ApiClient

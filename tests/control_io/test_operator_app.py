@@ -18,7 +18,7 @@ from tests.fuzz.operator_http import RUNNING, operator_http
 from tests.kube.fake_server import Answer, FakeServer
 
 from gangline.control.metrics.operator_metrics import Metrics
-from gangline.control.process.health import Probes
+from gangline.control.process.front_door import Probes
 from gangline.control.process.http_server import HttpServer
 from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsEndpointOptions, MetricsPage, SecuredMetrics

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.process import leader_endpoint, own_namespace
-from gangline.control.process.health import LONGEST_ROUND, Probes
+from gangline.control.process import leader_endpoint, options
+from gangline.control.process.front_door import LONGEST_ROUND, Probes
 from gangline.control.process.token_review import AT_ONCE, PER_ADDRESS, REMEMBERED, WAITING, TokenReviews
 from gangline.kube.client import ApiClient
 from gangline.tls.apps import new_app
@@ -77,7 +77,7 @@ async def test_a_namespace_that_may_not_be_created_is_waited_for(caplog: pytest.
     told: list[str] = []
     async with FakeServer() as server, ApiClient(server.login()) as client:
         server.script += [Answer(403, "Forbidden", verb="create", plural="namespaces")] * 2
-        ensured = asyncio.ensure_future(own_namespace.ensure_namespace(client, "kueue-system", told=told.append))
+        ensured = asyncio.ensure_future(options.ensure_namespace(client, "kueue-system", told=told.append))
         while server.script:
             await asyncio.sleep(0.05)
         server.put("/api/v1/namespaces", "kueue-system")

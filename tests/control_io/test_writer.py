@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.control.writes.crash_points import FaultHook
 from gangline.control.writes.outgoing import Priority, Write
-from gangline.control.writes.writer import Writer
+from gangline.control.writes.writer import FaultHook, Writer
 from gangline.kube.client import (
     AlreadyExists,
     ApiClient,

@@ -76,7 +76,7 @@ OWN = (
     "gangline.control.writes.notify.outbox._decoded",
     "gangline.control.answers.api.api_service.Address.alias",
     "gangline.control.answers.api.api_service.Address.routable",
-    "gangline.control.writes.crash_points.FaultHook.from_environment",
+    "gangline.control.writes.writer.FaultHook.from_environment",
     "gangline.forecast.learning.quantile_model.load",
     "gangline.forecast.learning.worker.main",
     "gangline.install.manifests.templates._constant",

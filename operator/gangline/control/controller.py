@@ -31,11 +31,9 @@ from gangline.control.checks.multikueue.multikueue import MultiKueue
 from gangline.control.checks.provisioning.activity import CONTROLLER as BY_PROVISIONING
 from gangline.control.checks.provisioning.autoscalers import Autoscalers
 from gangline.control.checks.provisioning.provisioning import Provisioning
-from gangline.control.decisions.announcements import Announcements
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.decisions.deciding import LONGEST_ROUND, Deciding
-from gangline.control.decisions.fresh_workloads import FreshWorkloads
-from gangline.control.decisions.troubles import Troubles
+from gangline.control.decisions.reports import Announcements, FreshWorkloads, Troubles
 from gangline.control.feed.cluster_feed import ClusterFeed
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodFeed, PodIndex
@@ -47,18 +45,14 @@ from gangline.control.floor.floor_watch import FloorWatch
 from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kernel.context import Context
-from gangline.control.kinds.class_priorities import ClassPriorities
-from gangline.control.kinds.cleared_gates import ClearedGates
 from gangline.control.kinds.group_index import GroupIndex
 from gangline.control.kinds.group_planning import GroupPlanning
 from gangline.control.kinds.job_planning import JobPlanning
-from gangline.control.kinds.leaving_jobs import LeavingJobs
-from gangline.control.kinds.replaced_slices import ReplacedSlices
 from gangline.control.kinds.retention import Retainer
-from gangline.control.kinds.serving_parents import ServedParents
+from gangline.control.kinds.serving_parents import HeldIndex, ServedParents
 from gangline.control.kinds.serving_planning import ServingPlanning
-from gangline.control.kinds.serving_pods import HeldIndex
 from gangline.control.kinds.unowned_workloads import UnownedWorkloads
+from gangline.control.kinds.upkeep import ClassPriorities, ClearedGates, LeavingJobs, ReplacedSlices
 from gangline.control.kinds.variants import Variants
 from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.operator_metrics import Metrics
@@ -92,11 +86,9 @@ from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
 from gangline.control.writes.events import EventRecorder
-from gangline.control.writes.last_writes import LastWrites
 from gangline.control.writes.notify.notices import Notices
-from gangline.control.writes.notify.outbox import Outbox
-from gangline.control.writes.notify.secrets import SecretReader
-from gangline.control.writes.writer import Writer
+from gangline.control.writes.notify.outbox import Outbox, SecretReader
+from gangline.control.writes.writer import LastWrites, Writer
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, IsolatedEngine, model
 from gangline.kube.client import ApiClient

@@ -19,7 +19,7 @@ from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.schema.kinds import CONVERTED
 from gangline.control.answers.api import api_service, discovery, front_proxy
 from gangline.control.answers.api.access_review import REVIEWS
-from gangline.control.nodes.recovery.node_leases import NAMESPACE as NODE_LEASES
+from gangline.control.nodes.recovery.silent_nodes import NAMESPACE as NODE_LEASES
 from gangline.control.process import leader_endpoint
 from gangline.control.process.token_review import TOKEN_REVIEWS
 from gangline.jobs.serving import BY_RESOURCE as SERVING

@@ -11,7 +11,7 @@ from gangline.console.output import clock
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import Rows
 from gangline.console.views import times
-from gangline.control.answers.workloads import items
+from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import FINISHED, OUTSIDE, JobState, WorkloadView
 from gangline.control.answers.workloads.words import age, why
 from gangline.kube.resources import Json
@@ -41,7 +41,7 @@ class ListedJob:
 
 
 def of_items(found: Iterable[Json]) -> list[ListedJob]:
-    return [ListedJob(items.of_json(item), item) for item in found]
+    return [ListedJob(briefs.of_json(item), item) for item in found]
 
 
 def rows(views: Iterable[WorkloadView], now: float) -> Rows:
@@ -154,7 +154,7 @@ _KNOWN_STATES: Final = (*map(str, JobState), NEVER_FITS)
 
 
 def _as_json(job: ListedJob) -> Json:
-    return items.as_json(job.view) | {"fallenBack": job.item.get("fallenBack")}
+    return briefs.as_json(job.view) | {"fallenBack": job.item.get("fallenBack")}
 
 
 def _with_times(job: ListedJob) -> Json:

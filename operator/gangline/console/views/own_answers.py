@@ -11,7 +11,7 @@ from gangline.control.answers.ahead import whatif
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError
 from gangline.control.answers.sight import Everybody
-from gangline.control.answers.workloads.lookup import WrongNameError
+from gangline.control.answers.workloads.briefs import WrongNameError
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 

@@ -14,7 +14,7 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.console.output import remarks
 from gangline.console.views import access, asking
-from gangline.control.answers.workloads import items, lookup
+from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, WorkloadView
 from gangline.kube.client import ApiClient, ApiError
 from gangline.kube.resources import EVENTS, Json
@@ -114,10 +114,10 @@ async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: AnswerSnap
     from gangline.objects import JobObject
 
     known = {uid for view in seen.workloads for uid in (view.uid, view.job_uid)}
-    newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in lookup.KINDS}
+    newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in briefs.KINDS}
     found: list[WorkloadView] = []
     for row in sorted(newest.values(), key=lambda row: -row.at)[:MOST_HELD]:
-        resource = lookup.KINDS[row.kind.lower()]
+        resource = briefs.KINDS[row.kind.lower()]
         try:
             job = JobObject(await api.get(resource, row.namespace, row.name))
         except ApiError:
@@ -132,11 +132,11 @@ def find(seen: AnswerSnapshot, namespace: str, job: str) -> WorkloadView | None:
     """The newest workload of a name, or None. Raises click.ClickException for a name that means nothing or several."""
     kind, _, name = job.rpartition("/")
     try:
-        return lookup.find(seen.workloads, namespace, kind, name)
-    except lookup.WrongNameError as error:
+        return briefs.find(seen.workloads, namespace, kind, name)
+    except briefs.WrongNameError as error:
         raise click.ClickException(str(error)) from error
 
 
 def rows(views: list[WorkloadView]) -> list[Json]:
     """Views as the items of an answer."""
-    return [items.as_json(view) for view in views]
+    return [briefs.as_json(view) for view in views]

@@ -14,7 +14,7 @@ import click
 
 from gangline.api import jobkinds
 from gangline.console.views import own_rights
-from gangline.control.answers.workloads.lookup import KINDS, singular
+from gangline.control.answers.workloads.briefs import KINDS, singular
 from gangline.control.answers.workloads.snapshot import HOLDING, JobState, WorkloadView, snapshot
 from gangline.jobs.pods.member import group_name
 from gangline.jobs.serving import BY_RESOURCE

@@ -21,11 +21,17 @@ from gangline.control.answers.source import Source
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.feed.watched_kinds import INVENTORY, optional, resources, selector, unqueued
-from gangline.control.forecasting.evacuations import Move, evacuation
 from gangline.control.forecasting.forecasting import alias
-from gangline.control.forecasting.preemptions import PreemptionOutlook, preemption
 from gangline.control.forecasting.promises import Ledger
-from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed, rehearse
+from gangline.control.forecasting.rehearsals import (
+    Move,
+    PreemptionOutlook,
+    Rehearsal,
+    Rehearsed,
+    evacuation,
+    preemption,
+    rehearse,
+)
 from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.nodes.cards.inventory_feed import of_node, put

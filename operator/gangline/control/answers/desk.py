@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from gangline.control.answers import circumstances
 from gangline.control.answers.ahead.times import Times, as_json
+from gangline.control.answers.nodes.machines import Widths
 from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
-from gangline.control.answers.nodes.widths import Widths
 from gangline.control.answers.pages import EVERYTHING, ListPage
 from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import EngineOutlooks, Source
 from gangline.control.answers.usage.happenings import Log
-from gangline.control.answers.workloads import items, lookup, unqueued
+from gangline.control.answers.workloads import briefs, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Briefs
 from gangline.control.answers.workloads.reasons import preemption
 from gangline.control.answers.workloads.snapshot import (
@@ -32,7 +32,7 @@ from gangline.control.answers.workloads.snapshot import (
     routes_of,
     workload_view,
 )
-from gangline.control.feed.foreign_pods import Belonging
+from gangline.control.feed.pod_index import Belonging
 from gangline.control.writes.status import fallen_back
 from gangline.engine.model import ForeignPod
 from gangline.kube import resources as kube
@@ -187,7 +187,7 @@ class Desk:
             circumstances.with_warnings(view, warned, now)
             for view in unqueued.named(self.source.mirror, namespace, name, routes, self._strangers())
         ]
-        found = lookup.find([*here, *without], namespace, kind, name)
+        found = briefs.find([*here, *without], namespace, kind, name)
         if found is not None:
             return found
         spaces = {key.partition("/")[0] for key, _ in self._called(name, lambda space: space != namespace)}
@@ -262,7 +262,7 @@ def view_of(key: str, raw: WorkloadObject, routes: Routes) -> WorkloadView | Non
 
 def as_item(view: WorkloadView, known: Times | None) -> Json:
     meta = {"name": view.name} if view.hidden else {"namespace": view.namespace, "name": view.name, "uid": view.uid}
-    item: dict[str, Any] = {"metadata": meta, **items.as_json(view)}
+    item: dict[str, Any] = {"metadata": meta, **briefs.as_json(view)}
     return item | as_json(known) if known is not None else item
 
 

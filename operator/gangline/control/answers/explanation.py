@@ -2,6 +2,10 @@
 
 The snapshot needs the workload's ClusterQueue and those of its cohort, the first workloads before it, and all holders of the
 cohort's quota. If it is not complete, the lines say nothing about positions, holders, or what would have to end.
+
+The one constraint that binds a waiting job: a borrowing limit, quota that is not lent or not taken back, or a full cluster.
+
+Pure functions on values. The limits come from the engine's ledger; where they are not known, nothing is said.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ from dataclasses import dataclass
 
 from gangline.control.answers.nodes import room as nodes
 from gangline.control.answers.nodes.room import NO_ROOM, JobRoom
-from gangline.control.answers.workloads import binding
 from gangline.control.answers.workloads.reasons import ReportedObstacle, count, in_question, parse
 from gangline.control.answers.workloads.snapshot import (
     HOLDING,
@@ -23,6 +26,46 @@ from gangline.control.answers.workloads.snapshot import (
     WorkloadView,
 )
 from gangline.control.answers.workloads.words import age, amount, to_do, why
+from gangline.engine import QuotaLimits
+
+
+def constraints(queue: QueueView, snapshot: AnswerSnapshot, obstacles: Sequence[ReportedObstacle]) -> Iterator[str]:
+    """One sentence for each flavor and resource that is short."""
+    said: set[tuple[str, str]] = set()
+    for o in obstacles:
+        known = snapshot.limits.get((o.flavor, o.resource))
+        if o.kind == "short" and known is not None and (o.flavor, o.resource) not in said:
+            said.add((o.flavor, o.resource))
+            yield f"{o.flavor}: {_constraint(queue, snapshot, o, known)}"
+
+
+def _constraint(queue: QueueView, snapshot: AnswerSnapshot, o: ReportedObstacle, known: QuotaLimits) -> str:
+    wanted = known.available + o.amount
+    for limit in known.binding:
+        if limit.without >= wanted:
+            owner = f"{'cohort' if limit.cohort else 'ClusterQueue'} {limit.owner}"
+            return (
+                f"the borrowingLimit of {owner} ({amount(limit.limit, o.resource)}) binds; without it"
+                f" {count(max(0, limit.without), o.resource)} could be used now"
+            )
+    own = queue.flavor(o.flavor, o.resource)
+    entitled = own is not None and queue.reclaim == "Never" and own.used + o.amount <= own.nominal
+    if own is not None and entitled and (taken := _taken(queue, snapshot, own)):
+        borrowed = count(taken, o.resource)
+        return f"others borrow {borrowed}, and reclaimWithinCohort: Never keeps the queue from taking its own back"
+    if known.unlimited < wanted <= known.unlimited + known.kept:
+        return f"others have {count(known.kept, o.resource)} free that they do not lend (lendingLimit)"
+    if known.binding:
+        return f"borrowing limits bind, and {count(max(0, known.unlimited), o.resource)} would be free without them"
+    free = max(0, known.available)
+    return f"all of the quota is in use ({count(free, o.resource)} free)" if free else "all of the quota is in use"
+
+
+def _taken(queue: QueueView, snapshot: AnswerSnapshot, own: FlavorView) -> int:
+    """The amount that the other ClusterQueues of the cohort borrow."""
+    others = (q.flavor(own.flavor, own.resource) for q in snapshot.cohort_of(queue) if q.name != queue.name)
+    return sum(each.borrowed for each in others if each is not None)
+
 
 NAMED = 5  # workloads named in one line before "and n more"
 
@@ -94,7 +137,7 @@ def _for_quota(
     if queue:
         for flavor in _flavors_of_interest(queue, obstacles):
             yield Line("quota", _quota(flavor, queue, snapshot))
-        yield from (Line("limit", text) for text in binding.constraints(queue, snapshot, obstacles))
+        yield from (Line("limit", text) for text in constraints(queue, snapshot, obstacles))
     if ahead := _ahead(view, snapshot):
         yield Line("ahead", some(map(_waiter, ahead), of=view.position or 0))
     if queue and snapshot.complete:

@@ -13,11 +13,9 @@ from gangline.api import names
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.forecasting import simulation_process
-from gangline.control.forecasting.by_flavor import slowest
-from gangline.control.forecasting.evacuations import Move
-from gangline.control.forecasting.preemptions import PreemptionOutlook
 from gangline.control.forecasting.promises import Ledger
-from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
+from gangline.control.forecasting.rehearsals import Move, PreemptionOutlook, Rehearsal, Rehearsed
+from gangline.control.forecasting.run_facts import slowest
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.writes.events import Warned
 from gangline.engine import Engine, Outlook, model

@@ -1,24 +1,61 @@
-"""Writes the condition Active of the AdmissionChecks that Gangline answers."""
+"""Writes the condition Active of the AdmissionChecks that Gangline answers.
+
+The condition Active of an AdmissionCheck, and the reference to its configuration. Messages are Kueue's.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.control.checks.activity import Activity
 from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Synced
-from gangline.kube.resources import ObjectKey, Resource
+from gangline.kube.resources import Json, ObjectKey, Resource
 from gangline.objects import Stored
 
 log = logging.getLogger(__name__)
+
+
+class UnusableError(Exception):
+    """The check cannot be answered as it is configured; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The condition Active of an AdmissionCheck."""
+
+    active: bool
+    reason: str
+    message: str
+
+
+ACTIVE = Activity(True, "Active", "The admission check is active")
+
+
+def named_configuration(check: Stored, wanted: Resource) -> str:
+    """The name of the configuration of this kind to which the check's parameters refer. Raises UnusableError."""
+    parameters: Json | None = check.spec.get("parameters")
+    if parameters is None:
+        raise UnusableError("missing parameters reference")
+    name = parameters.get("name") or ""
+    if not name:
+        raise UnusableError("empty name: bad parameters reference")
+    for what, value, right in (
+        ("group", parameters.get("apiGroup") or "", wanted.group),
+        ("kind", parameters.get("kind") or "", wanted.kind),
+    ):
+        if value != right:
+            raise UnusableError(f'wrong {what} "{value}", expecting "{right}": bad parameters reference')
+    return name
+
 
 #: what a controller says about one of its AdmissionChecks
 Judge: TypeAlias = Callable[[Stored], Activity]

@@ -2,6 +2,8 @@
 
 The engine observes a gang's pods as a whole, once per round and only when something has changed; of all other pods it observes
 the resources that they take.
+
+The resources that pods outside Gangline take on nodes, as the engine counts them for topologies; and whose pods they are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from gangline.control.feed.foreign_pods import Belonging, ForeignPods
+from gangline.api import names
+from gangline.api.read import parse
 from gangline.control.feed.pod import Pod, claimed_workload, read_pod, waits_at_node_gate
 from gangline.control.feed.pod_owners import PodOwners
 from gangline.control.isolation.quarantine import Quarantine
@@ -24,6 +27,60 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Resource
 from gangline.objects import PodObject
+
+
+@dataclass(frozen=True, slots=True)
+class Belonging:
+    """The controller of a foreign pod as its JSON says ("" = none), and the queue that the pod's own label names."""
+
+    kind: str = ""
+    name: str = ""
+    queue: str = ""
+
+
+_NOTHING = Belonging()
+
+
+@dataclass(slots=True)
+class ForeignPods:
+    """The resources of each foreign pod, as last reported to `observe`."""
+
+    observe: Callable[[model.Change], None]
+    _known: dict[str, tuple[model.ForeignPod, Belonging]] = field(
+        default_factory=dict[str, tuple[model.ForeignPod, Belonging]]
+    )
+
+    def upsert(self, pod: PodObject) -> None:
+        key, room = pod.key, _room(pod)
+        if room is None:
+            self.remove(key)
+            return
+        before = self._known.get(key)
+        self._known[key] = room, _belonging(pod)
+        if before is None or before[0] != room:
+            self.observe(model.Put(room))
+
+    def remove(self, key: str) -> None:
+        if self._known.pop(key, None) is not None:
+            self.observe(model.Gone(model.ForeignPod, key))
+
+    def bound(self) -> Iterator[tuple[model.ForeignPod, Belonging]]:
+        """The foreign pods that take room on a node, each with what it belongs to."""
+        return iter(self._known.values())
+
+
+def _room(pod: PodObject) -> model.ForeignPod | None:
+    try:
+        return parse.foreign_pod(pod)
+    except parse.ParseError:  # the API server has validated it; a pod that we cannot read takes no room
+        return None
+
+
+def _belonging(pod: PodObject) -> Belonging:
+    owner = pod.controller or {}
+    queue = pod.labels.get(names.QUEUE_NAME)
+    found = Belonging(*(str(each or "") for each in (owner.get("kind"), owner.get("name"), queue)))
+    return _NOTHING if found == _NOTHING else found
 
 
 @dataclass(frozen=True, slots=True)

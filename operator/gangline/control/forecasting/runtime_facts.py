@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 from gangline.control.feed import slices
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.watched_kinds import JOB_KINDS
-from gangline.control.forecasting import by_flavor, run_facts
-from gangline.control.forecasting.by_flavor import differs
+from gangline.control.forecasting import run_facts
 from gangline.control.forecasting.group_coverage import Groups
+from gangline.control.forecasting.run_facts import differs
 from gangline.engine import model
 from gangline.forecast import LEVELS, Forecast, Forecaster, Run
 from gangline.forecast.history.runs import flavor_of
@@ -189,7 +189,7 @@ class Forecasts:
         if known is None or known.basis != basis:
             run = run_facts.run_of(value, raw, job[1] if job else None, hints)
             if not run.flavor:
-                offered = by_flavor.offered(self._mirror, value)
+                offered = run_facts.offered(self._mirror, value)
                 run = replace(run, flavor=offered[0] if len(offered) == 1 else "")
             self.forecaster.submitted(run, ask=self._was_wanted)
             self.forecaster.renew([value.uid] if known is not None else [])
@@ -341,7 +341,7 @@ class Forecasts:
         waiting = {
             key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
         }
-        elsewhere = by_flavor.estimates(self._mirror, self.forecaster, waiting, now)
+        elsewhere = run_facts.estimates(self._mirror, self.forecaster, waiting, now)
         reported = 0
         for key, known in opened.items():
             whole = estimates.get(known.uid)

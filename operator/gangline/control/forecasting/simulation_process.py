@@ -15,9 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gangline.control.forecasting.evacuations import evacuation
-from gangline.control.forecasting.preemptions import preemption
-from gangline.control.forecasting.rehearsals import Rehearsal, rehearse
+from gangline.control.forecasting.rehearsals import Rehearsal, evacuation, preemption, rehearse
 from gangline.engine import outlook
 from gangline.engine.model import Change, Millis, Settings
 

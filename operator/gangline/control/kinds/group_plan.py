@@ -2,6 +2,8 @@
 
 Level-triggered like `job_plan`, and in the order of its rules. A pod has no switch: it starts when it loses its gate, and it
 stops when it is deleted, each pod by a write of its own. So a group that was started or stopped half-way is simply planned again.
+
+The demand of the owner of a group's pods, where it has made the Workload: it knows how many pods there are to be.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.kinds import job_workload
-from gangline.control.kinds.demand import GroupDemand
 from gangline.control.kinds.injection import pod_set_infos
 from gangline.control.kinds.steps import (
     ChangeStatus,
@@ -37,6 +38,18 @@ from gangline.jobs.pods.group import Division, PodGroup
 from gangline.jobs.pods.member import GroupPod
 from gangline.kube.resources import Json, key_of
 from gangline.objects import WorkloadObject
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDemand:
+    """The pods that the owner of a group wants. `in_stages`: some are only created once others run. `pods`: the uids of those
+    that the owner has made.
+    """
+
+    wanted: int
+    in_stages: bool = False
+    pods: frozenset[str] = frozenset()
+
 
 _LIMIT: Final = "maximumExecutionTimeSeconds"
 #: milliseconds for which imported pods are given time: the watches of pods and of Workloads may be apart by that much

@@ -1,16 +1,18 @@
-"""Plans every pod group whose pods or Workload changed, and sends the steps of its plan."""
+"""Plans every pod group whose pods or Workload changed, and sends the steps of its plan.
+
+The questions of a pod group about other clusters in which its pods may run (`control.checks.multikueue` answers them).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from gangline.api import names
 from gangline.control.feed.changes import JobRef
 from gangline.control.kernel.context import Context
 from gangline.control.kinds import group_plan
-from gangline.control.kinds.elsewhere import NOWHERE, Elsewhere
 from gangline.control.kinds.group_index import POD_GROUPS, GroupIndex
 from gangline.control.kinds.planner import Planner, named_pod
 from gangline.control.kinds.serving_parents import ServedParents
@@ -23,6 +25,37 @@ from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import ObjectKey, Resource
 from gangline.objects import PodObject, Stored, WorkloadObject
+
+
+class Elsewhere(Protocol):
+    def sends(self, workload: WorkloadObject) -> bool:
+        """Whether the pods of the Workload wait here, and run in another cluster if they run at all."""
+        ...
+
+    def may_run(self, workload: WorkloadObject) -> bool:
+        """Whether pods of the Workload may still run in another cluster."""
+        ...
+
+    def pods_ready(self, workload: WorkloadObject) -> bool:
+        """Whether all pods of the Workload are ready in their cluster, as far as that says so."""
+        ...
+
+
+class Nowhere:
+    """Implements `Elsewhere`: there are no other clusters."""
+
+    def sends(self, workload: WorkloadObject) -> bool:
+        return False
+
+    def may_run(self, workload: WorkloadObject) -> bool:
+        return False
+
+    def pods_ready(self, workload: WorkloadObject) -> bool:
+        return False
+
+
+NOWHERE: Final[Elsewhere] = Nowhere()
+
 
 #: Kueue's name of the integration
 FRAMEWORK: Final = ("v1", "Pod")

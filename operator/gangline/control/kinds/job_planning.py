@@ -17,8 +17,7 @@ from gangline.control.isolation import intake
 from gangline.control.kernel.context import Context
 from gangline.control.kinds import elastic_plan, job_plan, job_workload, steps
 from gangline.control.kinds.planner import Planner
-from gangline.control.kinds.starts import Starts
-from gangline.control.kinds.unseen_stops import UnseenStops
+from gangline.control.kinds.start_and_stop import Starts, UnseenStops
 from gangline.control.nodes.recovery.fencing import lingering, started_pods
 from gangline.control.nodes.recovery.swap_rules import are_in_the_way, holds_back
 from gangline.control.nodes.recovery.swaps import Recoveries

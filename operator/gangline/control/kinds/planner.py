@@ -1,11 +1,20 @@
-"""The base of all parts that plan: one job is seen whole, a pure function says its next steps, and these are carried out here."""
+"""The base of all parts that plan: one job is seen whole, a pure function says its next steps, and these are carried out here.
+
+How often each Workload was created lately: of a job, of a pod group, of a kind that serves, or a variant.
+
+Whoever may delete Workloads can delete that of a job as soon as it is there, again and again. Each new one costs the API server
+more than a deletion: the object with the job's template, its status, pods that stop and start. So after some creations of the
+same Workload the next one waits.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from gangline.api import names
 from gangline.control.feed.changes import JobRef
@@ -14,10 +23,10 @@ from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
 from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.kinds import steps
-from gangline.control.kinds.recreations import Recreations
 from gangline.control.parts.changed_keys import KeySet
 from gangline.control.parts.messages import WriteResolved
 from gangline.control.writes import decision_log
+from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.pod_writes import PodWrites
 from gangline.control.writes.writes import Done
@@ -25,10 +34,41 @@ from gangline.jobs.base import Create, Delete, JobError, PodSetInfo, UnknownClas
 from gangline.jobs.pods.group import IncompleteError
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.kube.resources import Json, ObjectKey, Resource
+from gangline.kube.resources import Json, ObjectKey, Resource, key_of
 from gangline.objects import PodObject, Stored, WorkloadObject
+from gangline.tenants import SharedRoom
 
 log = logging.getLogger(__name__)
+
+
+#: a Workload is created for a job at most so many times …
+MOST: Final = 5
+#: … within so many seconds
+WITHIN: Final = 60.0
+#: Workloads whose creations are known
+_KNOWN: Final = 20_000
+
+
+class Recreations:
+    """The times at which each Workload was created, the last `MOST` of them. Another owner of the same name has Workloads of its
+    own, and so has each size of an elastic job. The owner hears of it by an event when a creation has to wait.
+    """
+
+    def __init__(self, recorder: EventRecorder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._made: SharedRoom[tuple[str, str], deque[float]] = SharedRoom(_KNOWN)
+
+    def may_create(self, workload: Json, owner: Stored) -> bool:
+        """Whether this Workload of the owner may be created now. If so, it counts as created."""
+        namespace, now = workload["metadata"]["namespace"], self._clock()
+        made = self._made.use(namespace, (key_of(workload), owner.uid), lambda: deque[float](maxlen=MOST))
+        if len(made) == MOST and now - made[0] < WITHIN:
+            message = f"The Workload was deleted and created {MOST} times within {WITHIN:.0f} s: the next one is created later"
+            self._recorder.record(owner, "Warning", "WorkloadDeletedAgain", message)
+            return False
+        made.append(now)
+        return True
 
 
 class Planner(Reconciler[JobRef]):

@@ -37,15 +37,13 @@ from gangline.control.metrics.recording import FOLLOWER, LEADER, STANDALONE
 from gangline.control.nodes.placing.plugins import PLUGINS
 from gangline.control.parts.messages import Messages
 from gangline.control.process import kopf_shell, memory
-from gangline.control.process.health import Probes, Pulse
+from gangline.control.process.front_door import Probes, Pulse
 from gangline.control.process.http_server import HttpServer
 from gangline.control.process.leader_endpoint import publish
 from gangline.control.process.lease import Elector
 from gangline.control.process.lifeline import Lifeline
 from gangline.control.process.metrics_endpoint import MetricsPage, SecuredMetrics
-from gangline.control.process.options import ForecastOptions, OperatorOptions
-from gangline.control.process.own_namespace import ensure_namespace
-from gangline.control.process.shutdown import in_order
+from gangline.control.process.options import ForecastOptions, OperatorOptions, ensure_namespace, in_order
 from gangline.control.process.watches import Watches
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority

@@ -1,9 +1,16 @@
-"""The settings of an operator process: what the command line and the configuration file come down to."""
+"""The settings of an operator process: what the command line and the configuration file come down to; the namespaces that hold
+Gangline's own objects; and an orderly shutdown that ends in any case.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from gangline.api import names
 from gangline.api.read.configuration import metrics_settings, multikueue
@@ -18,8 +25,56 @@ from gangline.control.process import metrics_endpoint
 from gangline.control.process.lease import default_identity
 from gangline.control.recording.cluster_record import RecordOptions
 from gangline.engine import model
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from gangline.telemetry import ReadingSource
 from gangline.tls.context import USUAL, Handshakes
+
+log = logging.getLogger(__name__)
+
+
+#: seconds between two attempts
+RETRY: Final = 1.0
+
+
+async def ensure_namespace(client: ApiClient, name: str, *, told: Callable[[str], None] = lambda _: None) -> None:
+    """Make sure that the namespace exists. Retries until it does; `told` gets what is in the way, and "" in the end."""
+    trouble = ""
+    while said := await _trouble(client, name):
+        if said != trouble:
+            log.warning("%s", said)
+            told(said)
+        trouble = said
+        await asyncio.sleep(RETRY)
+    told("")
+
+
+async def _trouble(client: ApiClient, name: str) -> str:
+    """Create the namespace unless it exists. Why it does not exist, or ""."""
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    try:
+        try:
+            await client.get(kube.NAMESPACES, None, name)
+        except NotFound:
+            await client.create(kube.NAMESPACES, None, body)
+    except AlreadyExists:
+        return ""
+    except Forbidden:
+        return f"there is no namespace {name}, and no right to create it: kubectl create namespace {name}"
+    except ApiError as error:
+        return f"namespace {name}: {error}"
+    return ""
+
+
+@asynccontextmanager
+async def in_order(what: str, seconds: float) -> AsyncIterator[None]:
+    """Run one step of the shutdown: if it fails or takes longer than `seconds`, that is logged, and the next step follows."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except Exception:
+        log.exception("%s could not be shut down in order", what)
 
 
 @dataclass(frozen=True, slots=True)

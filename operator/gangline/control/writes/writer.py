@@ -12,6 +12,10 @@
 - *Leadership*: nothing is sent while `gate()` is false, and nothing ever after `abort()`.
 
 A body that is a callable is rendered when its turn has come, and returns None where there is nothing to write.
+
+Crashes on cue: the process dies at a chosen write exactly as `kill -9` would kill it. For tests of crash safety.
+
+The end of writing at shutdown.
 """
 
 from __future__ import annotations
@@ -20,18 +24,58 @@ import asyncio
 import heapq
 import itertools
 import logging
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from gangline.control.writes.crash_points import FaultHook
-from gangline.control.writes.lanes import NamespaceTurns, ObjectLane, WaitingWrite
-from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.parts.part import Part
+from gangline.control.writes.outgoing import NamespaceTurns, ObjectLane, Priority, WaitingWrite, Write
 from gangline.control.writes.pacing import Pace, refuses
 from gangline.kube.client import ApiClient, ApiError, Body, Invalid, Json, ObjectKey
 from gangline.objects import view
+
+VARIABLE = "GANGLINE_FAULT"
+KILLED = 137
+
+
+@dataclass(slots=True)
+class FaultHook:
+    """Kills the process at a chosen write. `moment` is "before" or "after" (the answer to) the `at`-th write that this process
+    sends; "" = never.
+    """
+
+    moment: str = ""
+    at: int = 0
+    die: Callable[[int], object] = os._exit
+    sent: int = 0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FaultHook:
+        """Parse e.g. GANGLINE_FAULT=before:7. Raises ValueError on anything else."""
+        text = environment.get(VARIABLE, "")
+        if not text:
+            return cls()
+        moment, _, number = text.partition(":")
+        if moment not in ("before", "after") or not number.isdigit() or int(number) < 1:
+            raise ValueError(f"{VARIABLE}: must be before:N or after:N with N >= 1, not {text!r}")
+        return cls(moment, int(number))
+
+    def before(self) -> int:
+        """Note that a write is about to be sent. Returns its number."""
+        self.sent += 1
+        if self.moment == "before" and self.sent == self.at:
+            self.die(KILLED)
+        return self.sent
+
+    def after(self, number: int) -> None:
+        """Note that the answer to write `number` has arrived, and no code has seen it yet."""
+        if self.moment == "after" and number == self.at:
+            self.die(KILLED)
+
 
 logger = logging.getLogger(__name__)
 
@@ -402,3 +446,18 @@ class Writer:
 
     def _count(self, write: Write, outcome: str) -> None:
         self.counts[write.verb, write.label, outcome] += 1
+
+
+# --- last writes ------------------------------------------------------------------------------------------------------
+
+
+class LastWrites(Part):
+    """A part that only closes: from then on nothing is written."""
+
+    name = "writes"
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    async def close(self) -> None:
+        self._writer.abort()

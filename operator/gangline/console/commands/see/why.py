@@ -14,8 +14,8 @@ from gangline.console.output.formats import OutputFormat, answer_option, documen
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
 from gangline.control.answers.explanation import Line, explain
-from gangline.control.answers.workloads import items
-from gangline.control.answers.workloads.lookup import KINDS, matches, singular
+from gangline.control.answers.workloads import briefs
+from gangline.control.answers.workloads.briefs import KINDS, matches, singular
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, WorkloadView
 from gangline.control.answers.workloads.words import age
 from gangline.control.writes.events import Warned
@@ -41,10 +41,10 @@ def command(
         _show_history(*access.run(_history(job, kubeconfig, context, namespace)), output)
         return
     item, lines, offers = access.run(_why(job, kubeconfig, context, namespace))
-    view = items.of_json(item)
+    view = briefs.of_json(item)
     lines += remedy_lines(offers)
     if output.kind:
-        told = {**items.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
+        told = {**briefs.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
         told |= {"remedies": offers.get("remedies", [])}
         terminal.say(document(output.kind, told))
         return
@@ -62,7 +62,7 @@ async def _why(
         except own_rights.NoOperator as error:
             view, seen = await _looked_up(api, where, job, error)
             (view,) = own_rights.with_warnings([view], await own_rights.warned(api, where))
-            return items.as_json(view), explain(view, seen, time.time()), {}
+            return briefs.as_json(view), explain(view, seen, time.time()), {}
         lines = [Line(line["label"], line["text"]) for line in answer["lines"]]
         return answer["job"], lines, await _remedies(api, where, job, answer["job"])
 
@@ -130,7 +130,7 @@ async def _history(
         where = namespace or api.login.namespace
         try:
             answer = await _asked(api, where, job, "story")
-            view, events = items.of_json(answer["job"]), history.of_answer(answer)
+            view, events = briefs.of_json(answer["job"]), history.of_answer(answer)
             why = "it has no history of this workload"
         except own_rights.NoOperator as error:
             view, _ = await _looked_up(api, where, job, error)
@@ -143,7 +143,7 @@ async def _history(
 
 def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: OutputFormat) -> None:
     if output.kind:
-        body = {**items.as_json(view), "history": [event.as_json() for event in events], "source": source}
+        body = {**briefs.as_json(view), "history": [event.as_json() for event in events], "source": source}
         terminal.say(document(output.kind, body))
         return
     terminal.say(f"{view.job} in namespace {view.namespace}, workload {view.name}")

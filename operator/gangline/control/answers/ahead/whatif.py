@@ -19,8 +19,8 @@ from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.words import runtime_text
 from gangline.control.forecasting import run_facts
-from gangline.control.forecasting.by_flavor import differs, offered, slowest
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
+from gangline.control.forecasting.run_facts import differs, offered, slowest
 from gangline.control.forecasting.runtime_facts import fact
 from gangline.control.isolation.time_limit import TookTooLongError, limited
 from gangline.engine import ExpectedStart, accelerators_of, is_accelerator

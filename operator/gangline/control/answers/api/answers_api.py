@@ -37,7 +37,7 @@ from gangline.control.answers.refusals import (
 from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
-from gangline.control.answers.workloads.lookup import WrongNameError
+from gangline.control.answers.workloads.briefs import WrongNameError
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.tls.requests import BusyError, Turnstile

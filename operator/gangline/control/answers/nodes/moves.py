@@ -13,7 +13,7 @@ from gangline.api.read.workloads import swap_record
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.snapshot import WorkloadView
-from gangline.control.forecasting.evacuations import Move
+from gangline.control.forecasting.rehearsals import Move
 from gangline.engine import tolerates
 from gangline.engine.model import Taint
 from gangline.kube.resources import Json

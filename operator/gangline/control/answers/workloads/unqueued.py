@@ -13,9 +13,9 @@ from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, pod_requests, seconds
 from gangline.control.feed import watched_kinds
-from gangline.control.feed.foreign_pods import Belonging
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.owned_objects import MOST_OWNERS
+from gangline.control.feed.pod_index import Belonging
 from gangline.control.isolation.intake import why_head
 from gangline.control.isolation.time_limit import TookTooLongError, limited
 from gangline.engine import model

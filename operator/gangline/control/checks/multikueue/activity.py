@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
-from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
+from gangline.control.checks.active_checks import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
 from gangline.objects import Stored
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from gangline.api import quantity
 from gangline.api.read import conditions
-from gangline.control.checks.activity import UnusableError
+from gangline.control.checks.active_checks import UnusableError
 from gangline.control.checks.multikueue import activity
 from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.checks.multikueue.clusters.remote_queues import Amounts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from gangline.api import names
 from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
 from gangline.api.read.configuration.multikueue import sent as kinds_sent
-from gangline.control.checks.activity import Activity
+from gangline.control.checks.active_checks import Activity
 from gangline.control.checks.multikueue import activity
 from gangline.control.checks.multikueue.clusters import copies
 from gangline.control.checks.multikueue.clusters.clusters import Clusters
 from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.checks.multikueue.plan import planning, steps, stopping
-from gangline.control.checks.multikueue.workloads import families
+from gangline.control.checks.multikueue.workloads import views
 from gangline.control.checks.multikueue.workloads.carrying_out import CarryingOut
 from gangline.control.checks.multikueue.workloads.local_jobs import LocalJobs
 from gangline.control.checks.multikueue.workloads.parted_jobs import PartedJobs
@@ -212,7 +212,7 @@ class MultiKueue(Reconciler[str]):
                 self._withdraw_orphan(name, cluster, key)
             self._steps.settled(key)
             if not copies.is_family(key):
-                self._changed.update(families.of_all(self._clusters.all()))
+                self._changed.update(views.of_all(self._clusters.all()))
             return
         if self._writes.in_doubt(kube.WORKLOADS, key):
             return  # it is looked at when the doubt is over

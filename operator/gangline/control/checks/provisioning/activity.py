@@ -9,7 +9,7 @@ from gangline.api import names
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
-from gangline.control.checks.activity import ACTIVE, Activity, UnusableError, named_configuration
+from gangline.control.checks.active_checks import ACTIVE, Activity, UnusableError, named_configuration
 from gangline.kube import resources as kube
 from gangline.objects import Stored
 

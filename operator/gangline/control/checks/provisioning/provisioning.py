@@ -7,7 +7,7 @@ from functools import partial
 
 from gangline.api.read import conditions
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
-from gangline.control.checks.activity import Activity
+from gangline.control.checks.active_checks import Activity
 from gangline.control.checks.provisioning import activity, planning
 from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context

@@ -1,10 +1,18 @@
-"""The cards of all nodes as they were last published, with those who sit on them. It reads nothing anew that has not changed."""
+"""The cards of all nodes as they were last published, with those who sit on them. It reads nothing anew that has not changed.
+
+Pools of ResourceSlices: which slices of each pool hold.
+
+A driver replaces the slices of a pool one after the other, each with a higher generation, and may delete some before it has
+written the others. As for Kubernetes' allocator, a pool counts with the slices of its newest generation once all of these are
+there. Until then it counts as it was when it was last complete, except that cards have failed that have by its newest slices.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from gangline.api import names
 from gangline.api.read import inventory, parse
@@ -13,12 +21,64 @@ from gangline.api.read.inventory import Allocation, ResourceSlice
 from gangline.api.sharing.asking import CardSizes, sizes_of
 from gangline.api.sharing.device_shares import CapacityPolicy
 from gangline.api.sharing.share_annotations import names_of_pod
-from gangline.control.nodes.cards.slice_pools import SlicePools
 from gangline.engine import is_accelerator
 from gangline.engine.model import CardUse, Device, NodeCards, Share
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 from gangline.objects import Stored
+
+_Pool: TypeAlias = tuple[ResourceSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The slices that hold. On `partial` nodes there may be cards that are in none of them."""
+
+    slices: tuple[ResourceSlice, ...] = ()
+    partial: frozenset[str] = frozenset()
+
+
+class SlicePools:
+    def __init__(self) -> None:
+        #: pool -> its slices when it was last complete
+        self._complete: dict[str, _Pool] = {}
+
+    def publish(self, slices: Iterable[ResourceSlice]) -> Published:
+        """The slices of each pool that hold, given all slices as they are now, in a fixed order."""
+        pools: dict[str, list[ResourceSlice]] = {}
+        for each in slices:
+            pools.setdefault(each.pool, []).append(each)
+        self._complete = {pool: known for pool, known in self._complete.items() if pool in pools}
+        found: list[ResourceSlice] = []
+        partial: set[str] = set()
+        for pool, there in sorted(pools.items()):
+            generation = max(each.generation for each in there)
+            newest = tuple(each for each in there if each.generation == generation)
+            if _is_complete(newest):
+                self._complete[pool] = newest
+                found += newest
+            elif pool in self._complete:
+                found += _with_failures(self._complete[pool], newest)
+            else:
+                found += newest
+                partial.update(device.node for each in there for device in each.devices)
+                partial.update(each.node for each in there if each.node)
+        return Published(tuple(found), frozenset(partial))
+
+
+def _is_complete(newest: Sequence[ResourceSlice]) -> bool:
+    return all(each.count in (0, len(newest)) for each in newest)
+
+
+def _with_failures(known: _Pool, newest: _Pool) -> Iterable[ResourceSlice]:
+    failed = {(device.node, device.uuid) for each in newest for device in each.devices if not device.healthy}
+    for each in known:
+        devices = (
+            replace(device, healthy=False) if (device.node, device.uuid) in failed else device
+            for device in each.devices
+        )
+        yield replace(each, devices=tuple(devices))
+
 
 _ENDED = ("Succeeded", "Failed")
 _ASKING = frozenset({names.KAI_FRACTION, names.KAI_MEMORY, names.GPU_SHARE, names.GPU_MEMORY, names.HAMI_POD})

@@ -6,6 +6,8 @@ message. The addresses come from a Secret that is read when needed and cached fo
 
 Everything that the jobs of a namespace can fill is bounded in sum for that namespace: its addresses, its waiting notices, its
 messages. What is over costs that namespace alone, and is reported by the name of the bound.
+
+Reads the Secrets with the addresses of receivers, as far as RBAC lets the operator read them.
 """
 
 from __future__ import annotations
@@ -25,8 +27,27 @@ from urllib.parse import quote
 
 from gangline.control.parts.part import Part
 from gangline.control.writes.notify.notices import Message, Notice, Receiver, Terms, compose
+from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import Forbidden
 
 log = logging.getLogger(__name__)
+
+
+class SecretReader:
+    """Reads Secrets one by one, by their names."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, str]:
+        """The data of a Secret. Where reading is forbidden, the error names the command that grants it."""
+        try:
+            return (await self._client.get(kube.SECRETS, namespace, name)).get("data") or {}
+        except Forbidden as error:
+            grant = f"gangline admin rbac --notify-secret {namespace}/{name} | kubectl apply -f -"
+            raise Forbidden(error.status, error.reason, f"{error.message}; to grant it: {grant}") from error
+
 
 #: seconds between the attempts to deliver one message; after the last attempt it is given up
 PAUSES: Final = (2.0, 10.0, 60.0)

@@ -2,11 +2,14 @@
 
 The order of the rules is that of Kueue's reconciler. Steps in different clusters do not wait for each other. A workload that has
 chosen its cluster looks at no other one any more, so that a cluster that comes back after it was given up wins nothing.
+
+Chooses the clusters that a workload is offered to: all at once, some more in each round, or those that another controller
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gangline import bounded
@@ -14,8 +17,9 @@ from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import at, put, shown
 from gangline.api.read import conditions
+from gangline.api.read.configuration.multikueue import ALL_AT_ONCE, INCREMENTAL, MultiKueueSettings
 from gangline.control.checks.multikueue.clusters.copies import Copy, digest
-from gangline.control.checks.multikueue.plan import dispatchers, growing, preemption, stopping
+from gangline.control.checks.multikueue.plan import growing, preemption, stopping
 from gangline.control.checks.multikueue.plan.steps import (
     Choose,
     ClusterView,
@@ -33,6 +37,43 @@ from gangline.control.checks.multikueue.plan.steps import (
 )
 from gangline.kube.resources import Json
 from gangline.objects import JobObject
+
+#: milliseconds of a round of the incremental dispatcher
+ROUND = 300_000
+
+
+def nominate(
+    settings: MultiKueueSettings,
+    listed: Sequence[str],
+    connected: Sequence[str],
+    nominated: Sequence[str],
+    *,
+    round_at: int | None,
+    now: int,
+) -> tuple[list[Step], Sequence[str]]:
+    """The steps, and the clusters in which copies are wanted. `nominated`: as the status says now."""
+    if settings.dispatcher == ALL_AT_ONCE:
+        wanted = sorted(connected)
+        return ([Nominate(wanted)] if set(wanted) != set(nominated) else []), wanted
+    if settings.dispatcher == INCREMENTAL:
+        return _more(settings, listed, nominated, round_at, now), nominated
+    return [], nominated
+
+
+def _more(
+    settings: MultiKueueSettings, listed: Sequence[str], nominated: Sequence[str], round_at: int | None, now: int
+) -> list[Step]:
+    left = [name for name in listed if name not in nominated]
+    if not left:
+        return []
+    if nominated and round_at is None:  # begun by an earlier process: its round is counted from here
+        return [Nominate(nominated, begins=True)]
+    if nominated and round_at is not None and now < round_at + ROUND:
+        return [Wait(round_at + ROUND)]
+    if not settings.in_listed_order:
+        left.sort()
+    return [Nominate([*nominated, *left[: settings.step]], begins=True)]
+
 
 PENDING: Final = "Pending"
 READY: Final = "Ready"
@@ -312,9 +353,7 @@ def _nominate(view: MultiKueueView, row: Json, listed: list[str], outdated: set[
         wanted = [view.family.cluster]
         steps = [Nominate(wanted)] if nominated != wanted else []
     else:
-        steps, wanted = dispatchers.nominate(
-            view.settings, listed, takers, nominated, round_at=view.round_at, now=view.now
-        )
+        steps, wanted = nominate(view.settings, listed, takers, nominated, round_at=view.round_at, now=view.now)
     yield from steps
     for name in takers:
         cluster = view.clusters[name]

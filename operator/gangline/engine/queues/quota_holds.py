@@ -16,7 +16,7 @@ from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger
 from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
-from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
+from gangline.engine.text.wording import HOLD_QUOTA, NO_READMIT
 
 
 def quota_holds_of(root: QuotaNode) -> list[QuotaHold]:

@@ -18,8 +18,7 @@ from gangline.engine.queues.workload_parts import (
     WorkloadShape,
 )
 from gangline.engine.quota.quota_ledger import QuotaNode
-from gangline.engine.topology.placement import asks, node_needs
-from gangline.engine.topology.topologies import NodeNeeds
+from gangline.engine.topology.placement_request import NodeNeeds, asks, node_needs
 
 #: the family of a workload that is no variant
 NO_FAMILY: Mapping[str, WorkloadState] = {}

@@ -323,7 +323,7 @@ class ClusterQueue:
     terminating: bool = False
     #: labels of the object, by which a QueuePolicy may select the queue.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.text.fixes
+    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.text.wording
     fixes: frozenset[str] = frozenset()
     #: set by a QueuePolicy beyond Kueue; None = as Kueue
     ordering: Ordering | None = None

@@ -1,4 +1,4 @@
-"""Quota holds: what victims free is held for their preemptor while they stop (fixes of Kueue quirks, see `fixes`).
+"""Quota holds: what victims free is held for their preemptor while they stop (fixes of Kueue quirks, see `FIXES`).
 
 A hold exists from the moment victims are chosen until the preemptor has its quota, cannot have it any more, or is gone. While
 victims still hold their quota the hold covers only what they do not, so that nothing is counted twice.

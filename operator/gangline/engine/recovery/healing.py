@@ -7,7 +7,7 @@ Gangs are healed by priority, each by the first of these that works:
    healed;
 3. give up: the gang is evicted (`NodeFailures`) and requeued with its original time.
 
-A gang with a pod that can't be bound to the node that it was sent to (`unbound_pods`) is swapped likewise, off that node alone.
+A gang with a pod that can't be bound to the node that it was sent to (`losses`) is swapped likewise, off that node alone.
 Without other room it gives up at once: nobody is preempted for what may be the gang's own fault.
 
 A gang is examined anew in every `decide` until it is healed, from the present state: nothing is planned ahead.

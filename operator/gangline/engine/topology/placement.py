@@ -108,7 +108,7 @@ class Placing:
         return {request.pod_set.name for _, request in self._each()}
 
     def beside(self, assignments: Mapping[str, TopologyAssignment]) -> AbstractContextManager[None]:
-        """The rooms as they would be with these placements."""
+        """The nodes as they would be with these placements."""
         return self._topologies.node_ledger.beside(tuple(self._taken(assignments)))
 
     def _taken(self, assignments: Mapping[str, TopologyAssignment]) -> Iterator[tuple[Spot, dict[str, int]]]:

@@ -23,9 +23,9 @@ Keep one `Topologies` on the ledger of nodes, and pass it every fact about its o
 - A failed node: `replace_node(topologies.ledger(flavor), [ReplacementRequest(...)], host)`.
 - A level that the topology lacks: `ledger.has_levels(request)` is Kueue's check before any placement.
 
-The parts: `topology_tree` (domains), `node_filter` (which nodes), `domain_counts` (how many fit where), `topology_ledger` (keeps
-the counts up to date), `placement_request` (the request), `dealing` and `domain_search` (pods per domain), `balanced`,
-`placing` (a workload's pod sets), `replacing` (failed nodes), `placement_failures` (texts).
+The parts: `placement_request` (requests, answers, the tree of domains), `node_filter` (which nodes), `domain_counts` (how many
+fit where), `topology_ledger` (keeps the counts up to date), `balanced` and `domain_search` (pods per domain), and `placing` (a
+workload's pod sets, and the replacement of failed nodes).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The house as it is built: no import goes round in a circle, and no room has more in it than a newcomer can take in."""
+"""The house as it is built: no import goes round in a circle, and no package has more in it than a newcomer can take in."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ def test_the_way_through_the_code_is_short_and_every_file_on_it_exists(heading: 
 @pytest.mark.parametrize(
     ("heading", "package"),
     [
-        ("## The rooms", ROOTS["gangline"]),
+        ("## The packages", ROOTS["gangline"]),
         ("### Inside `engine`", PACKAGE / "engine"),
         ("### Inside `control`", PACKAGE / "control"),
     ],
 )
-def test_the_tables_have_every_room_and_no_other(heading: str, package: Path) -> None:
+def test_the_tables_have_every_package_and_no_other(heading: str, package: Path) -> None:
     rows = [line.split("|")[1] for line in section(heading).splitlines() if line.startswith("| `")]
     named = {name.removeprefix("gangline.") for row in rows for name in re.findall(r"`([\w.]+)`", row)} - set(ROOTS)
     there = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/__init__.py")}

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 LABELS = {"example.com/whole": "yes"}
 POOL = EqualNodes("whole", 8, {"nvidia.com/gpu": 8}, LABELS)
 GPUS = 64
-UNBOUND = "gangline.engine.recovery.unbound_pods"
+UNBOUND = "gangline.engine.recovery.losses"
 
 
 @pytest.fixture

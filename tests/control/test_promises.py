@@ -17,7 +17,7 @@ from gangline.control.forecasting.promises import (
 )
 from gangline.engine import ExpectedStart, Outlook
 from gangline.engine.model import Admission
-from gangline.engine.simulation.course import Stretch
+from gangline.engine.simulation.outlook import Stretch
 
 MINUTE = 60_000
 

@@ -26,7 +26,7 @@ from gangline.engine.model import (
     TopologyRequest,
     Workload,
 )
-from gangline.engine.queues.estimates import flavors_of
+from gangline.engine.queues.ordering import flavors_of
 
 HOST = "kubernetes.io/hostname"
 

@@ -9,9 +9,8 @@ import pytest
 from tests.builders.engine import EngineWorld, cluster_queue, cohort, gang, of
 
 from gangline.engine.model import Preempt, PreemptionPolicy, Quota, Settings, VictimPolicy
-from gangline.engine.preemption.candidates import Candidates, Key
-from gangline.engine.preemption.preemptor import classic_victims
-from gangline.engine.text.fixes import FIXES
+from gangline.engine.preemption.preemptor import Candidates, Key, classic_victims
+from gangline.engine.text.wording import FIXES
 
 POLICIES = (
     PreemptionPolicy("LowerPriority", "Any"),

@@ -9,8 +9,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.examples import examples
 
-from gangline.engine.cards.card_amounts import capacity, of_seats, rooms_of
-from gangline.engine.cards.card_room import (
+from gangline.engine.cards.card_amounts import (
     FAILED,
     IN_USE,
     NO_COMPUTE,
@@ -27,9 +26,11 @@ from gangline.engine.cards.card_room import (
     TOO_SMALL,
     CardRoom,
     Resident,
+    capacity,
+    of_seats,
+    rooms_of,
 )
-from gangline.engine.cards.card_seating import how_many, why_not
-from gangline.engine.cards.links import cheapest, cost
+from gangline.engine.cards.card_seating import cheapest, cost, how_many, why_not
 from gangline.engine.model import CardSeat, CardUse, Device, NodeCards, Part, Share
 from gangline.engine.model.devices import NVLINK, PIX, Profile
 from gangline.engine.occupancy.fitting import add

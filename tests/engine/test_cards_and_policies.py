@@ -28,7 +28,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.placing.own_scorers import OWN_SCORERS
-from gangline.engine.text.accelerators import accelerators
+from gangline.engine.text.wording import accelerators
 
 RDMA = PlacementFilter("RDMA")
 

@@ -17,7 +17,15 @@ from gangline.engine.model import (
     Topology,
     WorkloadPods,
 )
-from gangline.engine.text.fixes import FALSE_FIT, FIXES, FREE_PLACES, HOLD_QUOTA, NO_READMIT, PODS_IN_SEARCH, STILL_HELD
+from gangline.engine.text.wording import (
+    FALSE_FIT,
+    FIXES,
+    FREE_PLACES,
+    HOLD_QUOTA,
+    NO_READMIT,
+    PODS_IN_SEARCH,
+    STILL_HELD,
+)
 
 
 def with_fix(name: str, on: bool) -> Settings:

@@ -24,7 +24,7 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.model.runtime import Runtime
-from gangline.engine.queues.estimates import flavors_of, working_flavors
+from gangline.engine.queues.ordering import flavors_of, working_flavors
 from gangline.engine.simulation.outlook import outlook
 
 MINUTE = 60_000

@@ -10,9 +10,8 @@ from tests.builders.engine import GPU, START, cluster_queue, gang
 
 from gangline.engine import MODES, PLAIN, POLICY, Comparison, Floor, Mode, PolicyFallback, has_floor, under
 from gangline.engine.floor.floor import EVERY
-from gangline.engine.floor.lengths import ALIKE, Lengths, draw
 from gangline.engine.floor.verdicts import AWAY, DAY, DWELL, FLOOR_LEAST, FLOOR_MOST, LONG, PATIENCE, SPELL
-from gangline.engine.floor.waits import LANE, REAL, Figures, WorkloadWaits, without_each_spell
+from gangline.engine.floor.waits import ALIKE, LANE, REAL, Figures, Lengths, WorkloadWaits, draw, without_each_spell
 from gangline.engine.floor.world import Counterfactual
 from gangline.engine.model import (
     Admission,

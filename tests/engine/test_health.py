@@ -23,7 +23,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.model.units import millis
 from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, NodeHealth
-from gangline.engine.nodes.pod_complaints import Complaints
+from gangline.engine.nodes.pod_locations import Complaints
 
 NOW = 1_000_000_000
 DOCS = Path(__file__).parents[2] / "docs" / "hotswap.md"

@@ -34,7 +34,7 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.state.lifecycle import required_checks
-from gangline.engine.text.fixes import FIXES
+from gangline.engine.text.wording import FIXES
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

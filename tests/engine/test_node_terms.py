@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.engine.model import Expression, PreferredTerm, Taint, Toleration
-from gangline.engine.topology.expressions import expression_matches
-from gangline.engine.topology.node_filter import NodeSelection, tolerates
-from gangline.engine.topology.node_terms import NodeTerms
+from gangline.engine.topology.node_filter import NodeSelection, NodeTerms, expression_matches, tolerates
 
 KEYS = ("a", "b", "c")
 VALUES = ("", "1", "2", "-3", "+2", "x", "99999999999999999999")

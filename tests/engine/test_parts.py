@@ -11,7 +11,7 @@ from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group
 
 from gangline.api import quantity as api_quantity
 from gangline.engine.flavors import partial_admission
-from gangline.engine.flavors.flavor_match import obstacle
+from gangline.engine.flavors.assignment import obstacle
 from gangline.engine.model import (
     ClusterQueue,
     Cohort,
@@ -26,8 +26,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import CountedPodSet
-from gangline.engine.quota.dominant_share import NO_SHARE, DominantShare, Standing, standing
-from gangline.engine.quota.quota_ledger import QuotaNode, reset, settle
+from gangline.engine.quota.quota_ledger import NO_SHARE, DominantShare, QuotaNode, Standing, reset, settle, standing
 from gangline.engine.text import quantity_text
 
 SPOT = Flavor("spot", {"pool": "spot", "zone": "z1"}, (Taint("spot", "true"),))

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from tests.examples import examples
 
-from gangline.engine.cards.card_room import CardRoom
+from gangline.engine.cards.card_amounts import CardRoom
 from gangline.engine.model import Device, Share
-from gangline.engine.placing.filters import fits
-from gangline.engine.placing.fragmentation import Fragments, TypicalPod
-from gangline.engine.placing.hosts import Host, PodRequest
-from gangline.engine.placing.pipeline import Pipeline
-from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
+from gangline.engine.placing.hosts import Host, PodRequest, fits
+from gangline.engine.placing.own_scorers import Fragments, TypicalPod
+from gangline.engine.placing.pipeline import PROFILES, Pipeline, PlacingProfile, Score
 from gangline.engine.placing.scorers import Field, run_seconds
 from gangline.engine.topology.node_filter import NodeSelection
 

@@ -30,7 +30,7 @@ from gangline.engine.model import (
     VictimPolicy,
     WriteFailed,
 )
-from gangline.engine.text.fixes import FIXES, STILL_HELD
+from gangline.engine.text.wording import FIXES, STILL_HELD
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

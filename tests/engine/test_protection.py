@@ -31,7 +31,7 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.simulation.outlook import outlook
-from gangline.engine.text.fixes import FIXES
+from gangline.engine.text.wording import FIXES
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")

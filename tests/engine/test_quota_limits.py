@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gangline.engine import BorrowingLimit, Engine
 from gangline.engine.model import ClusterQueue, Cohort, Flavor, FlavorQuotas, Put, Quota, ResourceGroup
-from gangline.engine.quota.limits import limits
+from gangline.engine.quota.quota_ledger import limits
 
 GPU = "gpu"
 

@@ -28,7 +28,7 @@ from gangline.engine.model import (
     Warn,
     WriteFailed,
 )
-from gangline.engine.topology.placement import hosts_of
+from gangline.engine.topology.placement_request import hosts_of
 from gangline.engine.topology.topology_ledger import HOSTNAME
 
 #: a breaker that never opens: here half of everything fails all the time

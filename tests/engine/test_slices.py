@@ -34,7 +34,7 @@ from gangline.engine.model import (
     Workload,
     WriteFailed,
 )
-from gangline.engine.queues.slices import OLD_IS_OF_ANOTHER
+from gangline.engine.queues.cluster_queue import OLD_IS_OF_ANOTHER
 
 LOWER = PreemptionPolicy("LowerPriority")
 

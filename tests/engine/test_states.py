@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang
+from tests.engine.histories.history import History
 
 import gangline.engine
 from gangline.engine.isolated_engine import IsolatedEngine
-from gangline.engine.model import Gone, PreemptionPolicy, Put, Settings, Workload, WriteFailed
-from gangline.engine.queues.states import ALLOWED, HOLDING, Journal, LifecycleState, TransitionError
+from gangline.engine.model import Admission, Gone, PreemptionPolicy, Put, Settings, Workload, WriteFailed
+from gangline.engine.queues.states import ALLOWED, HOLDING, NEEDS, Journal, LifecycleState, TransitionError
 from gangline.engine.queues.workload_parts import (
     OWNERS,
     AttemptHistory,
@@ -21,7 +22,7 @@ from gangline.engine.queues.workload_parts import (
     NodesHeld,
     QuotaHeld,
 )
-from gangline.engine.queues.workload_state import WorkloadState
+from gangline.engine.queues.workload_state import Bucket, WorkloadState
 
 ROOT = Path(gangline.engine.__path__[0])
 #: methods that change a collection
@@ -52,13 +53,56 @@ def test_the_table_has_every_state_and_nothing_follows_the_end() -> None:
             assert LifecycleState.FINISHED not in following, "its quota is released first"
 
 
-def test_what_the_table_does_not_have_is_refused() -> None:
+def waiting() -> WorkloadState:
     made = WorkloadState(gang("w"), Settings(), Journal())
+    made.bucket = Bucket()
     made.enter(LifecycleState.PENDING)
+    return made
+
+
+def test_what_the_table_does_not_have_is_refused() -> None:
+    made = waiting()
     for state in set(ALLOWED) - ALLOWED[LifecycleState.PENDING] - {LifecycleState.PENDING}:
         with pytest.raises(TransitionError, match="team/w"):
             made.enter(state)
     assert made.state is LifecycleState.PENDING
+
+
+@pytest.mark.parametrize("state", NEEDS)
+@pytest.mark.parametrize(("quota", "bucket"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_state_is_entered_with_its_facts_only(state: LifecycleState, quota: bool, bucket: bool) -> None:
+    made = WorkloadState(gang("w"), Settings(), Journal())
+    if quota:
+        made.quota.hold_without_queue(Admission("q", ()))
+    made.bucket = Bucket() if bucket else None
+    before = next(before for before, after in ALLOWED.items() if state in after)
+    made._state = before
+    if NEEDS[state] == (quota, bucket):
+        made.enter(state)
+        assert made._state is state
+    else:
+        with pytest.raises(TransitionError, match=r"team/w: .* needs other facts"):
+            made.enter(state)
+        assert made._state is before, "nothing has changed"
+
+
+def test_the_tables_name_the_same_states() -> None:
+    assert NEEDS.keys() | {LifecycleState.MOVING} == ALLOWED.keys()
+    assert {state for state, needs in NEEDS.items() if needs.quota} == HOLDING
+
+
+def test_the_way_between_two_states_leads_where_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[LifecycleState] = set()
+    enter = WorkloadState.enter
+
+    def noted(self: WorkloadState, state: LifecycleState, cause: str = "", decision: str = "") -> None:
+        if self._state is LifecycleState.MOVING:
+            seen.add(state)
+        enter(self, state, cause, decision)
+
+    monkeypatch.setattr(WorkloadState, "enter", noted)
+    History("fair", 2).live()
+    assert seen - {LifecycleState.MOVING} == ALLOWED[LifecycleState.MOVING]
 
 
 def assignments(source: str) -> Iterator[tuple[int, str, str]]:
@@ -196,8 +240,7 @@ def test_a_story_survives_an_engine_that_is_built_anew() -> None:
 
 
 def test_only_so_much_is_remembered() -> None:
-    journal, made = Journal(3), WorkloadState(gang("w"), Settings(), Journal())
-    made.enter(LifecycleState.PENDING)
+    journal, made = Journal(3), waiting()
     for turn in range(50):
         journal.note(made, f"cause {turn}")
     remembered = [entry.cause for entry in journal.story("team/w")]

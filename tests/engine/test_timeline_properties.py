@@ -11,7 +11,7 @@ from tests.examples import examples
 from gangline.engine.backfill.reservation import FAR, Reservation
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Ordering, Preempt, RuntimeForecast
-from gangline.engine.state.engine_snapshot import snapshot
+from gangline.engine.state.figures import snapshot
 
 ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
 KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")

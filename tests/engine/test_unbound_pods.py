@@ -10,7 +10,7 @@ from tests.builders.engine import of
 from tests.engine.node_world import NodeWorld, heals, kinds, node, plain, queue
 
 from gangline.engine.model import Admit, BoundPod, Decision, Evict, ForeignPod, Heal, Recovery
-from gangline.engine.recovery.unbound_pods import FIRST_PAUSE, LONGEST_PAUSE, TOLERATED, pause
+from gangline.engine.recovery.losses import FIRST_PAUSE, LONGEST_PAUSE, TOLERATED, pause
 
 WHY = "0/2 nodes are available: 1 Insufficient google.com/tpu"
 

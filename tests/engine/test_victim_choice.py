@@ -22,8 +22,8 @@ from gangline.engine.model import (
     VictimPolicy,
     Workload,
 )
-from gangline.engine.preemption.fewest_victims import STEPS, FewestSearch
 from gangline.engine.preemption.simulated_removal import OrderedRemoval
+from gangline.engine.preemption.victim_search import STEPS, FewestSearch
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")

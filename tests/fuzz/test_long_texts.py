@@ -11,7 +11,7 @@ from gangline.api.admission import syntax
 from gangline.api.read import conditions
 from gangline.engine.model import Expression, Node
 from gangline.engine.nodes import health
-from gangline.engine.topology.expressions import expression_matches
+from gangline.engine.topology.node_filter import expression_matches
 from gangline.jobs import runtime_hints
 from gangline.telemetry.file import FileSource
 from gangline.telemetry.prometheus import _samples

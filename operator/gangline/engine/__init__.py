@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
-    from gangline.engine.cards.card_room import CardRoom, Resident
-    from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
+    from gangline.engine.cards.card_amounts import CardRoom, Resident
+    from gangline.engine.cycle.attempt import CycleRecord, Requeued
     from gangline.engine.cycle.explanations import NOT_TRIED
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
@@ -27,28 +27,29 @@ if TYPE_CHECKING:
     from gangline.engine.model.runtime import Runtime
     from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT
     from gangline.engine.occupancy.fitting import HOSTNAME, usage_of
-    from gangline.engine.placing.fragmentation import Fragments
     from gangline.engine.placing.hosts import Host, HostPlace, PodRequest
-    from gangline.engine.placing.own_scorers import OWN_SCORERS, OwnScorers
-    from gangline.engine.placing.pipeline import BestPlace, Pipeline
-    from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
+    from gangline.engine.placing.own_scorers import OWN_SCORERS, Fragments, OwnScorers
+    from gangline.engine.placing.pipeline import PROFILES, BestPlace, Pipeline, PlacingProfile, Score
     from gangline.engine.placing.scorers import Field
-    from gangline.engine.queues.estimates import flavors_of
-    from gangline.engine.quota.limits import BorrowingLimit, QuotaLimits
-    from gangline.engine.simulation.course import Stretch
-    from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, outlook
+    from gangline.engine.queues.ordering import flavors_of
+    from gangline.engine.quota.quota_ledger import BorrowingLimit, QuotaLimits
+    from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
     from gangline.engine.state.overrun import OVERRUN_STATES
-    from gangline.engine.text.accelerators import accelerators, accelerators_of, is_accelerator
     from gangline.engine.text.alarms import Alarms
-    from gangline.engine.text.fixes import FIXES, HOLD_QUOTA, STILL_HELD
-    from gangline.engine.text.wording import span_text
-    from gangline.engine.topology.expressions import expression_matches
+    from gangline.engine.text.wording import (
+        FIXES,
+        HOLD_QUOTA,
+        STILL_HELD,
+        accelerators,
+        accelerators_of,
+        is_accelerator,
+        span_text,
+    )
     from gangline.engine.topology.leaf_ranking import OF_POLICY
-    from gangline.engine.topology.node_filter import tolerates
+    from gangline.engine.topology.node_filter import expression_matches, tolerates
     from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
-    from gangline.engine.topology.placing import levels_of, place
-    from gangline.engine.topology.replacing import ReplacementRequest, replace_node
+    from gangline.engine.topology.placing import ReplacementRequest, levels_of, place, replace_node
     from gangline.engine.topology.topology_ledger import TopologyLedger
 
 _MODULES: Final = {
@@ -61,7 +62,11 @@ _MODULES: Final = {
         "STOPPING",
     ),
     "backfill.revocation": ("REVOKED",),
-    "cycle.cycle_record": (
+    "cards.card_amounts": (
+        "CardRoom",
+        "Resident",
+    ),
+    "cycle.attempt": (
         "CycleRecord",
         "Requeued",
     ),
@@ -70,11 +75,11 @@ _MODULES: Final = {
     "floor.floor": ("Floor",),
     "floor.modes": (
         "BY_FORECAST",
-        "PolicyFallback",
         "MODES",
         "Mode",
         "PLAIN",
         "POLICY",
+        "PolicyFallback",
         "has_floor",
         "under",
     ),
@@ -93,44 +98,38 @@ _MODULES: Final = {
         "LOST",
         "SUSPECT",
     ),
-    "cards.card_room": (
-        "CardRoom",
-        "Resident",
+    "occupancy.fitting": (
+        "HOSTNAME",
+        "usage_of",
     ),
-    "placing.fragmentation": ("Fragments",),
     "placing.hosts": (
-        "PodRequest",
         "Host",
         "HostPlace",
+        "PodRequest",
     ),
     "placing.own_scorers": (
+        "Fragments",
         "OWN_SCORERS",
         "OwnScorers",
     ),
     "placing.pipeline": (
         "BestPlace",
-        "Pipeline",
-    ),
-    "placing.profiles": (
         "PROFILES",
+        "Pipeline",
         "PlacingProfile",
         "Score",
     ),
     "placing.scorers": ("Field",),
-    "queues.estimates": ("flavors_of",),
-    "quota.limits": (
+    "queues.ordering": ("flavors_of",),
+    "quota.quota_ledger": (
         "BorrowingLimit",
         "QuotaLimits",
     ),
-    "occupancy.fitting": (
-        "HOSTNAME",
-        "usage_of",
-    ),
-    "simulation.course": ("Stretch",),
     "simulation.outlook": (
         "ExpectedStart",
         "HORIZON",
         "Outlook",
+        "Stretch",
         "outlook",
     ),
     "simulation.simulation": (
@@ -139,32 +138,30 @@ _MODULES: Final = {
         "Simulation",
     ),
     "state.overrun": ("OVERRUN_STATES",),
-    "text.accelerators": (
-        "accelerators",
-        "accelerators_of",
-        "is_accelerator",
-    ),
     "text.alarms": ("Alarms",),
-    "text.fixes": (
+    "text.wording": (
         "FIXES",
         "HOLD_QUOTA",
         "STILL_HELD",
+        "accelerators",
+        "accelerators_of",
+        "is_accelerator",
+        "span_text",
     ),
-    "text.wording": ("span_text",),
-    "topology.expressions": ("expression_matches",),
     "topology.leaf_ranking": ("OF_POLICY",),
-    "topology.node_filter": ("tolerates",),
+    "topology.node_filter": (
+        "expression_matches",
+        "tolerates",
+    ),
     "topology.placement_request": (
-        "PlacementResult",
         "PlacementRequest",
+        "PlacementResult",
         "PlacementRules",
     ),
     "topology.placing": (
+        "ReplacementRequest",
         "levels_of",
         "place",
-    ),
-    "topology.replacing": (
-        "ReplacementRequest",
         "replace_node",
     ),
     "topology.topology_ledger": ("TopologyLedger",),

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gangline.engine.backfill.head_delay import HeadStart, Lateness
-from gangline.engine.cycle.cycle_record import CycleRecord
-from gangline.engine.cycle.cycle_tally import CycleTally
+from gangline.engine.cycle.attempt import CycleRecord, CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.model import (
     Admit,
@@ -38,23 +37,29 @@ from gangline.engine.model import (
     WorkloadPods,
     WriteFailed,
 )
-from gangline.engine.placing.single_pods import rank_nodes
+from gangline.engine.placing.policy_ranking import rank_nodes
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.states import Journal, Transition
-from gangline.engine.quota.limits import QuotaLimits, limits
+from gangline.engine.quota.quota_ledger import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
-from gangline.engine.state.engine_snapshot import EngineSnapshot, as_assumed, facts, roots_with_a_history, snapshot
-from gangline.engine.state.figures import cluster_queue_figures, cohort_figures, workloads_of
-from gangline.engine.state.lifecycle import Lifecycle
-from gangline.engine.state.queue_summary import (
+from gangline.engine.state.figures import (
+    EngineSnapshot,
+    as_assumed,
+    cluster_queue_figures,
     cluster_queue_status,
+    cohort_figures,
     cohort_share,
     cohorts_above,
+    facts,
     local_queue_state,
     local_queue_status,
+    roots_with_a_history,
+    snapshot,
+    workloads_of,
 )
+from gangline.engine.state.lifecycle import Lifecycle
 from gangline.engine.state.store import Store
 from gangline.engine.state.workload_intake import WorkloadIntake
 

@@ -11,18 +11,14 @@ from sys import maxsize
 from typing import Final, TypeAlias
 
 from gangline.engine.backfill.backfill import BackfillPlanner
-from gangline.engine.cycle.attempt import Attempt
-from gangline.engine.cycle.cycle_record import CycleRecord, Requeued
-from gangline.engine.cycle.cycle_tally import CycleTally
-from gangline.engine.cycle.explanations import reason_of
-from gangline.engine.cycle.pending_messages import preemption_text
+from gangline.engine.cycle.attempt import Attempt, CycleRecord, CycleTally, Requeued
+from gangline.engine.cycle.explanations import preemption_text, reason_of
 from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
 from gangline.engine.cycle.variants import first_of_family
 from gangline.engine.flavors.assignment import CAPACITY, verdict_of
 from gangline.engine.model import Admission, Admit, Decision, Evict, Explanation, Millis, Preempt
-from gangline.engine.preemption.candidates import Known
 from gangline.engine.preemption.fair_victims import fair_victims, preemptible_for
-from gangline.engine.preemption.preemptor import Preemptor, Victim, classic_victims
+from gangline.engine.preemption.preemptor import Known, Preemptor, Victim, classic_victims
 from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import Need
 from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of

@@ -33,7 +33,7 @@ from gangline.engine.model import (
     Topology,
     VictimPolicy,
 )
-from gangline.engine.text.fixes import FIXES
+from gangline.engine.text.wording import FIXES
 
 THEMES: Final = ("quota", "fair", "planning", "backfill", "nodes", "slices", "topology")
 HOST, RACK, BLOCK, ZONE = "kubernetes.io/hostname", "rack", "block", "zone"

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine.backfill import checkpoint_preemption
-from gangline.engine.backfill.delay_causes import DelayCauses
 from gangline.engine.backfill.head_delay import HeadDelayLedger
 from gangline.engine.backfill.idle_budget import IdleBudget
 from gangline.engine.backfill.loss_budget import Losses
-from gangline.engine.backfill.reservation import FAR, Reservation, held_back_text, preempted_for_text, start_text
-from gangline.engine.backfill.revocation import Revoking
+from gangline.engine.backfill.reservation import (
+    FAR,
+    Reservation,
+    held_back_text,
+    hold_of,
+    preempted_for_text,
+    start_text,
+)
+from gangline.engine.backfill.revocation import DelayCauses, Revoking
 from gangline.engine.backfill.timeline import Timeline
-from gangline.engine.backfill.timeline_world import hold_of
 from gangline.engine.cycle.attempt import Attempt, Objection
 from gangline.engine.flavors.assignment import WAITING, Assignment, Mode, verdict_of
 from gangline.engine.flavors.flavor_assigner import Assigner
@@ -24,7 +29,7 @@ from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
-from gangline.engine.queues.estimates import Estimates, Flavors, working_flavors
+from gangline.engine.queues.ordering import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_parts import NO_NAMES
 from gangline.engine.queues.workload_state import WorkloadState

@@ -21,7 +21,7 @@ from gangline.engine.model import CheckpointPreemption, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.estimates import ANYWHERE, Estimates, flavors_of
+from gangline.engine.queues.ordering import ANYWHERE, Estimates, flavors_of
 from gangline.engine.queues.protection import protected_until, stopped_too_often
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import WorkloadState

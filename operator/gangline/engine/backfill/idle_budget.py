@@ -12,9 +12,8 @@ every head with a known start is promised one at some time.
 
 from __future__ import annotations
 
-from gangline.engine.backfill.reservation import FAR, Reservation
+from gangline.engine.backfill.reservation import FAR, HeldCapacity, Reservation
 from gangline.engine.backfill.timeline import Timeline
-from gangline.engine.backfill.timeline_world import HeldCapacity
 from gangline.engine.model import Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.quota.quota_ledger import Cell

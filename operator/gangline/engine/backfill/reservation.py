@@ -2,16 +2,181 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from gangline.engine.backfill.timeline_outlook import TimelineOutlook
-from gangline.engine.backfill.timeline_world import HeldCapacity
-from gangline.engine.model import Millis
+from gangline.engine.flavors.assignment import Assignment, Mode
+from gangline.engine.flavors.flavor_assigner import Assigner
+from gangline.engine.model import Admission, ClusterQueue, Millis
 from gangline.engine.model.runtime import NEVER
+from gangline.engine.nodes.capacity import Capacity
+from gangline.engine.nodes.packer import NodeAssignment, PackedPodSet
+from gangline.engine.occupancy.node_ledger import NodeLedger, Placed
+from gangline.engine.preemption.preemptor import Need, Preemptor, Victim
+from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
 from gangline.engine.queues.workload_state import WorkloadState
+from gangline.engine.quota.quota_ledger import Cell, FlavorResource
+from gangline.engine.state.store import Store
 from gangline.engine.text.change_log import ChangeLog
 from gangline.engine.text.wording import moment_text
+from gangline.engine.topology.placement_request import AS_COUNTED, NodeNeeds, has_placements
+from gangline.engine.topology.topologies import Topologies
+
+# --- timeline world ---------------------------------------------------------------------------------------------------
+# The world: the quota trees and the nodes a second time, as they will be at some moment.
+#
+# It is made of the same parts as the present, so that a look into the future asks exactly the questions that an admission
+# will be asked: quota through all ancestors, flavors, and a place for every pod.
+
+
+class HeldCapacity:
+    """What a workload holds: quota, and places for pods."""
+
+    __slots__ = ("admission", "assigned", "members", "needs", "placed", "places", "queue", "usage")
+
+    def __init__(
+        self,
+        queue: str,
+        usage: Mapping[FlavorResource, int],
+        admission: Admission | None,
+        members: Sequence[PackedPodSet] = (),
+        assigned: NodeAssignment | None = None,
+        needs: NodeNeeds = AS_COUNTED,
+    ) -> None:
+        self.queue = queue
+        self.usage = usage
+        #: the admission that it was made of
+        self.places = admission
+        #: None where no topology places are held
+        self.admission = admission if admission is not None and has_placements(admission) else None
+        #: its assignment to the nodes of flavors without a topology
+        self.members = members
+        self.assigned = assigned
+        self.needs = needs
+        #: what its topology places take of spots, once that was asked for
+        self.placed: Placed | None = None
+
+
+class TimelineWorld:
+    """The world, built from the facts of `store`; `put` and `drop` are each other's exact undo."""
+
+    def __init__(self, store: Store) -> None:
+        self._hierarchy = CohortHierarchy()
+        self._rooms = NodeLedger()
+        self._topologies = Topologies(self._rooms, store.ranking)
+        self._topologies.rank_for(store.topology.of_policies)
+        self._topologies.look_at(*store.topology.looked_at)
+        for flavor in store.flavors.values():
+            self._topologies.put_flavor(flavor)
+        for topology in store.topologies.values():
+            self._topologies.put_topology(topology)
+        store.node_ledger.mirror_to(self._rooms)
+        for name, cohort in store.cohorts.items():
+            self._hierarchy.put_cohort(cohort, name)
+        for name, config in store.cluster_queues.items():
+            self._hierarchy.put_queue(config, name)
+
+        def configure(queue: ClusterQueueState, config: ClusterQueue) -> None:
+            queue.configure(replace(config, ordering=None, backfill=None), store.settings, None)
+            real = store.queues.get(queue.name)
+            queue.delays_topology = real is not None and real.delays_topology
+            queue.elsewhere = real is not None and real.elsewhere
+
+        self._hierarchy.settle(configure)
+        for queue in self._hierarchy.queues.values():
+            queue.bind(store.flavors)
+        self._capacity = Capacity(store.health, store.flavors, self._rooms)
+        self._preemptor = Preemptor(store.settings, self._topologies, _nothing_there, self._capacity)
+        self._held: dict[str, tuple[HeldCapacity, list[tuple[Cell, int]]]] = {}
+
+    @property
+    def topologies(self) -> Topologies:
+        return self._topologies
+
+    def queue(self, name: str) -> ClusterQueueState | None:
+        return self._hierarchy.queues.get(name)
+
+    def put(self, key: str, hold: HeldCapacity) -> None:
+        """`key` holds this from now on; it must hold nothing so far."""
+        queue = self._hierarchy.queues.get(hold.queue)
+        cells = [] if queue is None else [(queue.cell(fr), amount) for fr, amount in hold.usage.items()]
+        for cell, amount in cells:
+            cell.add(amount)
+        if hold.admission is not None:
+            self._rooms.place(key, self.placed(hold))
+        if hold.assigned is not None:
+            self._rooms.assign(key, hold.assigned.takes(hold.members))
+        self._held[key] = hold, cells
+
+    def placed(self, hold: HeldCapacity) -> Placed:
+        """What its topology places take."""
+        if hold.placed is None:
+            hold.placed = self._topologies.taken(hold.admission, hold.needs) if hold.admission is not None else ()
+        return hold.placed
+
+    def drop(self, key: str) -> None:
+        """`key` holds nothing any more; unknown keys are ignored."""
+        known = self._held.pop(key, None)
+        if known is None:
+            return
+        for cell, amount in known[1]:
+            cell.remove(amount)
+        self._rooms.release(key)
+
+    def holds(self, key: str) -> bool:
+        return key in self._held
+
+    def hold(self, key: str) -> HeldCapacity:
+        return self._held[key][0]
+
+    def fit(self, gang: WorkloadState, queue: str) -> Assignment | None:
+        """Flavors and places for the whole gang, without preemption; None if it does not fit."""
+        state = self._hierarchy.queues.get(queue)
+        if state is None:
+            return None
+        assignment = Assigner(gang, state, self._preemptor).assign(None)
+        return assignment if assignment.mode is Mode.FIT else None
+
+    def has_room(self, hold: HeldCapacity) -> bool:
+        """Whether exactly this could be held as well."""
+        queue = self._hierarchy.queues.get(hold.queue)
+        if queue is None:
+            return False
+        if any(amount > max(0, queue.cell(fr).available()) for fr, amount in hold.usage.items()):
+            return False
+        if hold.admission is not None and not self._topologies.has_room(hold.admission, hold.needs, queue.placement):
+            return False
+        return hold.assigned is None or self._rooms.has_room(hold.assigned.takes(hold.members))
+
+
+def _nothing_there(need: Need) -> list[Victim]:
+    del need
+    return []
+
+
+def hold_of(assignment: Assignment, queue: str) -> HeldCapacity:
+    """What an assignment would hold."""
+    usage: dict[FlavorResource, int] = {}
+    for cell, amount in assignment.usage.items():
+        usage[cell.fr] = usage.get(cell.fr, 0) + amount
+    capacity_request = assignment.capacity_request
+    members = capacity_request.members if capacity_request is not None else ()
+    admission = assignment.admission(queue)
+    return HeldCapacity(
+        queue,
+        usage,
+        admission,
+        members,
+        capacity_request.assigned if capacity_request is not None else None,
+        assignment.node_needs(admission),
+    )
+
+
+# --- reservation ------------------------------------------------------------------------------------------------------
+
 
 #: After the last known end: when all workloads without a known end are gone, except those backfilled beside a reservation.
 FAR: Millis = NEVER - 1

@@ -15,13 +15,19 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gangline.engine.backfill.reservation import FAR, BackfilledHolders, Reservation
+from gangline.engine.backfill.reservation import (
+    FAR,
+    BackfilledHolders,
+    HeldCapacity,
+    Reservation,
+    TimelineWorld,
+    hold_of,
+)
 from gangline.engine.backfill.timeline_outlook import Spot, Stays, TimelineOutlook, enough_quota, fewest_releases
-from gangline.engine.backfill.timeline_world import HeldCapacity, TimelineWorld, hold_of
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.estimates import Estimates, flavors_of
+from gangline.engine.queues.ordering import Estimates, flavors_of
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode

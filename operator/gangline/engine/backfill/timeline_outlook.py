@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from gangline.engine.model import Millis
 from gangline.engine.occupancy.fitting import PodRequests
 from gangline.engine.occupancy.node_ledger import Spot
-from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.slices import pods_asked
+from gangline.engine.queues.cluster_queue import ClusterQueueState, pods_asked
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource
 from gangline.engine.text.change_log import ChangeLog
-from gangline.engine.topology.placement import asks, placed_on
+from gangline.engine.topology.placement import placed_on
+from gangline.engine.topology.placement_request import asks
 from gangline.engine.topology.seating import counted
 from gangline.engine.topology.topologies import Topologies
 from gangline.engine.topology.topology_ledger import Leaf, TopologyLedger

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from gangline.engine.flavors.assignment import Assignment, Mode
-from gangline.engine.model import Millis
+from gangline.engine.model import Admit, Millis, Preempt
 from gangline.engine.preemption.preemptor import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
+
+# --- cycle record -----------------------------------------------------------------------------------------------------
+# What happened in one scheduling cycle, in full: for tests, recorded scenarios and inspection.
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """A head that was not reserved."""
+
+    workload: str
+    mode: str  # NoFit | Preempt | DeferredFit | Fit
+    borrowing: int  # height
+    status: str  # "skipped" or ""
+    requeue_reason: str
+    reason: str
+    flavors: Mapping[str, Mapping[str, str]]  # pod set -> resource -> flavor, as far as one was found
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleRecord:
+    heads: tuple[str, ...]
+    #: root cohort (or ClusterQueue without one) -> workloads in the order of processing
+    order: Mapping[str, tuple[str, ...]]
+    reserved: tuple[Admit, ...]
+    preempted: tuple[Preempt, ...]
+    requeued: tuple[Requeued, ...]
+
+
+# --- attempt ----------------------------------------------------------------------------------------------------------
+
 
 # outcomes, as Kueue names them
 NO_FIT, NO_CANDIDATES = "NoFit", "PreemptionNoCandidates"
@@ -71,3 +105,43 @@ class Attempt:
         if self.deferred:
             return "DeferredFit"
         return {Mode.NO_FIT: "NoFit", Mode.FIT: "Fit"}.get(self.assignment.mode, "Preempt")
+
+
+# --- cycle tally ------------------------------------------------------------------------------------------------------
+# What scheduling cycles came to since the process started, for metrics.
+
+
+#: what came of another search for victims, after earlier attempts of the cycle had chosen some of them
+NEW_TARGETS, DEFERRED_FIT, SKIPPED = "new_targets", "deferred_fit", "skipped"
+_PASSED_OVER: Final = (OVERLAP, NO_LONGER_FITS)
+
+
+@dataclass(slots=True)
+class CycleTally:
+    #: attempts of heads
+    attempts: int = 0
+    #: ClusterQueue -> heads that had victims and were passed over, since others of the cycle needed the same; of the last cycle
+    #: in which it had any
+    preemption_skips: dict[str, int] = field(default_factory=dict[str, int])
+    #: (ClusterQueue, outcome) -> searches for victims that were made again
+    recomputations: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+
+    def note(self, attempts: Iterable[Attempt]) -> None:
+        """Count one cycle."""
+        skips: dict[str, int] = {}
+        for attempt in attempts:
+            self.attempts += 1
+            queue = attempt.queue.name
+            passed_over = attempt.skipped in _PASSED_OVER
+            if passed_over and attempt.victims:
+                skips[queue] = skips.get(queue, 0) + 1
+            if attempt.recomputed:
+                found = NEW_TARGETS if attempt.victims and not passed_over else SKIPPED
+                self.recomputations[queue, DEFERRED_FIT if attempt.deferred else found] += 1
+        self.preemption_skips.update(skips)
+
+    def forget(self, queue: str) -> None:
+        """A ClusterQueue was deleted."""
+        self.preemption_skips.pop(queue, None)
+        for outcome in (NEW_TARGETS, DEFERRED_FIT, SKIPPED):
+            self.recomputations.pop((queue, outcome), None)

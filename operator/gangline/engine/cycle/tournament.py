@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from gangline.engine.cycle.attempt import Attempt
-from gangline.engine.quota.dominant_share import DominantShare, standing
-from gangline.engine.quota.quota_ledger import QuotaNode
+from gangline.engine.quota.quota_ledger import DominantShare, QuotaNode, standing
 
 #: lower is first
 Key: TypeAlias = "tuple[bool, bool, DominantShare, int, int]"

@@ -45,7 +45,13 @@ from gangline.engine.occupancy.node_ledger import NOWHERE
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
-from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.queues.cluster_queue import (
+    OLD_IS_OF_ANOTHER,
+    OLD_IS_STOPPED,
+    ClusterQueueState,
+    names_another_job,
+    queue_of,
+)
 from gangline.engine.queues.quota_holds import (
     end_quota_hold,
     give_way,
@@ -54,13 +60,12 @@ from gangline.engine.queues.quota_holds import (
     quota_holds_of,
     set_aside,
 )
-from gangline.engine.queues.slices import OLD_IS_OF_ANOTHER, OLD_IS_STOPPED, names_another_job
 from gangline.engine.queues.states import LifecycleState
 from gangline.engine.queues.workload_parts import LastScan, ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, QuotaNode
-from gangline.engine.text.fixes import STILL_HELD
-from gangline.engine.topology.placement import has_placements
+from gangline.engine.text.wording import STILL_HELD
+from gangline.engine.topology.placement_request import has_placements
 
 
 class ReservationGuard(Protocol):

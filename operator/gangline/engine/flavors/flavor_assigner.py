@@ -23,20 +23,28 @@ from gangline.engine.flavors.assignment import (
     Grade,
     Mode,
     PodSetChoice,
+    asked_of,
+    contradiction,
 )
-from gangline.engine.flavors.flavor_match import contradiction
-from gangline.engine.flavors.flavor_needs import asked_of
 from gangline.engine.flavors.placement_preview import preview
 from gangline.engine.model import UNLIMITED, Flavor, Fungibility, PodSet, Settings, TopologyAssignment
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
-from gangline.engine.queues.cluster_queue import ClusterQueueState, FlavorOption, GroupNeeds, PodSetRequests, Way
-from gangline.engine.queues.slices import amounts_of, pods_of, replaced_slice
+from gangline.engine.queues.cluster_queue import (
+    ClusterQueueState,
+    FlavorOption,
+    GroupNeeds,
+    PodSetRequests,
+    Way,
+    amounts_of,
+    pods_of,
+    replaced_slice,
+)
 from gangline.engine.queues.workload_parts import ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.text.fixes import FALSE_FIT
+from gangline.engine.text.wording import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placed_on, placing
 from gangline.engine.topology.topologies import PlacementResult, Topologies
 

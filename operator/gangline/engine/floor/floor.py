@@ -19,11 +19,9 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from gangline.engine.engine import key_of
-from gangline.engine.floor.lengths import Lengths
-from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
-from gangline.engine.floor.trees import Trees
+from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, Trees, has_floor, under
 from gangline.engine.floor.verdicts import LONG, RETURN_MOST, FloorVerdicts
-from gangline.engine.floor.waits import LANE, REAL, Comparison, WorkloadWaits
+from gangline.engine.floor.waits import LANE, REAL, Comparison, Lengths, WorkloadWaits
 from gangline.engine.floor.world import Counterfactual, at_rest
 from gangline.engine.model import (
     Change,

@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import exp, log
 from typing import Final, TypeAlias
 
-from gangline.engine.floor.lengths import Lengths
-from gangline.engine.floor.modes import BEST_EFFORT, MODES, POLICY, Mode, PolicyFallback
-from gangline.engine.floor.trees import Trees
-from gangline.engine.floor.waits import TOLERATED, Comparison, WorkloadWaits, figures, without_each_spell
+from gangline.engine.floor.modes import BEST_EFFORT, MODES, POLICY, Mode, PolicyFallback, Trees
+from gangline.engine.floor.waits import TOLERATED, Comparison, Lengths, WorkloadWaits, figures, without_each_spell
 from gangline.engine.model import Millis
 
 DAY: Final[Millis] = 86_400_000

@@ -1,7 +1,7 @@
 """A counterfactual: an engine of its own, with the real facts but another mode, whose decisions are carried out at once.
 
 Workloads arrive when they really do, and run for as long as they really did. Where that is not known yet, because in reality they
-started later or not at all, the world waits for up to `LAG`; then a draw has to do (`lengths`), given how long they have really
+started later or not at all, the world waits for up to `LAG`; then a draw has to do (`waits`), given how long they have really
 run.
 """
 

@@ -27,21 +27,12 @@ from gangline.engine.model.decisions import (
     Withdraw,
 )
 from gangline.engine.model.devices import CardSeat, CardUse, Device, Mode, NodeCards, Part, Profile, Share
-from gangline.engine.model.nodes import INTERFACE, ForeignPod, Node, Topology
-from gangline.engine.model.policies import (
+from gangline.engine.model.nodes import INTERFACE, BoundPod, ForeignPod, Node, RuntimeForecast, Topology, WorkloadPods
+from gangline.engine.model.queues import (
     SWAP_WINDOW,
+    AdmissionCheck,
     Backfill,
     CheckpointPreemption,
-    Ordering,
-    Overrun,
-    PlacementFilter,
-    PlacementPolicy,
-    PlacementScore,
-    Recovery,
-    VictimPolicy,
-)
-from gangline.engine.model.queues import (
-    AdmissionCheck,
     CheckRef,
     ClusterQueue,
     Cohort,
@@ -51,11 +42,17 @@ from gangline.engine.model.queues import (
     Fungibility,
     LocalQueue,
     Namespace,
+    Ordering,
+    Overrun,
+    PlacementFilter,
+    PlacementPolicy,
+    PlacementScore,
     PreemptionPolicy,
     Quota,
+    Recovery,
     ResourceGroup,
+    VictimPolicy,
 )
-from gangline.engine.model.runs import BoundPod, RuntimeForecast, WorkloadPods
 from gangline.engine.model.selection import Affinity, Expression, LabelSelector, PreferredTerm, Taint, Toleration
 from gangline.engine.model.settings import AdmissionFairSharing, FairSharing, HealthPolicy, PodsReadyPolicy, Settings
 from gangline.engine.model.statuses import (

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gangline.engine.model.devices import NodeCards
-from gangline.engine.model.nodes import ForeignPod, Node, Topology
+from gangline.engine.model.nodes import ForeignPod, Node, RuntimeForecast, Topology, WorkloadPods
 from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
-from gangline.engine.model.runs import RuntimeForecast, WorkloadPods
 from gangline.engine.model.workloads import Workload
 
 Item: TypeAlias = (

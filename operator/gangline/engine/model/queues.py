@@ -4,10 +4,233 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from gangline.engine.model.policies import Backfill, Ordering, Overrun, PlacementPolicy, Recovery, VictimPolicy
 from gangline.engine.model.selection import LabelSelector, Taint, Toleration
-from gangline.engine.model.units import Millis, millis_or_none
+from gangline.engine.model.units import Millis, millis, millis_or_none
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+# What a QueuePolicy sets for a ClusterQueue, beyond Kueue's API.
+
+
+#: A swap budget counts the nodes that were replaced under a gang within this time.
+SWAP_WINDOW: Millis = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """The order of workloads of equal priority (QueuePolicy.spec.order).
+
+    `AgedShortestFirst` orders by `submit + age_weight · expected`: short workloads pass long ones, but never by more than that.
+    """
+
+    #: Priority | FairShare | ShortestFirst | AgedShortestFirst | SmallestFirst | HighestResponseRatio
+    key: str = "Priority"
+    age_weight: float = 10.0
+    #: AgedShortestFirst: longer workloads count as if they were expected to run this long; None = as forecast
+    age_cap_seconds: float | None = None
+    half_life_seconds: float = 604_800.0
+    #: a workload that has waited this long precedes all others of its priority, whatever its key
+    max_wait_seconds: float | None = None
+    #: which figure of a forecast is the expected runtime: 0 the median, 1 the Gittins index (`runtime`), between them their
+    #: weighted geometric mean
+    optimism: float = 0.0
+
+    @property
+    def age_cap(self) -> Millis | None:
+        return millis_or_none(self.age_cap_seconds)
+
+    @property
+    def half_life(self) -> Millis:
+        return millis(self.half_life_seconds)
+
+    @property
+    def max_wait(self) -> Millis | None:
+        return millis_or_none(self.max_wait_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPreemption:
+    """Running gangs that declare checkpoints are preempted for a reserved head (QueuePolicy.spec.backfill.giveWay)."""
+
+    longer_than: float = 3.0  # a victim is expected to run for at least this many times the head's expected runtime
+    loss_share: float = 0.2  # all victims lose at most this share of what the head has waited, in resource seconds
+    min_runtime_seconds: float = 900.0  # a victim has run for at least this long
+    #: in place of `longer_than` for backfilled workloads; None = no other rule for them
+    longer_than_backfilled: float | None = None
+    max_preemptions: int | None = None  # a workload preempted this often, for whatever reason, is not chosen any more
+
+    @property
+    def min_runtime(self) -> Millis:
+        return millis(self.min_runtime_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Backfill:
+    """Reservations for heads, and which workloads may start before them (QueuePolicy.spec.backfill)."""
+
+    depth: int = 1  # reservations kept: 0 = off, 1 = EASY, UNLIMITED = conservative
+    candidates: str = "QueueOrder"  # QueueOrder | ShortestFirst | LargestFirst | BestFit | AgedShortestFirst
+    max_candidates: int = 1000
+    running: float = 0.5  # quantile at which running workloads are expected to end
+    candidate: float = 0.9  # quantile at which candidates are expected to end
+    revoke: str = "Never"  # Never | Overdue | Any
+    #: a backfilled workload is overdue when it has run this many times its candidate quantile
+    overdue_factor: float = 1.0
+    #: the share of what the queue could use, over a reserved head's wait, that may be kept idle for it: others are held back only
+    #: once that covers the plan (`backfill.idle_budget`); None = as soon as it is reserved
+    idle_share: float | None = None
+    checkpoint_preemption: CheckpointPreemption | None = None
+    #: the share of the queue's quota that may be lost in any day by these evictions (`backfill.loss_budget`); None = no limit
+    loss_budget: float | None = None
+    #: what an eviction costs beside the work since the last checkpoint, as counted in the budget
+    restart_seconds: float = 60.0
+
+    @property
+    def restart(self) -> Millis:
+        return millis(self.restart_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What happens when nodes fail (QueuePolicy.spec.recovery)."""
+
+    enabled: bool = True
+    spares: int = 0  # nodes, or exclusive domains, of each flavor that are held back as spares
+    spares_percent: float = 0.0  # … or this share of them, rounded up; the larger counts
+    lend: bool = True
+    preempt_to_heal: bool = True
+    soak_seconds: float = 60.0
+    swap_budget: int = 5  # nodes that may be replaced under one gang within SWAP_WINDOW
+    toleration_seconds: int | None = None  # injected into pods on start; None = not
+    #: circuit breaker: with more than this share of a flavor's nodes lost within a minute nothing is swapped, and a warning
+    #: says so
+    breaker_share: float = 0.5
+    force_delete: bool = False  # permission to force deletion of pods on unreachable nodes
+    #: move to a spare before a node leaves, never at the cost of other workloads
+    proactive: bool = False
+    #: a node is lost when its Lease is overdue and it does not answer either
+    probe_nodes: bool = False
+    #: the most time that remaining pods of a gang that starts again have to end; None = their own
+    restart_grace_seconds: int | None = None
+
+    @property
+    def spent(self) -> str:
+        """Why nodes are not replaced any more under a gang that has used up its budget."""
+        return f"it has used up its budget of {self.swap_budget} swapped nodes an hour"
+
+    @property
+    def soak(self) -> Millis:
+        return millis(self.soak_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrun:
+    """What happens to workloads that run longer than forecast (QueuePolicy.spec.overrun); see engine.state.overrun."""
+
+    warn_at: float = 0.9  # the quantile of its own forecast after which a workload is in state Warned
+    overdue_factor: float = 3.0  # a workload is Overdue after this many times that
+    action: str = "Notify"  # None | Notify | Requeue | Deactivate
+    grace_seconds: float = 0.0  # time from Overdue to the action
+
+    @property
+    def grace(self) -> Millis:
+        return millis(self.grace_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementScore:
+    """A scorer of a placement policy; an earlier tier decides first."""
+
+    #: one of those in engine.placing.scorers
+    name: str
+    tier: int = 0
+    weight: int = 1
+    #: of scorers that look at a node label: its key, and the value that is better than others ("" = any)
+    label: str = ""
+    value: str = ""
+    #: of scorers that weigh resources: cpu, memory, gpu; () = as the scorer does by itself
+    weights: tuple[tuple[str, int], ...] = ()
+    #: of scorers that look at a node's annotation: its key, and that of the deviation from it
+    annotation: str = ""
+    deviation: str = ""
+    #: the numbers of the annotation that have 100 points and none
+    least: int = 0
+    most: int = 100
+    #: TargetLoad: the load that has most points; RiskBalance: how much a small deviation counts
+    target: int = 40
+    sensitivity: int = 1
+    #: Bandwidth: the resource of nodes
+    resource: str = ""
+    #: Plugin: the name of the entry point
+    plugin: str = ""
+
+
+#: Filters by what is free: of cards with a margin, of network interfaces.
+MEM_SAFE: Final = "MemSafe"
+BANDWIDTH_FIT: Final = "BandwidthFit"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFilter:
+    """What excludes nodes, whatever is free on them."""
+
+    #: NodeLabel | ImagePresent | RDMA | NodeMetric | MemSafe | BandwidthFit
+    name: str
+    label: str = ""
+    #: NodeLabel: one of these; () = any value
+    values: tuple[str, ...] = ()
+    #: RDMA: the resource of nodes, "" = any that stands for RDMA
+    resource: str = ""
+    #: NodeMetric: the key of the annotation, and the most and the least that it may say
+    annotation: str = ""
+    most: int | None = None
+    least: int | None = None
+    #: MemSafe: thousandths of a card's memory that stay free, and MiB that a pod takes beyond what it asks for
+    headroom: int = 50
+    beyond: int = 600
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementPolicy:
+    """The order of nodes for the pods of a queue (QueuePolicy.spec.placement).
+
+    Flavors of the queue that have no topology of their own get one whose only level is the host.
+    """
+
+    #: one of those in engine.placing.profiles; `scores` replace its own, if there are any
+    profile: str = "Fragmentation"
+    scores: tuple[PlacementScore, ...] = ()
+    filters: tuple[PlacementFilter, ...] = ()
+    #: its choice is worked out and shown, and nothing follows from it
+    dry_run: bool = False
+
+    @property
+    def by_bandwidth(self) -> bool:
+        """Whether what is free of nodes' interfaces bounds pods."""
+        return any(each.name == BANDWIDTH_FIT for each in self.filters)
+
+
+@dataclass(frozen=True, slots=True)
+class VictimPolicy:
+    """Which workloads are stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
+
+    `choice` is about the victims of the queue's own preemptors; the other fields protect the queue's workloads from every
+    preemptor, see engine.queues.protection.
+    """
+
+    choice: str = "Kueue"  # Kueue | LeastLostWork | FewestGangs
+    non_preemptible_from: int | None = None  # workloads of this priority or higher are never victims
+    non_preemptible_gpus: int | None = None  # nor those of this many accelerators or more, all pods together
+    min_runtime_seconds: float = 0.0  # a workload is protected for this long after its start
+    max_preemptions: int | None = None  # a workload preempted this often is protected
+
+    @property
+    def min_runtime(self) -> Millis:
+        return millis(self.min_runtime_seconds)
+
+
+# --- queues -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +323,7 @@ class ClusterQueue:
     terminating: bool = False
     #: labels of the object, by which a QueuePolicy may select the queue.
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.text.fixes
+    #: named fixes of Kueue quirks that a QueuePolicy turns on for it, in addition to `Settings.fixes`; see engine.text.wording
     fixes: frozenset[str] = frozenset()
     #: set by a QueuePolicy beyond Kueue; None = as Kueue
     ordering: Ordering | None = None

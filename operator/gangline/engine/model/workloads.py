@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.engine.model.devices import CardSeat, Share
-from gangline.engine.model.policies import SWAP_WINDOW
+from gangline.engine.model.queues import SWAP_WINDOW
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
 from gangline.engine.model.units import SECOND, Millis, Requests, millis, millis_or_none
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 
 from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
-from gangline.engine.nodes.grounds import Ask, Grounds
 from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.node_rooms import Ground, NodeRooms
-from gangline.engine.nodes.packer import NodeAssignment, PackedPodSet, Packer, Place, Shortage
+from gangline.engine.nodes.packer import Ask, Grounds, NodeAssignment, PackedPodSet, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
 from gangline.engine.occupancy.node_ledger import DomainKey, NodeLedger, host_of
 from gangline.engine.queues.workload_parts import NO_NAMES

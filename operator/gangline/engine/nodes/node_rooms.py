@@ -109,8 +109,6 @@ class NodeRooms:
     def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None:
         self.ledger.changes.extend(self.ledger.nodes_at(key[0]))
 
-    # --- grounds ------------------------------------------------------------------------------------------------------
-
     def get(self, name: str) -> TrackedNode | None:
         return self.ledger.nodes.get(name)
 

@@ -367,7 +367,7 @@ class NodeLedger:
 
     @contextmanager
     def unassigned(self, key: str) -> Generator[None]:
-        """The rooms as they would be if the pods of a workload were assigned nowhere."""
+        """The nodes as they would be if the pods of a workload were assigned nowhere."""
         holder = self._holders.get(key)
         assigned = holder.assigned if holder is not None and not holder.lifted else NOWHERE
         self._shift_assigned(key, assigned, -1)
@@ -435,7 +435,7 @@ class NodeLedger:
 
     @contextmanager
     def beside(self, placed: Placed) -> Generator[None]:
-        """The rooms as they would be if pods were placed there, too."""
+        """The nodes as they would be if pods were placed there, too."""
         self._shift_placed(placed, 1)
         try:
             yield

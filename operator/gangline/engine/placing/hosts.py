@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeAlias
 
-from gangline.engine.cards.card_amounts import on_each
-from gangline.engine.cards.card_room import CardRoom, Resident
-from gangline.engine.cards.card_seating import bound
-from gangline.engine.cards.links import cheapest
+from gangline.engine.cards.card_amounts import CardRoom, Resident, on_each
+from gangline.engine.cards.card_seating import bound, cheapest, why_none, why_not
 from gangline.engine.model import Share, Taint
 from gangline.engine.model.devices import WHOLE
-from gangline.engine.occupancy.fitting import PodRequests
-from gangline.engine.text.accelerators import accelerators, is_accelerator
+from gangline.engine.occupancy.fitting import PodRequests, how_many, limit
+from gangline.engine.text.wording import accelerators, is_accelerator
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection
 from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, kind_mark
 
@@ -213,3 +211,29 @@ def _one_by_one(host: Host, shares: Sequence[Share]) -> list[HostPlace]:
             room.seat(Resident.of("", share, room.device))
         given += chosen
     return [HostPlace(host, tuple(given))]
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+# Filters: whether a host may get a pod. Each returns why not, in words that are counted over all hosts; "" = it may.
+
+
+Filter: TypeAlias = Callable[[PodRequest, Host], str]
+
+
+def fits(ask: PodRequest, host: Host) -> str:
+    """Amounts of the node, and each card for itself: what is free of two cards does not add up."""
+    if not how_many(host.free, ask.requests):
+        return limit(host.free, ask.requests)
+    shares = host.bound(ask) if host.cards and ask.shares else ()
+    return why_none(host.cards, shares) if any(why_not(host.cards, share) for share in shares) else ""
+
+
+def selected(ask: PodRequest, host: Host) -> str:
+    """Taints, the pod's node selector, its required affinity, and what a policy asks of nodes."""
+    selection = ask.selection
+    reason = selection.judge(host.name, host.labels, host.taints)[0]
+    return reason if reason or selection.policy is None else selection.policy.excludes(host)
+
+
+#: By name.
+FILTERS: Final[Mapping[str, Filter]] = {"Fits": fits, "NodeSelector": selected}

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from gangline.engine.cards.card_amounts import rooms_of
 from gangline.engine.cards.card_seating import seat_of
-from gangline.engine.model import CardSeat, Domain, PlacementPolicy, PlacementScore, Share, Workload
-from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests
+from gangline.engine.model import (
+    CardSeat,
+    Domain,
+    Node,
+    PlacementPolicy,
+    PlacementScore,
+    PodSet,
+    Requests,
+    Share,
+    Workload,
+)
+from gangline.engine.model.nodes import INTERFACE
+from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests, how_many, limit
 from gangline.engine.occupancy.node_ledger import LeafKey
-from gangline.engine.placing.fragmentation import Fragments, TypicalPod
 from gangline.engine.placing.hosts import CPU, Host, PodRequest
-from gangline.engine.placing.pipeline import Pipeline
-from gangline.engine.placing.profiles import PROFILES, PlacingProfile, Score
+from gangline.engine.placing.own_scorers import Fragments, TypicalPod
+from gangline.engine.placing.pipeline import PROFILES, Pipeline, PlacingProfile, Score
 from gangline.engine.placing.scorers import DATASETS, DOWNLOAD, Args, Field
 from gangline.engine.topology.node_filter import NodeSelection
-from gangline.engine.topology.policy_filter import full_name, marks_of
+from gangline.engine.topology.policy_filter import PolicyAsk, full_name, marks_of
 from gangline.engine.topology.topology_ledger import Leaf, TopologyLedger
 
 #: what excludes a host, as for all placements: its free amounts; taints, node selector and required affinity
@@ -219,3 +229,43 @@ def _total(leaf: Leaf) -> dict[str, int]:
     for node in leaf.nodes.values():
         add(total, node.allocatable)
     return total
+
+
+# --- single pods ------------------------------------------------------------------------------------------------------
+# One pod outside of all gangs on nodes that somebody else offers: whom a policy excludes, and how good the others are.
+
+
+def rank_nodes(
+    policy: PlacementPolicy,
+    pod_set: PodSet,
+    nodes: Sequence[tuple[Node, Sequence[Requests]]],
+    fragments: Fragments,
+) -> dict[str, str | tuple[int, ...]]:
+    """How the policy ranks nodes for a pod, by node: why it excludes the node, or the node's worth by tier. `nodes`: each with
+    what is taken of it.
+
+    Whether there is room, and whether the pod tolerates the node, is the scheduler's to decide, apart from interfaces, which it
+    does not know.
+    """
+    hosts = [_single_host(node, taken) for node, taken in nodes]
+    selection = NodeSelection.of(pod_set, (), scored=True, policy=PolicyAsk(policy.filters, pod_set.traits))
+    ask = ask_of(as_pod_requests(pod_set.requests), selection)
+    excluded = {host.name: _excludes(selection.policy, host) for host in hosts if selection.policy is not None}
+    kept = [host for host in hosts if not excluded.get(host.name)]
+    profile = PlacingProfile((), profile_of(policy).scores)
+    ranks: Mapping[str, tuple[int, ...]] = dict(
+        zip((host.name for host in kept), Pipeline(profile, kept, Field(fragments=fragments)).ranks(ask), strict=True)
+    )
+    return {host.name: excluded.get(host.name) or ranks[host.name] for host in hosts}
+
+
+def _excludes(policy: PolicyAsk, host: Host) -> str:
+    wanted = tuple(sorted(policy.interfaces.items()))
+    return policy.excludes(host) or (limit(host.free, wanted) if wanted and not how_many(host.free, wanted) else "")
+
+
+def _single_host(node: Node, taken: Sequence[Requests]) -> Host:
+    free = dict(node.allocatable) | {INTERFACE + name: amount for name, amount in node.interfaces.items()}
+    for amounts in taken:
+        add(free, amounts, -1)
+    return Host(node.name, node.allocatable, free, node.labels, images=node.images, annotations=node.annotations)

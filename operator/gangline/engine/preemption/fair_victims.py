@@ -8,7 +8,7 @@ ends no higher than the victim's side without the victim (LessThanOrEqualToFinal
 from __future__ import annotations
 
 from gangline.engine.model import FairSharing, Settings
-from gangline.engine.preemption.candidates import (
+from gangline.engine.preemption.preemptor import (
     FAIR_SHARING,
     IN_QUEUE,
     RECLAMATION,
@@ -31,8 +31,7 @@ from gangline.engine.preemption.victim_search import (
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.dominant_share import DominantShare, standing
-from gangline.engine.quota.quota_ledger import QuotaNode
+from gangline.engine.quota.quota_ledger import DominantShare, QuotaNode, standing
 
 FINAL, INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
 

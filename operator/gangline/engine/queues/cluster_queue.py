@@ -16,23 +16,19 @@ from gangline.engine.model import (
     Millis,
     Ordering,
     PlacementPolicy,
+    PodSetAssignment,
     Quota,
     ResourceGroup,
     Settings,
 )
-from gangline.engine.occupancy.fitting import add, as_pod_requests
+from gangline.engine.occupancy.fitting import add
 from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey, NodeLedger
-from gangline.engine.queues import quick_check
-from gangline.engine.queues.estimates import Estimates
-from gangline.engine.queues.ordering import Ranking
+from gangline.engine.queues.ordering import Estimates, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
-from gangline.engine.queues.quick_check import Question
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
-from gangline.engine.topology.placement import asks, placed_on
-from gangline.engine.topology.topologies import Topologies
 
 
 @dataclass(slots=True)
@@ -344,34 +340,6 @@ queue_of: Final[Callable[[WorkloadState], ClusterQueueState | None]] = attrgette
 cluster_queues_of: Final[Callable[[QuotaNode], Iterator[ClusterQueueState]]] = methodcaller("leaves")
 
 
-def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topologies) -> Question:
-    """What `quick_check` has to count for a gang's shape; empty if the gang may preempt, as it then needs no free room."""
-    policy = queue.config.preemption
-    if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
-        return ()
-    if gang.replaces:  # it needs less than it asks for
-        return ()
-    parts: list[quick_check.Part] = []
-    for demand in gang.demands:
-        pod_set = demand.pod_set
-        count = demand.count if pod_set.min_count is None else min(demand.count, pod_set.min_count)
-        group = next((queue.group_of[name] for name in pod_set.counted if name in queue.group_of), None)
-        if group is None or not count:
-            continue
-        wanted = asks(pod_set) or queue.only_topologies
-        ways: list[quick_check.Way] = []
-        for option in group.options:
-            cells = tuple(
-                (cell, pod_set.counted[name] * count)
-                for name, cell in option.cells.items()
-                if pod_set.counted.get(name, 0) > 0
-            )
-            placed = placed_on(pod_set, (option.name,), topologies, queue.placement) if wanted else None
-            ways.append((cells, topologies.ledger(placed) if placed is not None else None))
-        parts.append((count, as_pod_requests(pod_set.requests), tuple(ways)))
-    return tuple(parts)
-
-
 def _victim_key(gang: WorkloadState) -> tuple[int, int, str]:
     return gang.victim_key
 
@@ -383,3 +351,89 @@ def quotas_of(groups: tuple[ResourceGroup, ...]) -> dict[FlavorResource, Quota]:
         for flavor in group.flavors
         for resource in group.covered
     }
+
+
+# --- slices -----------------------------------------------------------------------------------------------------------
+# Slices of elastic workloads: a job that grows gets a new slice, which replaces the one that runs.
+#
+# The new slice asks for the difference only, of the flavors that the old one has. From the moment it holds quota, the old one is
+# *superseded*: what it held is part of what the new one holds, and counts once.
+
+
+#: why a slice waits whatever is free
+OLD_IS_STOPPED = "The workload slice that it replaces is being stopped"
+
+OLD_IS_OF_ANOTHER = "The workload slice that it replaces holds quota, and is not of its job"
+
+#: pod set -> resource -> amount
+Amounts = Mapping[str, Mapping[str, int]]
+
+
+def replaced_slice(gang: WorkloadState, queue: ClusterQueueState) -> WorkloadState | None:
+    """The slice that holds quota of this queue and that `gang` replaces."""
+    if not gang.replaces:
+        return None
+    return next((held for held in queue.holders.values() if held.key == gang.replaces and succeeds(gang, held)), None)
+
+
+def names_another_job(gang: WorkloadState, queue: ClusterQueueState) -> bool:
+    """Whether the workload would replace a slice that runs, and nobody says that both are of one job, as while it has just been
+    sent here. With all that it asks for it might have that slice preempted.
+    """
+    if not gang.replaces:
+        return False
+    holders = (held.workload for held in queue.holders.values() if held.key == gang.replaces)
+    return any(held.job_uid != gang.workload.job_uid for held in holders)
+
+
+def succeeds(new: WorkloadState, old: WorkloadState) -> bool:
+    """Whether `new` may replace `old`: both belong to one job, and it came later."""
+    mine, its = new.workload, old.workload
+    return mine.job_uid == its.job_uid and mine.created >= its.created and old.replaces != new.key
+
+
+def held_parts(gang: WorkloadState, admission: Admission) -> Iterator[tuple[PodSetAssignment, str, str, int]]:
+    """What an admission uses now, pod set by pod set: resource, flavor and amount. Pods that are finished, or that an elastic
+    job has given up, use nothing.
+    """
+    counts = {demand.name: demand.count for demand in gang.demands}
+    for pod_set in admission.pod_sets:
+        count = counts.get(pod_set.name, pod_set.count)
+        for resource, flavor in pod_set.flavors.items():
+            yield pod_set, resource, flavor, _scaled(pod_set, pod_set.usage.get(resource, 0), count)
+
+
+def amounts_of(gang: WorkloadState) -> Amounts:
+    """What a holder uses now."""
+    found: dict[str, dict[str, int]] = {}
+    for pod_set, resource, _, amount in (
+        held_parts(gang, gang.quota.admission) if gang.quota.admission is not None else ()
+    ):
+        found.setdefault(pod_set.name, {})[resource] = amount
+    return found
+
+
+def pods_of(gang: WorkloadState) -> dict[str, int]:
+    """Pod set -> the pods for which a holder has quota now."""
+    counts = {demand.name: demand.count for demand in gang.demands}
+    admission = gang.quota.admission
+    return (
+        {each.name: min(each.count, counts.get(each.name, each.count)) for each in admission.pod_sets}
+        if admission is not None
+        else {}
+    )
+
+
+def pods_asked(gang: WorkloadState, queue: ClusterQueueState) -> list[int]:
+    """The pods for which a waiting gang needs quota and room, pod set by pod set."""
+    old = replaced_slice(gang, queue)
+    if old is None:
+        return [demand.count for demand in gang.demands]
+    held = pods_of(old)
+    return [max(0, demand.count - held.get(demand.name, 0)) for demand in gang.demands]
+
+
+def _scaled(pod_set: PodSetAssignment, amount: int, count: int) -> int:
+    if count >= pod_set.count or pod_set.count == 0:
+        return amount
+    return amount // pod_set.count * count

@@ -12,8 +12,7 @@ from gangline.engine.model import Millis, VictimPolicy
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.text.accelerators import accelerators_of
-from gangline.engine.text.wording import minute_text
+from gangline.engine.text.wording import accelerators_of, minute_text
 
 #: Ends of protection are rounded up to multiples of this, so that gangs that started together wake others once.
 STEP: Millis = 1000

@@ -1,4 +1,4 @@
-"""Quota holds: what victims free is held for their preemptor while they stop (fixes of Kueue quirks, see `fixes`).
+"""Quota holds: what victims free is held for their preemptor while they stop (fixes of Kueue quirks, see `FIXES`).
 
 A hold exists from the moment victims are chosen until the preemptor has its quota, cannot have it any more, or is gone. While
 victims still hold their quota the hold covers only what they do not, so that nothing is counted twice.
@@ -16,7 +16,7 @@ from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger
 from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
-from gangline.engine.text.fixes import HOLD_QUOTA, NO_READMIT
+from gangline.engine.text.wording import HOLD_QUOTA, NO_READMIT
 
 
 def quota_holds_of(root: QuotaNode) -> list[QuotaHold]:

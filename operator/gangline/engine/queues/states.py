@@ -5,7 +5,8 @@
                  ▼    │                          ▼                ▼
           Inadmissible / HeldBack ◀───────── Evicting ◀──────── Evicting
 
-`WorkloadState.enter` is the one function that changes a state; a transition that is not in `ALLOWED` raises TransitionError.
+`WorkloadState.enter` is the one function that changes a state; a transition that is not in `ALLOWED`, or whose facts are
+not those of `NEEDS`, raises TransitionError.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from gangline.engine.model import Millis
 
@@ -79,6 +80,30 @@ ALLOWED: Final[dict[LifecycleState, frozenset[LifecycleState]]] = {
     ),
     LifecycleState.FINISHED: frozenset(),
 }
+
+
+class Needs(NamedTuple):
+    """The facts about a workload that hold when it enters a state."""
+
+    #: it holds quota
+    quota: bool
+    #: it has a place in a bucket of its queue
+    bucket: bool
+
+
+#: the facts that each state needs; MOVING lies between two states and needs none
+NEEDS: Final[dict[LifecycleState, Needs]] = {
+    LifecycleState.UNQUEUED: Needs(quota=False, bucket=False),
+    LifecycleState.PENDING: Needs(quota=False, bucket=True),
+    LifecycleState.NOMINATED: Needs(quota=False, bucket=False),
+    LifecycleState.INADMISSIBLE: Needs(quota=False, bucket=False),
+    LifecycleState.RESERVED: Needs(quota=True, bucket=False),
+    LifecycleState.ADMITTED: Needs(quota=True, bucket=False),
+    LifecycleState.WITHDRAWN: Needs(quota=True, bucket=False),
+    LifecycleState.EVICTING: Needs(quota=True, bucket=False),
+    LifecycleState.FINISHED: Needs(quota=False, bucket=False),
+}
+
 #: (admitted, evicting) -> the state of a holder
 HOLDER: Final = {
     (False, False): LifecycleState.RESERVED,
@@ -91,7 +116,9 @@ _FLEETING: Final = frozenset({LifecycleState.MOVING, LifecycleState.NOMINATED})
 
 
 class TransitionError(RuntimeError):
-    """A transition that is not in `ALLOWED`: a bug of the engine, which costs this workload alone."""
+    """A transition that is not in `ALLOWED`, or without the facts of `NEEDS`: a bug of the engine, which costs this workload
+    alone.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,10 @@ from itertools import islice
 from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
-from gangline.engine.queues.estimates import ANYWHERE, Flavors
-from gangline.engine.queues.first_places import FirstPlaces
-from gangline.engine.queues.ordering import Ranking
+from gangline.engine.queues.ordering import ANYWHERE, Flavors, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
-from gangline.engine.queues.ranked_index import RankedIndex, RankedPlace
+from gangline.engine.queues.ranked_index import FirstPlaces, RankedIndex, RankedPlace
 from gangline.engine.queues.states import LifecycleState
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import Bucket, WorkloadState

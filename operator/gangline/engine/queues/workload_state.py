@@ -8,7 +8,7 @@ from typing import Any
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.model.units import whole_second
-from gangline.engine.queues.states import ALLOWED, HOLDER, Journal, LifecycleState, TransitionError
+from gangline.engine.queues.states import ALLOWED, HOLDER, NEEDS, Journal, LifecycleState, TransitionError
 from gangline.engine.queues.workload_parts import (
     AttemptHistory,
     BackfillRecord,
@@ -18,8 +18,7 @@ from gangline.engine.queues.workload_parts import (
     WorkloadShape,
 )
 from gangline.engine.quota.quota_ledger import QuotaNode
-from gangline.engine.topology.placement import asks, node_needs
-from gangline.engine.topology.topologies import NodeNeeds
+from gangline.engine.topology.placement_request import NodeNeeds, asks, node_needs
 
 #: the family of a workload that is no variant
 NO_FAMILY: Mapping[str, WorkloadState] = {}
@@ -221,6 +220,12 @@ class WorkloadState:
             return
         if state not in ALLOWED[old]:
             raise TransitionError(f"{self.key}: {state.value} can't follow {old.value}")
+        if state is not LifecycleState.MOVING:
+            quota, bucket = NEEDS[state]
+            if (self.quota.admission is not None) is not quota or (self.bucket is not None) is not bucket:
+                raise TransitionError(
+                    f"{self.key}: {state.value} needs other facts about quota and queue than there are"
+                )
         self._state = state
         if old is not LifecycleState.PENDING:
             self.inadmissible_alone = self.admitted = self.evicting = False

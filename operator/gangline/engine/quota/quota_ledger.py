@@ -8,7 +8,8 @@ trial works on the ledger itself and is then undone, never on a copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from gangline.engine.model import UNLIMITED, Quota
 
@@ -250,3 +251,133 @@ def _bounded(amount: int) -> int:
 
 def _limit(amount: int | None) -> int | None:
     return None if amount is None else _bounded(amount)
+
+
+# --- dominant share ---------------------------------------------------------------------------------------------------
+# Dominant resource shares: how much a node uses above its own quota, relative to what its parent could lend.
+#
+# A share is a pair that compares as it should: (False, weighted ratio), or (True, ratio) for a weight of 0, which ranks above
+# every other share as soon as anything is borrowed.
+
+
+class DominantShare(NamedTuple):
+    weightless: bool
+    value: float
+
+
+NO_SHARE = DominantShare(False, 0.0)
+
+
+class Standing(NamedTuple):
+    """A node's share, and whether it borrows at all (which it can with a share of 0, where nothing is lendable)."""
+
+    borrows: bool
+    share: DominantShare
+
+
+_WITHIN = Standing(False, NO_SHARE)
+
+
+def standing(node: QuotaNode) -> Standing:
+    """The standing by the present ledger. A root has no share."""
+    parent = node.parent
+    if parent is None:
+        return _WITHIN
+    borrowed: dict[str, int] | None = None
+    for fr, cell in node.cells.items():
+        over = cell.usage - cell.subtree
+        if over > 0 and cell.listed:
+            if borrowed is None:
+                borrowed = {}
+            borrowed[fr[1]] = borrowed.get(fr[1], 0) + over
+    if borrowed is None:
+        return _WITHIN
+    ratio = 0.0
+    for resource, amount in borrowed.items():
+        lendable = parent.lendable.get(resource, 0)
+        if lendable > 0:
+            ratio = max(ratio, amount * 1000.0 / lendable)
+    return Standing(True, _weighted(ratio, node.weight))
+
+
+def _weighted(ratio: float, weight: float) -> DominantShare:
+    if ratio == 0.0:
+        return NO_SHARE
+    if weight == 0.0:
+        return DominantShare(True, ratio)
+    return DominantShare(False, ratio / weight)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+# What keeps a ClusterQueue from more of a flavor's resource: borrowing limits, or that all is in use. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class BorrowingLimit:
+    """A borrowing limit that binds: of the ClusterQueue or of a cohort above it. `without`: what could be used without it."""
+
+    owner: str
+    cohort: bool
+    limit: int
+    without: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimits:
+    """`available`: what may be used now. `unlimited`: what could be used without any borrowing limit.
+
+    `kept`: what other members have free and do not lend. `binding`: each limit that alone keeps more from being used.
+    """
+
+    available: int
+    unlimited: int
+    kept: int = 0
+    binding: tuple[BorrowingLimit, ...] = ()
+
+
+def limits(cell: Cell) -> QuotaLimits:
+    path = _path(cell)
+    now = cell.available()
+    found = [
+        BorrowingLimit(each.node.name, index > 0, each.borrowing_limit or 0, without)
+        for index, each in enumerate(path)
+        if each.ceiling is not None and (without := _available(path, without=each)) > now
+    ]
+    return QuotaLimits(now, _available(path), _kept(path), tuple(found))
+
+
+def _path(cell: Cell) -> list[Cell]:
+    """The cell and those above it."""
+    found: list[Cell] = []
+    here: Cell | None = cell
+    while here is not None:
+        found.append(here)
+        here = here.parent
+    return found
+
+
+def _available(path: list[Cell], without: Cell | None = None) -> int:
+    """What is available along a path, as `Cell.available`, without the limit of one cell, or without any."""
+    root = path[-1]
+    above = root.subtree - root.usage
+    for cell in reversed(path[:-1]):
+        free = cell.local - cell.usage
+        limited = without is not None and cell is not without and cell.ceiling is not None
+        if limited and cell.ceiling is not None:
+            above = min(above, cell.ceiling + free if free < 0 else cell.ceiling)
+        above = above + free if free > 0 else above
+    return above
+
+
+def _kept(path: list[Cell]) -> int:
+    """What members of the tree have free in the part that they do not lend, those on the path excepted."""
+    own = set(map(id, path))
+    total, left = 0, [path[-1].node]
+    while left:
+        node = left.pop()
+        left.extend(node.cohorts)
+        for member in (node, *node.queues):
+            cell = member.cells.get(path[0].fr)
+            if cell is not None and id(cell) not in own and cell.parent is not None:
+                total += max(0, cell.local - cell.usage)
+    return total

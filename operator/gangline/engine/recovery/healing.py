@@ -7,7 +7,7 @@ Gangs are healed by priority, each by the first of these that works:
    healed;
 3. give up: the gang is evicted (`NodeFailures`) and requeued with its original time.
 
-A gang with a pod that can't be bound to the node that it was sent to (`unbound_pods`) is swapped likewise, off that node alone.
+A gang with a pod that can't be bound to the node that it was sent to (`losses`) is swapped likewise, off that node alone.
 Without other room it gives up at once: nobody is preempted for what may be the gang's own fault.
 
 A gang is examined anew in every `decide` until it is healed, from the present state: nothing is planned ahead.
@@ -20,14 +20,12 @@ from dataclasses import replace
 from gangline.engine.model import Decision, Evict, Heal, Millis, Preempt, Recovery, Warn
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.recovery.breaker import Breaker
-from gangline.engine.recovery.healing_plan import REPLACE, RESTART, HealingPlan
-from gangline.engine.recovery.healing_victims import cheapest
-from gangline.engine.recovery.lost_cards import CARD_FAILED, LostCardsWatch
-from gangline.engine.recovery.unbound_pods import UNSCHEDULABLE, UnboundPods, pause
+from gangline.engine.recovery.healing_plan import REPLACE, RESTART, HealingPlan, cheapest
+from gangline.engine.recovery.losses import CARD_FAILED, UNSCHEDULABLE, LostCardsWatch, UnboundPods, pause
 from gangline.engine.state.replacement import fails_fast, is_healed, policy_of, stays, tolerations_of
 from gangline.engine.state.store import Store
 from gangline.engine.text.decision_error import DecisionError
-from gangline.engine.topology.placement import has_placements, hosts_of, seats_of
+from gangline.engine.topology.placement_request import has_placements, hosts_of, seats_of
 
 #: the reason of a preemption for a gang that lost nodes
 TO_HEAL = "InRecovery"

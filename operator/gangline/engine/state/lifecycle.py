@@ -33,8 +33,9 @@ from gangline.engine.state.store import Store
 from gangline.engine.text import quantity_text
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
-from gangline.engine.topology.placement import PENDING, READY, mend, on_host, placing, with_placements
-from gangline.engine.topology.placement_failures import no_replacement
+from gangline.engine.topology.domain_search import no_replacement
+from gangline.engine.topology.placement import PENDING, READY, mend, placing
+from gangline.engine.topology.placement_request import on_host, with_placements
 
 #: Pause before the second pass is tried again, doubling each time, in milliseconds.
 FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000

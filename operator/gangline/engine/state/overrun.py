@@ -15,7 +15,7 @@ from typing import Final
 from gangline.engine.model import Decision, Evict, Millis, Overrun, RuntimeForecast, Warn
 from gangline.engine.model.runtime import Runtime
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
-from gangline.engine.queues.estimates import flavors_of
+from gangline.engine.queues.ordering import flavors_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.text.wording import span_text

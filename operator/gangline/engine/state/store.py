@@ -33,21 +33,22 @@ from gangline.engine.nodes.openings import Openings
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
-from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, question_of, queue_of
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
-from gangline.engine.queues.estimates import Estimates
+from gangline.engine.queues.ordering import Estimates
+from gangline.engine.queues.quick_question import question_of
 from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
-from gangline.engine.queues.slices import held_parts, succeeds
 from gangline.engine.queues.states import HOLDER, Journal, LifecycleState
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NO_FAMILY, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
-from gangline.engine.text.fixes import FREE_PLACES
-from gangline.engine.topology.expressions import expression_matches
+from gangline.engine.text.wording import FREE_PLACES
 from gangline.engine.topology.leaf_ranking import LeafRanking
-from gangline.engine.topology.placement import DELAYING, ELSEWHERE, has_placements
+from gangline.engine.topology.node_filter import expression_matches
+from gangline.engine.topology.placement import DELAYING, ELSEWHERE
+from gangline.engine.topology.placement_request import has_placements
 from gangline.engine.topology.topologies import Topologies
 from gangline.engine.topology.topology_ledger import TopologyLedger
 

@@ -15,7 +15,7 @@ from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.model import Device, Share
 from gangline.engine.occupancy.fitting import PodRequests, how_many, how_many_beside, limit
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection, Verdict
-from gangline.engine.topology.topology_tree import TopologyTree
+from gangline.engine.topology.placement_request import TopologyTree
 
 
 class NodeRoom(Protocol):

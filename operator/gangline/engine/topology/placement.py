@@ -11,21 +11,21 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from gangline.engine.model import (
-    NO_TRAITS,
     Admission,
     Flavor,
     PlacementPolicy,
     PodSet,
-    PodSetAssignment,
-    Requests,
     TopologyAssignment,
 )
 from gangline.engine.occupancy.fitting import add
 from gangline.engine.occupancy.node_ledger import Spot
-from gangline.engine.topology.policy_filter import PolicyAsk, marks_of, with_marks
+from gangline.engine.topology.placement_request import (
+    asks,
+    names_host,
+    policy_ask,
+    with_placements,
+)
 from gangline.engine.topology.topologies import (
-    AS_COUNTED,
-    NodeNeeds,
     PlacementRequest,
     PlacementResult,
     PlacementRules,
@@ -40,12 +40,6 @@ PROVISIONING, ELSEWHERE = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io
 #: Placement waits until they are done; workloads that run elsewhere are placed there.
 DELAYING = frozenset({PROVISIONING, ELSEWHERE})
 PENDING, READY = "Pending", "Ready"
-
-
-def asks(pod_set: PodSet) -> bool:
-    """Whether the pod set itself requests a placement."""
-    asked = pod_set.topology
-    return asked is not None and bool(asked.required or asked.preferred or asked.unconstrained or asked.slices)
 
 
 def mismatch(
@@ -114,7 +108,7 @@ class Placing:
         return {request.pod_set.name for _, request in self._each()}
 
     def beside(self, assignments: Mapping[str, TopologyAssignment]) -> AbstractContextManager[None]:
-        """The rooms as they would be with these placements."""
+        """The nodes as they would be with these placements."""
         return self._topologies.node_ledger.beside(tuple(self._taken(assignments)))
 
     def _taken(self, assignments: Mapping[str, TopologyAssignment]) -> Iterator[tuple[Spot, dict[str, int]]]:
@@ -183,13 +177,6 @@ def placing(
     return Placing(topologies, requests, gates, shape, old if previous else "", policy) if requests else None
 
 
-def policy_ask(policy: PlacementPolicy | None, pod_set: PodSet) -> PolicyAsk | None:
-    """What a policy looks at for a pod set; None if it looks at nothing but its needs."""
-    if policy is None or not (policy.filters or pod_set.traits != NO_TRAITS):
-        return None
-    return PolicyAsk(policy.filters, pod_set.traits)
-
-
 def placed_on(
     pod_set: PodSet, flavors: Iterable[str], topologies: Topologies, policy: PlacementPolicy | None
 ) -> str | None:
@@ -202,50 +189,6 @@ def placed_on(
         if ledger is not None and not (ledger.of_policy and pod_set.exclusive):
             return name
     return None
-
-
-def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:
-    """What placed pods take of nodes, where that is not what they count for in quota: with transformations, with charges, and
-    with marks for placement policies.
-    """
-    known = {
-        pod_set.name: pod_set
-        for pod_set in pod_sets
-        if pod_set.quota is not None or pod_set.charges or pod_set.shares or pod_set.traits is not NO_TRAITS
-    }
-    if not known:
-        return AS_COUNTED
-    return {
-        each.name: with_marks(known[each.name])
-        for each in admission.pod_sets
-        if each.topology is not None and each.name in known and _counts_otherwise(known[each.name], each.usage)
-    }
-
-
-def _counts_otherwise(pod_set: PodSet, usage: Requests) -> bool:
-    if pod_set.quota is not None or not pod_set.charges.keys().isdisjoint(usage):
-        return True
-    return bool(marks_of(pod_set.traits, pod_set.requests, pod_set.shares))
-
-
-def has_placements(admission: Admission) -> bool:
-    return any(pod_set.topology is not None for pod_set in admission.pod_sets)
-
-
-def with_placements(
-    admission: Admission, placements: Mapping[str, TopologyAssignment], *, delayed: str | None = None
-) -> Admission:
-    """The admission with these pod sets placed; `delayed` is the new state of their delayed request."""
-
-    def placed(pod_set: PodSetAssignment) -> PodSetAssignment:
-        topology = placements.get(pod_set.name)
-        if topology is None:
-            return pod_set
-        return replace(
-            pod_set, topology=topology, delayed_topology=pod_set.delayed_topology if delayed is None else delayed
-        )
-
-    return replace(admission, pod_sets=tuple(placed(pod_set) for pod_set in admission.pod_sets))
 
 
 def mend(
@@ -262,7 +205,7 @@ def mend(
     mended: dict[str, TopologyAssignment] = {}
     for assigned in admission.pod_sets:
         pod_set = pod_sets.get(assigned.name)
-        if assigned.topology is None or pod_set is None or not _on_host(assigned.topology, host):
+        if assigned.topology is None or pod_set is None or not names_host(assigned.topology, host):
             continue
         flavor = next((name for name in assigned.flavors.values() if topologies.ledger(name) is not None), None)
         ledger = topologies.ledger(flavor) if flavor is not None else None
@@ -281,27 +224,3 @@ def mend(
             return None
         mended.update(found.assignments)
     return with_placements(admission, mended)
-
-
-def hosts_of(admission: Admission | None) -> set[str]:
-    """The lowest domains that an admission names: hosts, in topologies that end there."""
-    placements = (each.topology for each in admission.pod_sets) if admission is not None else ()
-    return {domain.values[-1] for placed in placements if placed is not None for domain in placed.domains}
-
-
-def seats_of(admission: Admission | None) -> dict[str, set[str]]:
-    """The hosts on which cards were chosen for pods, each with these cards."""
-    found: dict[str, set[str]] = {}
-    for each in admission.pod_sets if admission is not None else ():
-        for domain in each.topology.domains if each.topology is not None else ():
-            for pod in domain.cards:
-                found.setdefault(domain.values[-1], set()).update(seat.card for seat in pod)
-    return found
-
-
-def on_host(admission: Admission, host: str) -> bool:
-    return any(each.topology is not None and _on_host(each.topology, host) for each in admission.pod_sets)
-
-
-def _on_host(assignment: TopologyAssignment, host: str) -> bool:
-    return any(domain.values[-1] == host for domain in assignment.domains)

@@ -1,14 +1,24 @@
-"""A placement request: a pod set's request resolved against the levels of a topology, and the answer to it."""
+"""The values of topology-aware placement: requests and answers, what an admission places where, and the tree of domains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Final, TypeAlias
 
-from gangline.engine.model import PodSet, Requests, Share, TopologyAssignment, TopologyRequest
-from gangline.engine.topology.policy_filter import PolicyAsk, with_marks
-from gangline.engine.topology.topology_tree import level_index
+from gangline.engine.model import (
+    NO_TRAITS,
+    Admission,
+    PlacementPolicy,
+    PodSet,
+    PodSetAssignment,
+    Requests,
+    Share,
+    TopologyAssignment,
+    TopologyRequest,
+)
+from gangline.engine.topology.policy_filter import PolicyAsk, marks_of, with_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +176,165 @@ def _inner_sizes(layers: Sequence[tuple[int, int]]) -> dict[int, int]:
     for (above, _), (level, size) in pairwise(layers):
         sizes.update((between, size) for between in range(above + 1, level + 1))
     return sizes
+
+
+#: pod set -> what one of its pods takes of a node; of others that is what they count for in quota
+NodeNeeds: TypeAlias = Mapping[str, Requests]
+
+
+AS_COUNTED: Final[NodeNeeds] = {}
+
+
+def asks(pod_set: PodSet) -> bool:
+    """Whether the pod set itself requests a placement."""
+    asked = pod_set.topology
+    return asked is not None and bool(asked.required or asked.preferred or asked.unconstrained or asked.slices)
+
+
+def policy_ask(policy: PlacementPolicy | None, pod_set: PodSet) -> PolicyAsk | None:
+    """What a policy looks at for a pod set; None if it looks at nothing but its needs."""
+    if policy is None or not (policy.filters or pod_set.traits != NO_TRAITS):
+        return None
+    return PolicyAsk(policy.filters, pod_set.traits)
+
+
+def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:
+    """What placed pods take of nodes, where that is not what they count for in quota: with transformations, with charges, and
+    with marks for placement policies.
+    """
+    known = {
+        pod_set.name: pod_set
+        for pod_set in pod_sets
+        if pod_set.quota is not None or pod_set.charges or pod_set.shares or pod_set.traits is not NO_TRAITS
+    }
+    if not known:
+        return AS_COUNTED
+    return {
+        each.name: with_marks(known[each.name])
+        for each in admission.pod_sets
+        if each.topology is not None and each.name in known and _counts_otherwise(known[each.name], each.usage)
+    }
+
+
+def _counts_otherwise(pod_set: PodSet, usage: Requests) -> bool:
+    if pod_set.quota is not None or not pod_set.charges.keys().isdisjoint(usage):
+        return True
+    return bool(marks_of(pod_set.traits, pod_set.requests, pod_set.shares))
+
+
+def has_placements(admission: Admission) -> bool:
+    return any(pod_set.topology is not None for pod_set in admission.pod_sets)
+
+
+def with_placements(
+    admission: Admission, placements: Mapping[str, TopologyAssignment], *, delayed: str | None = None
+) -> Admission:
+    """The admission with these pod sets placed; `delayed` is the new state of their delayed request."""
+
+    def placed(pod_set: PodSetAssignment) -> PodSetAssignment:
+        topology = placements.get(pod_set.name)
+        if topology is None:
+            return pod_set
+        return replace(
+            pod_set, topology=topology, delayed_topology=pod_set.delayed_topology if delayed is None else delayed
+        )
+
+    return replace(admission, pod_sets=tuple(placed(pod_set) for pod_set in admission.pod_sets))
+
+
+def hosts_of(admission: Admission | None) -> set[str]:
+    """The lowest domains that an admission names: hosts, in topologies that end there."""
+    placements = (each.topology for each in admission.pod_sets) if admission is not None else ()
+    return {domain.values[-1] for placed in placements if placed is not None for domain in placed.domains}
+
+
+def seats_of(admission: Admission | None) -> dict[str, set[str]]:
+    """The hosts on which cards were chosen for pods, each with these cards."""
+    found: dict[str, set[str]] = {}
+    for each in admission.pod_sets if admission is not None else ():
+        for domain in each.topology.domains if each.topology is not None else ():
+            for pod in domain.cards:
+                found.setdefault(domain.values[-1], set()).update(seat.card for seat in pod)
+    return found
+
+
+def on_host(admission: Admission, host: str) -> bool:
+    return any(each.topology is not None and names_host(each.topology, host) for each in admission.pod_sets)
+
+
+def names_host(assignment: TopologyAssignment, host: str) -> bool:
+    return any(domain.values[-1] == host for domain in assignment.domains)
+
+
+# --- topology tree ----------------------------------------------------------------------------------------------------
+# The shape of a topology: which domains there are, level by level, and which domain contains which.
+#
+# A domain is a pair (level, position). Positions of a level are numbered in path order: the order of the level values from the
+# top down, compared value by value as strings. So the children of a domain are neighbours, a leaf's position decides ties, and
+# counting over a subtree is a sum over a slice of a list. A tree never changes; when a leaf comes or goes, a new one is built.
+
+Path: TypeAlias = tuple[str, ...]
+
+
+class TopologyTree:
+    """Domains of every level, built from the paths of the leaves (which must be distinct and `depth` long)."""
+
+    __slots__ = ("_starts", "depth", "lowest", "parents", "paths")
+
+    def __init__(self, depth: int, leaf_paths: Iterable[Path]) -> None:
+        self.depth = depth
+        self.lowest = depth - 1
+        #: per level: the path of each domain, and the position of its parent in the level above.
+        self.paths: list[list[Path]] = [[] for _ in range(depth)]
+        self.parents: list[list[int]] = [[] for _ in range(depth)]
+        #: per level: position of the first child of each domain, and one more entry: the number of children in all.
+        self._starts: list[list[int]] = [[] for _ in range(depth)]
+        self.paths[self.lowest] = sorted(leaf_paths)
+        for level in range(self.lowest, 0, -1):
+            self._gather_parents(level)
+
+    def _gather_parents(self, level: int) -> None:
+        above, parents, starts = self.paths[level - 1], self.parents[level], self._starts[level - 1]
+        for position, path in enumerate(self.paths[level]):
+            prefix = path[:-1]
+            if not above or above[-1] != prefix:
+                above.append(prefix)
+                starts.append(position)
+            parents.append(len(above) - 1)
+        starts.append(len(self.paths[level]))
+
+    def size(self, level: int) -> int:
+        return len(self.paths[level])
+
+    def children(self, level: int, position: int) -> range:
+        """Positions, one level down, of the domains inside this one."""
+        starts = self._starts[level]
+        return range(starts[position], starts[position + 1])
+
+    def children_of_all(self, level: int, positions: Iterable[int]) -> list[int]:
+        """Positions, one level down and in path order, of the domains inside any of these."""
+        starts = self._starts[level]
+        found: list[int] = []
+        for position in sorted(positions):
+            found.extend(range(starts[position], starts[position + 1]))
+        return found
+
+    def leaves(self, level: int, position: int) -> range:
+        """Positions of all leaves below a domain."""
+        first, end = position, position + 1
+        for step in range(level, self.lowest):
+            starts = self._starts[step]
+            first, end = starts[first], starts[end]
+        return range(first, end)
+
+    def ancestor(self, leaf: int, level: int) -> int:
+        """Position, at `level`, of the domain that a leaf lies in."""
+        position = leaf
+        for step in range(self.lowest, level, -1):
+            position = self.parents[step][position]
+        return position
+
+
+def level_index(levels: Sequence[str], key: str) -> int | None:
+    """The index of a node label key among the levels, None if the topology has no such level."""
+    return levels.index(key) if key in levels else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gangline.engine.cards import card_amounts, card_seating
-from gangline.engine.cards.card_room import CardRoom
+from gangline.engine.cards.card_amounts import CardRoom
 from gangline.engine.model import CardSeat, Domain, PodSet, Share
 from gangline.engine.occupancy.fitting import PodRequests, as_pod_requests
 from gangline.engine.topology.policy_filter import PolicyAsk

@@ -23,9 +23,9 @@ Keep one `Topologies` on the ledger of nodes, and pass it every fact about its o
 - A failed node: `replace_node(topologies.ledger(flavor), [ReplacementRequest(...)], host)`.
 - A level that the topology lacks: `ledger.has_levels(request)` is Kueue's check before any placement.
 
-The parts: `topology_tree` (domains), `node_filter` (which nodes), `domain_counts` (how many fit where), `topology_ledger` (keeps
-the counts up to date), `placement_request` (the request), `dealing` and `domain_search` (pods per domain), `balanced`,
-`placing` (a workload's pod sets), `replacing` (failed nodes), `placement_failures` (texts).
+The parts: `placement_request` (requests, answers, the tree of domains), `node_filter` (which nodes), `domain_counts` (how many
+fit where), `topology_ledger` (keeps the counts up to date), `balanced` and `domain_search` (pods per domain), and `placing` (a
+workload's pod sets, and the replacement of failed nodes).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, TypeAlias
 
 from gangline.engine.model import (
     Admission,
@@ -49,9 +48,15 @@ from gangline.engine.model import (
 from gangline.engine.occupancy.fitting import HOSTNAME, PODS, add
 from gangline.engine.occupancy.node_ledger import HOSTS, NodeLedger, Placed, Spot, TrackedNode
 from gangline.engine.topology.leaf_ranking import OF_POLICY, LeafRanking, RankingOf
-from gangline.engine.topology.placement_request import KUEUE_DEFAULTS, PlacementRequest, PlacementResult, PlacementRules
-from gangline.engine.topology.placing import PlacedPods, place
-from gangline.engine.topology.replacing import ReplacementRequest, replace_node
+from gangline.engine.topology.placement_request import (
+    AS_COUNTED,
+    KUEUE_DEFAULTS,
+    NodeNeeds,
+    PlacementRequest,
+    PlacementResult,
+    PlacementRules,
+)
+from gangline.engine.topology.placing import PlacedPods, ReplacementRequest, place, replace_node
 from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 __all__ = [
@@ -66,10 +71,6 @@ __all__ = [
     "replace_node",
 ]
 
-
-#: pod set -> what one of its pods takes of a node; of others that is what they count for in quota
-NodeNeeds: TypeAlias = Mapping[str, Requests]
-AS_COUNTED: Final[NodeNeeds] = {}
 
 #: number of requests to an empty topology whose answers are cached
 MOST_EMPTY = 4096

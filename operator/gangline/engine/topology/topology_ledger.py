@@ -26,8 +26,8 @@ from gangline.engine.occupancy.fitting import HOSTNAME, PodRequests, add, how_ma
 from gangline.engine.occupancy.node_ledger import HOSTS, LeafKey, NodeLedger
 from gangline.engine.topology.domain_counts import Counts, CountsKey
 from gangline.engine.topology.node_filter import NodeSelection, Verdict
+from gangline.engine.topology.placement_request import Path, TopologyTree
 from gangline.engine.topology.policy_filter import is_mark, said_by
-from gangline.engine.topology.topology_tree import Path, TopologyTree
 
 #: Tables kept per ledger; the least recently used one is dropped first.
 _TABLES_KEPT = 64

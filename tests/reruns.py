@@ -22,8 +22,8 @@ from gangline.devcluster.locks import locked
 KEPT: Final = 50
 #: second runs of one test that KEPT runs may contain
 ALLOWED: Final = 1
-#: tests that one line of the history names; when a machine breaks, all of them fail, and that says nothing about any of them
-NAMED: Final = 100
+#: tests that one line of the history names. Where so many failed, the machine or the change was at fault, and no test is blamed
+NAMED: Final = 20
 #: tests on a control plane in a run that the history records. A person who looks for a race runs one test many times.
 FEWEST: Final = 100
 
@@ -37,6 +37,11 @@ class Run:
     tests: int
     again: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
+
+    @property
+    def blames(self) -> bool:
+        """Few enough tests failed that each of them is at fault."""
+        return len(self.again) + len(self.failed) < NAMED
 
 
 def read(path: Path) -> list[Run]:
@@ -74,7 +79,7 @@ def _names(tests: Iterable[object]) -> tuple[str, ...]:
 
 def how_often(earlier: Sequence[Run], run: Run) -> dict[str, int]:
     """The number of runs, this one included, that ran a test again: of each test that this run ran again."""
-    return {test: 1 + sum(test in each.again for each in earlier) for test in run.again}
+    return {test: 1 + sum(each.blames and test in each.again for each in earlier) for test in run.again}
 
 
 def summary(earlier: Sequence[Run], run: Run) -> list[str]:
@@ -94,7 +99,7 @@ def too_often(earlier: Sequence[Run], run: Run) -> list[str]:
 
     A test that was mended is not held against later runs: only what this run ran again counts.
     """
-    return [test for test, count in how_often(earlier, run).items() if count > ALLOWED]
+    return [test for test, count in how_often(earlier, run).items() if count > ALLOWED and run.blames]
 
 
 class Reruns:

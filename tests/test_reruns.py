@@ -31,6 +31,13 @@ def test_a_test_that_failed_twice_in_a_run_did_not_pass_by_its_second_run() -> N
     assert too_often([run(failed=("a",))], run("a")) == []
 
 
+def test_a_run_in_which_very_many_failed_blames_no_test() -> None:
+    many = run("a", *(f"test-{number}" for number in range(reruns.NAMED - 1)))
+    assert too_often([many], run("a")) == [], "the machine was at fault"
+    assert too_often([run("a")], many) == []
+    assert too_often([run("a"), many], run("a")) == ["a"]
+
+
 def test_the_history_keeps_a_bounded_number_of_runs(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     assert record(path, run("first")) == []

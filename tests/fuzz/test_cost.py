@@ -102,7 +102,7 @@ def test_work_that_grows_faster_than_an_object_is_found() -> None:
 
         return pairs
 
-    search = Search(Subject("pairs", {"rows": [{"name": "a"}]}, prepare), random.Random(1))
+    search = Search(Subject("pairs", {"rows": [{"name": "a"}]}, prepare, largest=32), random.Random(1))
     search.run(until=lambda: search.tried >= TRIES)
     worst = max(search.grown(), key=lambda each: each.cpu)
     assert worst.cpu > LOOKS * looked_at(costly.burdened(search.subject.seed, worst.burdens, worst.size))

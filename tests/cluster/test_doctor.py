@@ -27,7 +27,7 @@ from gangline.control.process.operator_process import ForecastOptions
 from gangline.control.visibility import api_service
 from gangline.control.visibility.aggregated_api import Options
 from gangline.install import rights
-from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.inventory import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
 from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.kube import resources as kube

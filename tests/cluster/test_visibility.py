@@ -14,7 +14,7 @@ from tests.cluster.conftest import System
 from gangline.control.visibility import api_service
 from gangline.control.visibility.access_review import HOLDS
 from gangline.control.visibility.aggregated_api import Options
-from gangline.devcluster.layout import Layout
+from gangline.devcluster.components import Layout
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

@@ -21,7 +21,7 @@ from gangline.control.answers.workloads.lookup import WrongNameError
 from gangline.control.answers.workloads.snapshot import State, WorkloadView, workload_view
 from gangline.control.forecasting.promises import Ledger, Record
 from gangline.engine.simulation.outlook import Outlook
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

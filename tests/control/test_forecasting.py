@@ -23,7 +23,9 @@ from gangline.control.forecasting.group_coverage import LEAST, Coverage, Group, 
 from gangline.control.forecasting.runtime_facts import Record
 from gangline.control.visibility.pending_view import NoQueueError, Page, PageError, Visibility
 from gangline.engine import Engine
-from gangline.forecast import Forecast, ForecastSource, HistoryStore, Run
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run
+from gangline.forecast.quantiles import Forecast, ForecastSource
 from gangline.kube import resources as kube
 from gangline.kube.client import ObjectList
 from gangline.kube.errors import Forbidden

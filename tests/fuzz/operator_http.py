@@ -18,7 +18,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
-from gangline.console.views.world import ClusterInstant
+from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
@@ -26,8 +26,8 @@ from gangline.control.process.operator_process import Options as OperatorOptions
 from gangline.control.visibility.aggregated_api import AggregatedApi, Options
 from gangline.control.visibility.front_proxy import Trust
 from gangline.kube import resources as kube
-from gangline.kube.clock import ClusterClock
 from gangline.kube.reflector import Upsert
+from gangline.kube.transport import ClusterClock
 from gangline.tls.connections import runner_of
 
 RUNNING, WAITING, SINCE = "job-train-12345", "job-wait-12345", "2026-01-31T12:00:00Z"

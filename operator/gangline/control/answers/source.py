@@ -21,7 +21,7 @@ from gangline.control.mirror.mirror import Mirror
 from gangline.control.mirror.pod_index import PodIndex
 from gangline.control.writes.events import Warned
 from gangline.engine import Engine, Outlook, model
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting

@@ -9,7 +9,8 @@ from typing import Final
 
 from gangline.control.mirror.mirror import Mirror
 from gangline.engine import flavors_of, is_accelerator, model
-from gangline.forecast import Forecast, Forecaster
+from gangline.forecast.forecaster import Forecaster
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
 #: an estimate whose q50 and q90 moved by less than this share is not reported again

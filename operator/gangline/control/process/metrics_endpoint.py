@@ -24,10 +24,8 @@ from gangline.control.visibility.access_review import PathAccess, Reviews
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Certificates, service_names
-from gangline.tls.connections import of_aiohttp, runner_of
-from gangline.tls.context import USUAL, Handshakes, LiveContext
-from gangline.tls.issuing import KeyPair
+from gangline.tls.certificates import CertificateError, Certificates, KeyPair, service_names
+from gangline.tls.connections import USUAL, Handshakes, LiveContext, of_aiohttp, runner_of
 from gangline.tls.listening import bound
 from gangline.tls.requests import BusyError
 

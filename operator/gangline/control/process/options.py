@@ -11,7 +11,7 @@ from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJo
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
-from gangline.api.read.configuration.retention import FOR_EVER, Retention
+from gangline.api.read.configuration.sections import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.process import metrics_endpoint
 from gangline.control.process.lease import default_identity
@@ -19,7 +19,7 @@ from gangline.control.recording.cluster_record import RecordOptions
 from gangline.control.visibility import aggregated_api
 from gangline.engine import model
 from gangline.telemetry import ReadingSource
-from gangline.tls.context import USUAL, Handshakes
+from gangline.tls.connections import USUAL, Handshakes
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from gangline.control.mirror.changes import JobRef
 from gangline.control.mirror.mirror import Mirror
 from gangline.control.pod_groups.demand import Demand
 from gangline.control.serving.held_index import HeldIndex
-from gangline.jobs.pods.held import HeldPod
+from gangline.jobs.pods.member import HeldPod
 from gangline.jobs.serving import BY_RESOURCE, KINDS
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, Stored, WorkloadObject

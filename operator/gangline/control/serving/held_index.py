@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from gangline.api import names
 from gangline.control.mirror.changes import JobRef
-from gangline.jobs.pods import held
-from gangline.jobs.pods.held import HeldPod
+from gangline.jobs.pods import member
+from gangline.jobs.pods.member import HeldPod
 from gangline.jobs.serving import BY_FRAMEWORK
 from gangline.kube import resources as kube
 from gangline.kube.resources import as_revision
@@ -32,10 +32,10 @@ class HeldIndex:
 
     def upsert(self, pod: PodObject) -> None:
         key, old = pod.key, self._pods.get(pod.key)
-        if not held.is_held(pod) or pod.namespace in names.EXCLUDED_NAMESPACES:
+        if not member.is_held(pod) or pod.namespace in names.EXCLUDED_NAMESPACES:
             self.remove(key)
             return
-        new = held.read(pod)
+        new = member.read_held(pod)
         if old is not None and old.uid == new.uid and as_revision(new.version) < as_revision(old.version):
             return
         ref = self._parent_of(new)

@@ -25,7 +25,7 @@ from gangline.control.serving.held_index import HeldIndex
 from gangline.control.writes.pod_writes import PodWrites
 from gangline.jobs.base import JobError, UnknownClassError
 from gangline.jobs.pods import composition
-from gangline.jobs.pods.held import SET_NAME
+from gangline.jobs.pods.member import SET_NAME
 from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError

@@ -34,7 +34,7 @@ from bench.load import quantile
 from bench.report import rounded
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
-from gangline.console.run import example, training_image
+from gangline.console.run import example, local_needs
 from gangline.console.stack import stack
 from gangline.control.nodes.recovery.silent_nodes import is_silent
 from gangline.devcluster.components import ControlPlaneOptions
@@ -42,12 +42,12 @@ from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import is_ready
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import BY_KIND, NODES, PODS, WORKLOADS, Json
 from gangline.objects import Stored
 
-EXAMPLE = example.bundled(training_image.EXAMPLE)
+EXAMPLE = example.bundled(local_needs.EXAMPLE)
 NAMESPACE, GANG, RANKS = "training", "ddp", 4
 PACE, EVERY = 0.1, 20
 #: seconds that a node which came back is not used; each failure before doubles that, up to the factor. And for it to be seen.
@@ -284,7 +284,7 @@ async def put(client: ApiClient, manifest: Json) -> None:
 @contextmanager
 def cluster(lease: int, *, torch: bool) -> Iterator[tuple[LocalControlPlane, Connection, Path]]:
     """Three real nodes with the training's image, and a directory that they share."""
-    archive = training_image.archive(say, torch=torch)
+    archive = local_needs.archive(say, torch=torch)
     with tempfile.TemporaryDirectory(prefix="gangline-hotswap-") as directory:
         Path(directory).chmod(0o1777)
         with LocalControlPlane(ControlPlaneOptions(real=RealPool(3, lease=lease))) as plane:

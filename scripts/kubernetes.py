@@ -16,36 +16,34 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.devcluster.building import programs
-from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building import build
+from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.building.toolchain import ensure_go
 
-GO = ensure_go(programs.CONTROL_PLANE.needed_go(), cache_root())
-SERVERS = "".join(f"\t{program.package}\n" for program in programs.KUBERNETES_SERVERS)
+GO = ensure_go(build.CONTROL_PLANE.needed_go(), cache_root())
+SERVERS = "".join(f"\t{program.package}\n" for program in build.KUBERNETES_SERVERS)
 
 
 def pin(version: str) -> None:
     """`version` such as 1.31.14. Raises SystemExit with a sentence where it can't be had."""
     minor = version.rpartition(".")[0]
-    source = _download([f"{programs.KUBERNETES}@v{version}"])
-    if (path := source.get(programs.KUBERNETES)) is None:
-        sys.exit(
-            f"the module proxy has no Kubernetes {version}; it has: {' '.join(_versions(programs.KUBERNETES, ''))}"
-        )
+    source = _download([f"{build.KUBERNETES}@v{version}"])
+    if (path := source.get(build.KUBERNETES)) is None:
+        sys.exit(f"the module proxy has no Kubernetes {version}; it has: {' '.join(_versions(build.KUBERNETES, ''))}")
     text = path.read_text()
     staging = re.findall(r"^\t(\S+) v0\.0\.0$", text, flags=re.MULTILINE)
     language = re.findall(r"^go (\d+\.\d+)", text, flags=re.MULTILINE)[0]
     replaced = "".join(f"\t{module} => {module} {chosen}\n" for module, chosen in _available(staging, version))
-    directory = programs.older(minor).directory
+    directory = build.older(minor).directory
     directory.mkdir(exist_ok=True)
     (directory / "go.sum").unlink(missing_ok=True)
     (directory / "go.mod").write_text(
         f"// Kubernetes {minor}'s control plane, pinned. Written by `make kubernetes VERSION={version}`.\n"
         f"module gangline.io/devcluster/{minor}\n\n"
-        f"go {'.'.join(map(str, programs.CONTROL_PLANE.needed_go()))}\n\n"
+        f"go {'.'.join(map(str, build.CONTROL_PLANE.needed_go()))}\n\n"
         f"godebug default=go{language}\n\n"
         f"tool (\n{SERVERS})\n\n"
-        f"require {programs.KUBERNETES} v{version}\n\n"
+        f"require {build.KUBERNETES} v{version}\n\n"
         f"replace (\n{replaced})\n"
     )
     _go("mod", "tidy", directory=directory)

@@ -14,7 +14,7 @@ from tests.reruns import Reruns
 from tests.sharing import longest, reorder, scheduler
 
 from gangline.devcluster.building import build
-from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from gangline.console.stack.own_image import LOCK, packages
-from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
 from gangline.image.builder import Sources, build_gangline
 

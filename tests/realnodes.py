@@ -12,7 +12,7 @@ from tests.controlplane import require_control_plane
 
 from gangline.debian import Packages
 from gangline.devcluster.building import build
-from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
 from gangline.devcluster.real import preflight, programs
 from gangline.image import base

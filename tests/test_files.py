@@ -122,14 +122,14 @@ OWN_FILES = {
     "gangline.image",
     "gangline.console.doctor.machine",  # /proc/meminfo
     "gangline.console.stack.own_image",  # the sources of this installation
-    "gangline.console.run.training_image",
+    "gangline.console.run.local_needs",
     "gangline.console.commands.admin.crds",  # compares what it wrote
     "gangline.install.manifests.chart",
     "gangline.api.selecting.child",  # asked by its parent, which bounds what it asks
     "gangline.control.floor.floor_process",
     "gangline.control.forecasting.simulation_process",
     "gangline.forecast.learning.worker",
-    "gangline.record.advice.runs",
+    "gangline.record.advice.tuning",
     "gangline.replay.side_by_side",
     "gangline.control.checks.multikueue.workloads.local_jobs",  # unpacks what the same process packed
     "gangline.jobs.pods.member",

@@ -11,8 +11,7 @@ from scripts.reference.compatibility.settings import SETTINGS
 from scripts.reference.markdown import as_cell, as_code, as_table, listed
 
 from gangline.api import jobkinds
-from gangline.api.compatibility.fields import FIELDS
-from gangline.api.compatibility.states import Support
+from gangline.api.compatibility.fields import FIELDS, Support
 from gangline.api.jobkinds.declaration import shown
 from gangline.api.read.configuration import gate_table, managed_jobs
 from gangline.api.read.configuration.versions import VERSIONS

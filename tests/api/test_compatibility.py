@@ -16,8 +16,7 @@ from tests.api.accepted import schemas
 
 import gangline
 from gangline.api import admission, names
-from gangline.api.compatibility.fields import FIELDS, without_effect
-from gangline.api.compatibility.states import Support
+from gangline.api.compatibility.fields import FIELDS, Support, without_effect
 from gangline.api.read.configuration import gates, load, sections, shapes
 
 Json = dict[str, Any]

@@ -10,14 +10,7 @@ import yaml
 import gangline.control
 import gangline.engine
 from gangline.api.read import configuration
-from gangline.api.read.configuration import (
-    ManagedJobs,
-    gate_table,
-    metrics_settings,
-    multikueue,
-    resources,
-    tls_settings,
-)
+from gangline.api.read.configuration import ManagedJobs, gate_table, metrics_settings, multikueue, resources, sections
 from gangline.api.read.configuration.gates import Gates
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
 from gangline.api.read.configuration.manager import LeaseSettings, Manager
@@ -421,7 +414,7 @@ def test_the_gates_that_are_named_are_those_that_are_read() -> None:
     found = {name for text in sources for name in re.findall(r'(?:gates\.get|_gate)\(\s*"(\w+)"', text)}
     by_metrics = set(re.findall(r'\bon\("(\w+)"', Path(metrics_settings.__file__).read_text()))
     assert by_metrics == metrics_settings.GATES
-    named = {*resources.GATES, stuck_pods.GATE, unhealthy_nodes.GATE, tls_settings.GATE, *multikueue.GATES}
+    named = {*resources.GATES, stuck_pods.GATE, unhealthy_nodes.GATE, sections.GATE, *multikueue.GATES}
     assert found | named | by_metrics == configuration.GATES
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from gangline.api.read.configuration import file
 from gangline.api.read.configuration.fields import ConfigurationError
-from gangline.api.read.configuration.tls_settings import ALWAYS, CIPHERS
+from gangline.api.read.configuration.sections import ALWAYS, CIPHERS
 from gangline.tls import certificates
 from gangline.tls.certificates import service_names
-from gangline.tls.context import USUAL, Handshakes, LiveContext
+from gangline.tls.connections import USUAL, Handshakes, LiveContext
 
 V12, V13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 GCM = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"

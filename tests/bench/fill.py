@@ -36,8 +36,7 @@ from gangline.engine import (
 )
 from gangline.engine.model import Device, Share
 from gangline.traces.openb import PODS
-from gangline.traces.table import rows
-from gangline.traces.trace import TraceError, TraceJob
+from gangline.traces.trace import TraceError, TraceJob, rows
 
 #: the order of the report; "random" takes any host that the filters leave
 POLICIES: Final = ("random", "BestFit", "DotProduct", "FGD", "Fragmentation")

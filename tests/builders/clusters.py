@@ -8,7 +8,7 @@ from tests.objects import JobObject
 
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
-from gangline.console.views.world import ClusterInstant
+from gangline.console.views.own_answers import ClusterInstant
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJobKind
 from gangline.kube import resources as kube

@@ -14,4 +14,4 @@ def _shifted(seconds: float) -> float:
 
 def ahead(seconds: float) -> Replaced:
     """A clock that is so far ahead (behind, if negative)."""
-    return {"gangline.kube.clock:read": partial(_shifted, seconds)}
+    return {"gangline.kube.transport:read": partial(_shifted, seconds)}

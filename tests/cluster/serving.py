@@ -13,7 +13,7 @@ from tests.cluster.harness import Api, WebhookProcess, cluster_queue, condition,
 from tests.cluster.leader_worker_sets import Controller
 
 from gangline.api import names
-from gangline.api.jobkinds import serving
+from gangline.api.jobkinds import own
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 CONFIGURATION: Json = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
-    "integrations": {"frameworks": ["batch/job", *(each.framework for each in serving.KINDS)]},
+    "integrations": {"frameworks": ["batch/job", *(each.framework for each in own.SERVING_KINDS)]},
 }
 
 

@@ -18,11 +18,11 @@ from tests.cluster import accounts, harness
 from tests.cluster.conftest import System
 
 from gangline.console.cli import main
-from gangline.console.views import following
+from gangline.console.views import watch
 from gangline.control.answers.api import api_service
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.devcluster.layout import Layout
+from gangline.devcluster.components import Layout
 from gangline.install import rights
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
@@ -202,7 +202,7 @@ async def what_happens_is_told_while_it_happens(api: harness.Api, alice: Person)
     path, query = f"{ROOT}/namespaces/default/jobevents", {"clusterQueue": "shared"}
     async with ApiClient(load(alice.kubeconfig)) as client:
         listed = json.loads(await client.raw(f"{path}?clusterQueue=shared"))
-        stream = following.events(client, "default", listed["metadata"]["resourceVersion"], query)
+        stream = watch.events(client, "default", listed["metadata"]["resourceVersion"], query)
         await api.create(job("told", 1, "10m"), job(f"{SECRET}-told", 3, "10m", SECRET, f"{SECRET}-queue"))
         told: list[Json] = []
         async with asyncio.timeout(60):

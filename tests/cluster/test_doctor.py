@@ -27,7 +27,7 @@ from gangline.control.answers.api import api_service
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.install import rights
-from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.inventory import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
 from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.kube import resources as kube

@@ -21,7 +21,7 @@ from gangline.console.cli import main
 from gangline.console.doctor import kueue_names
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
-from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.inventory import DEPLOYMENTS
 from gangline.install.kinds import install_kinds
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict

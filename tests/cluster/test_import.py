@@ -14,7 +14,7 @@ from tests.cluster.harness import Api, cluster_queue, condition, condition_row, 
 
 from gangline.console.cli import main
 from gangline.console.importing import adopting
-from gangline.console.importing.handing_over import HandingOver
+from gangline.console.importing.adopting import HandingOver
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict
 

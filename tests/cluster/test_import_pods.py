@@ -17,10 +17,10 @@ from tests.cluster.queued_pods import pod
 from tests.cluster.serving import deployment, leader_worker_set, queueing_of, stateful_set, used
 
 from gangline.api import names
-from gangline.api.jobkinds import serving
+from gangline.api.jobkinds import own
 from gangline.api.read import configuration
 from gangline.console.cli import main
-from gangline.console.importing import handing_over, serving_handover
+from gangline.console.importing import adopting
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 CONFIGURATION: Json = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
-    "integrations": {"frameworks": ["batch/job", "pod", *(each.framework for each in serving.KINDS)]},
+    "integrations": {"frameworks": ["batch/job", "pod", *(each.framework for each in own.SERVING_KINDS)]},
 }
 JOBS = configuration.load(CONFIGURATION).jobs
 NAMESPACE = "default"
@@ -240,9 +240,9 @@ async def test_an_import_of_pods_that_was_interrupted_anywhere_is_completed_by_t
     async def end(*arguments: object, **named: object) -> None:
         raise RuntimeError("the process was ended")
 
-    target = serving_handover._Target  # pyright: ignore[reportPrivateUsage]
-    handing = handing_over.HandingOver
-    places = ((handing, "hand_over"), (target, "until_observed"), (serving_handover, "_mark_pod"), (target, "restore"))
+    target = adopting._Target  # pyright: ignore[reportPrivateUsage]
+    handing = adopting.HandingOver
+    places = ((handing, "hand_over"), (target, "until_observed"), (adopting, "_mark_pod"), (target, "restore"))
     for place, step in (*places, (handing, "_pod")):
         with monkeypatch.context() as broken:
             broken.setattr(place, step, end)

@@ -18,7 +18,7 @@ from tests.cluster.harness import (
 )
 
 from gangline.api import names
-from gangline.api.read.configuration.retention import Retention
+from gangline.api.read.configuration.sections import Retention
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster

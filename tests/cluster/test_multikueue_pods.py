@@ -21,7 +21,7 @@ from tests.cluster.serving import deployment, leader_worker_set, stateful_set
 from tests.cluster.test_multikueue import CHECK, CHECKED, ORIGIN, REPLACED, Clusters, config, register, with_operators
 
 from gangline.api import names
-from gangline.api.jobkinds import serving
+from gangline.api.jobkinds import own
 from gangline.api.read import configuration
 from gangline.api.read.configuration.multikueue import USUAL, MultiKueueSettings, sent
 from gangline.kube import resources as kube
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 CONFIGURATION: Json = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
-    "integrations": {"frameworks": ["batch/job", "pod", *(each.framework for each in serving.KINDS)]},
+    "integrations": {"frameworks": ["batch/job", "pod", *(each.framework for each in own.SERVING_KINDS)]},
 }
 JOBS = configuration.load(CONFIGURATION).jobs
 #: what may be left in a worker

@@ -14,7 +14,7 @@ from tests.cluster.harness import Api, condition, flavor, local_queue
 from tests.jobs.foreign import Json, component, replicated, runtime, template
 
 from gangline.api import jobkinds, names
-from gangline.api.jobkinds import appwrapper, external_kinds, trainjob
+from gangline.api.jobkinds import appwrapper, others, trainjob
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 from gangline.kube.resources import Resource
@@ -136,4 +136,4 @@ async def _stop(api: Api, policy: str) -> None:
 
 
 def _sandboxes() -> Resource:
-    return external_kinds.kind(SANDBOX)
+    return others.kind(SANDBOX)

@@ -21,10 +21,10 @@ from tests.cluster.harness import Api, cluster_queue, flavor, job, local_queue
 
 from gangline.control.answers.api import aggregated_api, api_service
 from gangline.devcluster.certs import Authority, Pair
-from gangline.devcluster.layout import Layout
+from gangline.devcluster.components import Layout
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
-from gangline.tls import issuing
+from gangline.tls import certificates
 
 pytestmark = pytest.mark.cluster
 SECRET = ("gangline-system", "gangline-webhook-cert")
@@ -116,8 +116,8 @@ async def test_the_operators_login_is_renewed_while_it_works(system: System, api
 
     def issue(seconds: float) -> None:
         now = datetime.now(UTC)
-        life = issuing.Life(now - timedelta(minutes=1), now + timedelta(seconds=seconds))
-        made = issuing.signed(authority.pair, subject, life, [ExtendedKeyUsageOID.CLIENT_AUTH])
+        life = certificates.Life(now - timedelta(minutes=1), now + timedelta(seconds=seconds))
+        made = certificates.signed(authority.pair, subject, life, [ExtendedKeyUsageOID.CLIENT_AUTH])
         Pair(made.certificate, made.key).save(tmp_path, "client")
 
     issue(8)

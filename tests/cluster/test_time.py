@@ -11,12 +11,13 @@ import pytest
 from tests.cluster import harness
 from tests.cluster.conftest import System
 
-from gangline.console.views import reach, world
+from gangline.console.views import own_answers, reach
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.audit import audit_check
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.process.operator_process import ForecastOptions
-from gangline.forecast import HistoryStore, Run
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run
 from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
@@ -67,7 +68,7 @@ async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: 
         start = status["expectedStart"]
         assert start["from"] < start["to"] and "runs" in start["because"]
 
-        here = await world.load(api.client)
+        here = await own_answers.load(api.client)
         (waiting,) = here.outlook().starts.values()
         assert here.from_operator and waiting.workload.startswith("default/gpujob-waits")
         path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/time/pendingworkloads"

@@ -19,7 +19,7 @@ from tests.cluster.test_main_path import (  # collected here, too
 )
 from tests.controlplane import require_control_plane
 
-from gangline.devcluster.building.programs import OLDEST
+from gangline.devcluster.building.build import OLDEST
 
 __all__ = [
     "test_a_gpujob_runs_with_its_rendezvous",

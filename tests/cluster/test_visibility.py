@@ -14,7 +14,7 @@ from tests.cluster.conftest import System
 from gangline.control.answers.api import api_service
 from gangline.control.answers.api.access_review import HOLDS
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
-from gangline.devcluster.layout import Layout
+from gangline.devcluster.components import Layout
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound
 

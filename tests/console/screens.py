@@ -19,7 +19,7 @@ from tests.builders.clusters import NOW, Entry
 from tests.console.texts import happened, texts
 from tests.objects import PodObject
 
-from gangline.console.commands.admin import audit, swap, swap_now
+from gangline.console.commands.admin import audit, swap
 from gangline.console.commands.change import preempt
 from gangline.console.commands.dev import cluster
 from gangline.console.commands.future import plan
@@ -250,7 +250,7 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "history": (history.LISTING, past(), "", NOW),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),
         "audit-starts": (audit.STARTS, audited(), "", NOW),
-        "swap-dry-run": (swap_now.MOVES, moving(), "", NOW),
+        "swap-dry-run": (swap.MOVES, moving(), "", NOW),
         "cluster-status": (cluster.COMPONENTS, planes(), "", NOW),
         "swap": (swap.LISTING, swap.rows_of([swapped()]), "", LATER),
     }

@@ -16,11 +16,11 @@ from tests.console.objects import condition, local_queue, pending, running, work
 
 from gangline.api import names
 from gangline.console import cli
-from gangline.console.commands.admin import cordon, swap_now
+from gangline.console.commands.admin import cordon, swap
 from gangline.console.commands.change import cancel, hold, move
-from gangline.console.commands.see import limits_set
+from gangline.console.commands.see import share
 from gangline.console.output.selection import ListSelection
-from gangline.console.views import access, asking, choosing, targets
+from gangline.console.views import access, asking, targets
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.kube.client import ObjectList
 from gangline.kube.errors import Conflict, Forbidden, NotFound
@@ -255,7 +255,7 @@ def test_gangs_leave_nodes_after_a_yes(vacating: Any) -> None:
     assert "no healthy nodes have room for it" in asked.stdout, "it is told before"
     assert not taints(vacating, "n1")
     done = call("admin swap now n1 node/n2", "y\n")
-    assert done.exit_code == 0 and taints(vacating, "n1") == taints(vacating, "n2") == [swap_now.TAINT]
+    assert done.exit_code == 0 and taints(vacating, "n1") == taints(vacating, "n2") == [swap.TAINT]
     again = call("admin swap now n1 -y")
     assert again.stdout == "Gangs are to leave node n1 already\n" and len(taints(vacating, "n1")) == 1
     assert call("admin uncordon n1 n2").exit_code == 0 and not taints(vacating, "n1")
@@ -272,7 +272,7 @@ def test_nodes_are_vacated_where_no_operator_answers(vacating: Any) -> None:
     vacating.away = True
     done = call("admin swap now n1", "y\n")
     assert done.exit_code == 0 and "nobody says what would become of the gangs" in done.stderr
-    assert taints(vacating, "n1") == [swap_now.TAINT]
+    assert taints(vacating, "n1") == [swap.TAINT]
     assert call("admin swap dry-run n1").exit_code == 1
 
 
@@ -284,8 +284,8 @@ async def test_a_taint_that_others_add_to_a_vacated_node_stays(vacating: Any) ->
         vacating.touch(NODES, "n1")
 
     vacating.between = tainted
-    assert "as far as other nodes have room" in await swap_now.vacated(vacating, "n1")
-    assert taints(vacating, "n1") == [other, swap_now.TAINT]
+    assert "as far as other nodes have room" in await swap.vacated(vacating, "n1")
+    assert taints(vacating, "n1") == [other, swap.TAINT]
 
 
 # --- many at once ---------------------------------------------------------------------------------------------------------
@@ -523,9 +523,9 @@ async def test_jobs_are_chosen_by_user_state_and_queue() -> None:
     _, owned = of(pending("tuned"))
     owned["metadata"]["labels"] = {"gangline.io/user": "mira"}
     api = cluster(job("tuned"), (WORKLOADS, owned), of(workload("done", condition("Finished", True, "Succeeded"))))
-    assert await choosing.matching(api, HERE, ListSelection(users=("mira",))) == ["job/tuned"]
-    assert await choosing.matching(api, HERE, ListSelection(states=("running",))) == ["job/runs"]
-    everything = await choosing.matching(api, HERE, ListSelection(queues=("gpus",)))
+    assert await targets.matching(api, HERE, ListSelection(users=("mira",))) == ["job/tuned"]
+    assert await targets.matching(api, HERE, ListSelection(states=("running",))) == ["job/runs"]
+    everything = await targets.matching(api, HERE, ListSelection(queues=("gpus",)))
     assert sorted(everything) == ["job/runs", "job/tuned", "job/waits"], "what has ended is kept"
 
 
@@ -595,7 +595,7 @@ def quotas() -> Json:
 
 async def test_one_quota_is_changed_and_all_others_stay() -> None:
     api: Any = Api((CLUSTER_QUEUES, quotas()))
-    told = await limits_set.changed(
+    told = await share.changed(
         api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "16", "borrowingLimit": "none"}
     )
     assert told == "ClusterQueue vision, nvidia.com/gpu of h100: nominalQuota 8 → 16, borrowingLimit 4 → none"
@@ -609,7 +609,7 @@ async def test_a_quota_that_the_queue_does_not_have_is_refused_with_those_it_has
     with pytest.raises(
         click.ClickException, match=r"has no memory of h100 \(it has: cpu of a100, nvidia.com/gpu of a100"
     ):
-        await limits_set.changed(api, "vision", "h100", "memory", {"nominalQuota": "1"})
+        await share.changed(api, "vision", "h100", "memory", {"nominalQuota": "1"})
 
 
 # --- the kind of a job ----------------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ import pytest
 from tests.api.test_autoscalers import NOW, YAML, a_pool, status
 
 from gangline.console.doctor import node_growth
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, failure, ok, short, some
 from gangline.console.doctor.examination import Check, Examination, Findings
-from gangline.console.doctor.finding import failure, ok, short, some
-from gangline.console.doctor.installation import kinds, leadership, metrics, processes, webhooks
+from gangline.console.doctor.installation import kinds, leadership, processes, webhooks
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden, TooManyRequests, Unavailable
 from gangline.kube.resources import Resource
@@ -113,12 +112,12 @@ kueue_pending_workloads{cluster_queue="cq",status="active"} 7.0
 
 
 def test_what_the_leader_lags_behind_with() -> None:
-    found = [(row.verdict, row.detail) for row in leadership._lag(metrics.read(METRICS))]
+    found = [(row.verdict, row.detail) for row in leadership._lag(leadership.read(METRICS))]
     assert [verdict for verdict, _ in found] == ["warning"] * 3
     assert "4000 writes wait" in found[0][1]
     assert "2 Workload" in found[1][1]
     assert "ClusterQueue cq" in found[2][1]
-    standby = leadership._lag(metrics.read("gangline_leader 0.0\n"))
+    standby = leadership._lag(leadership.read("gangline_leader 0.0\n"))
     assert [row.verdict for row in standby] == ["failure"]
 
 

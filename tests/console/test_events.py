@@ -15,7 +15,8 @@ from gangline.console.output import presenting
 from gangline.console.output.formats import Output
 from gangline.console.output.presenting import Presentation
 from gangline.console.output.selection import ListSelection
-from gangline.console.views import asking, following
+from gangline.console.views import asking
+from gangline.console.views import watch as following
 from gangline.kube.client import WatchEvent
 from gangline.kube.errors import Expired, Unavailable
 

@@ -19,10 +19,9 @@ from gangline.api.read.counting.resource_rules import ResourceRules
 from gangline.console.importing import cluster_facts
 from gangline.console.importing.adoptions import AdoptableJob, Adoption, Skipped
 from gangline.console.importing.assigning import GATE
-from gangline.console.importing.cluster_facts import ImportFacts, pods_of
+from gangline.console.importing.cluster_facts import ImportFacts, pods_of, uses
 from gangline.console.importing.mapping import MappingError, MappingRule, from_file, from_pairs, pairs, rule_for
 from gangline.console.importing.planning import plan
-from gangline.console.importing.quota_use import uses
 from gangline.engine import model
 from gangline.jobs import kind_of
 from gangline.kube import resources as kube

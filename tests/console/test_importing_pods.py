@@ -14,20 +14,20 @@ from tests.objects import JobObject, PodObject, Stored, altered, as_stored
 from gangline.api import names
 from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.of_jobs.serving import DEPLOYMENT_RULES, STATEFUL_SET_RULES
-from gangline.api.jobkinds import serving
+from gangline.api.jobkinds import own
 from gangline.api.read import configuration
 from gangline.console.importing import pod_planning, serving_planning
 from gangline.console.importing.adoptions import AdoptablePods, Adoption, Parent, RollOut, Skipped
 from gangline.console.importing.assigning import GATE
 from gangline.console.importing.cluster_facts import ImportFacts
 from gangline.console.importing.mapping import from_file, from_pairs
-from gangline.jobs.pods.held import REVISION
+from gangline.jobs.pods.member import REVISION
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
 GPU = "nvidia.com/gpu"
 RULES = from_pairs("team", {"vision": "lq"})
-FRAMEWORKS = ["batch/job", "pod", *(each.framework for each in serving.KINDS)]
+FRAMEWORKS = ["batch/job", "pod", *(each.framework for each in own.SERVING_KINDS)]
 MANAGED = configuration.load(
     {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",

@@ -8,7 +8,7 @@ from tests.builders.engine import gang
 from tests.control.test_audit import Recorded
 
 from gangline.console.run import example as examples
-from gangline.console.run import promises
+from gangline.console.run import progress
 from gangline.engine.model import RuntimeForecast
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def story(path: Path) -> Recorded:
 
 def test_a_kept_promise_is_told_with_its_times(tmp_path: Path) -> None:
     story(tmp_path / "audit")
-    told = promises.kept(tmp_path / "audit", ())
+    told = progress.kept(tmp_path / "audit", ())
     assert told.broken == ()
     assert told.lines[0].startswith("team/head was promised to start at 3600.0 s; it started at 300")
     assert told.lines[0].endswith("s earlier")
@@ -48,7 +48,7 @@ def test_a_decision_that_does_not_follow_breaks_it(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     story(path)
     path.write_text(path.read_text().replace('"BackfillRevoked"', '"SomethingElse"'))
-    told = promises.kept(path, ())
+    told = progress.kept(path, ())
     assert any("differ in the replay" in words for words in told.broken)
 
 
@@ -57,10 +57,10 @@ def test_a_run_in_which_nobody_was_promised_anything_shows_nothing(tmp_path: Pat
     world.put(gang("alone", 1))
     world.decide()
     world.log.close()
-    assert promises.kept(tmp_path / "audit", ()).broken == ("no job had a promised start",)
-    assert "cannot be read" in promises.kept(tmp_path / "missing", ()).broken[0]
+    assert progress.kept(tmp_path / "audit", ()).broken == ("no job had a promised start",)
+    assert "cannot be read" in progress.kept(tmp_path / "missing", ()).broken[0]
 
 
 def test_only_examples_that_backfill_have_promises() -> None:
-    assert promises.matter(examples.load(ROOT / "examples" / "backfill"))
-    assert not promises.matter(examples.load(ROOT / "examples" / "quickstart"))
+    assert progress.matter(examples.load(ROOT / "examples" / "backfill"))
+    assert not progress.matter(examples.load(ROOT / "examples" / "quickstart"))

@@ -16,9 +16,7 @@ from rich.live import Live
 from tests.console.objects import cluster_queue, condition, flavor, local_queue, pending, running, workload
 
 from gangline.console.run import screen
-from gangline.console.run.frame import Frame
-from gangline.console.run.screen import LiveScreen
-from gangline.console.run.story import RunStory, StoryPage, key_line
+from gangline.console.run.screen import Frame, LiveScreen, RunStory, StoryPage, key_line
 from gangline.console.views.watch import changes
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 

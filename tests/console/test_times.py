@@ -13,9 +13,10 @@ from tests.builders.clusters import NOW, gpujob
 
 from gangline.console.commands.admin import forecast as forecast_command
 from gangline.console.commands.future import eta, plan, whatif
+from gangline.console.views import jobs as times
 from gangline.console.views import jobs as views
-from gangline.console.views import reach, times, world
-from gangline.control.answers.desk import Wish
+from gangline.console.views import own_answers, reach
+from gangline.control.answers.answers import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import JobState
@@ -259,5 +260,5 @@ def test_forecasts_are_those_of_workloads_that_the_user_can_list() -> None:
     """The operator names none in an answer that anybody may read."""
     listed = [{"metadata": {"namespace": "ml", "name": name, "uid": f"uid-{name}"}} for name in ("a", "b")]
     told = {alias("uid-a"): {"samples": 1}, alias("uid-of-another"): {"samples": 2}}
-    assert world._named(told, listed) == {"ml/a": {"samples": 1}}
-    assert world._named(None, listed) is None
+    assert own_answers._named(told, listed) == {"ml/a": {"samples": 1}}
+    assert own_answers._named(None, listed) is None

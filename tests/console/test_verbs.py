@@ -22,8 +22,8 @@ from gangline.console import cli
 from gangline.console.commands.admin import swap
 from gangline.console.commands.see import events
 from gangline.console.output import presenting
-from gangline.console.views import access, asking, following
-from gangline.control.answers.desk import Wish
+from gangline.console.views import access, asking, watch
+from gangline.control.answers.answers import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.kube.errors import Expired, Unavailable
 
@@ -207,8 +207,8 @@ def test_every_list_is_watched(line: str, asked: list[str], monkeypatch: pytest.
 
     monkeypatch.setattr(presenting, "EVERY", 0)
     monkeypatch.setattr(asking, "get", interrupted)
-    monkeypatch.setattr(following, "SLOWLY", 0.0)
-    monkeypatch.setattr(following, "events", nothing)
+    monkeypatch.setattr(watch, "SLOWLY", 0.0)
+    monkeypatch.setattr(watch, "events", nothing)
     done = CliRunner().invoke(cli.main, [*line.split(), "-w", "-o", "name"])
     assert done.exit_code == 1 and "Aborted" in done.output
     assert done.stdout == once
@@ -317,7 +317,7 @@ async def test_events_go_on_when_the_operator_comes_back(
     async def lately(*_: Any) -> tuple[list[Json], str]:
         return [], "20"
 
-    monkeypatch.setattr(following, "events", stream)
+    monkeypatch.setattr(watch, "events", stream)
     monkeypatch.setattr(events, "_lately", lately)
     monkeypatch.setattr(events, "PAUSE", 0.0)
     heard: list[Json] = []

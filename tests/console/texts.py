@@ -9,7 +9,7 @@ from tests.builders.clusters import NOW
 from tests.console.objects import NOW as LATER
 from tests.console.test_swap import OPEN, OVER, struck
 
-from gangline.console.commands.admin import audit, forecast_report, replay_report, swap
+from gangline.console.commands.admin import audit, forecast, replay, swap
 from gangline.console.commands.future import eta, whatif
 from gangline.console.commands.see import why
 from gangline.console.output import presenting
@@ -41,8 +41,8 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
         "audit": lambda width: presenting.drawn(
             audit.LISTING, presenting.Presentation(), audit.told(_audited()), NOW, width
         ),
-        "forecast-eval": lambda width: forecast_report.lines(_evaluated(), width),
-        "replay": lambda width: presenting.styled(replay_report.table(_replayed()), width),
+        "forecast-eval": lambda width: forecast.lines(_evaluated(), width),
+        "replay": lambda width: presenting.styled(replay.table(_replayed()), width),
         "swap-show": lambda width: [
             part for line in swap.story(struck("train", OVER, OPEN), LATER) for part in wrapped(line, width)
         ],

@@ -22,7 +22,7 @@ from gangline.control.answers.workloads.briefs import WrongNameError
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, workload_view
 from gangline.control.forecasting.promises import Ledger, PromiseRecord
 from gangline.engine.simulation.outlook import Outlook
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

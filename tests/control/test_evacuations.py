@@ -11,7 +11,7 @@ from tests.console import screens
 from tests.control.test_answers import Reader
 from tests.engine.node_world import NodeWorld, node, plain, queue
 
-from gangline.console.views.world import _OwnForesight
+from gangline.console.views.own_answers import _OwnForesight
 from gangline.control.answers.refusals import NoSuchNodeError
 from gangline.control.answers.sight import Everybody
 from gangline.control.forecasting import simulation_process

@@ -19,7 +19,7 @@ from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.rehearsals import rehearse
 from gangline.control.forecasting.simulation_process import in_process, rehearsal_request, request
 from gangline.engine import Engine, ExpectedStart, Outlook, model, outlook
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

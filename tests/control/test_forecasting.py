@@ -22,7 +22,9 @@ from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_js
 from gangline.control.forecasting.group_coverage import LEAST, Coverage, CoveredGroup, Groups
 from gangline.control.forecasting.runtime_facts import EstimateRecord
 from gangline.engine import Engine
-from gangline.forecast import Forecast, ForecastSource, HistoryStore, Run
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run
+from gangline.forecast.quantiles import Forecast, ForecastSource
 from gangline.kube import resources as kube
 from gangline.kube.client import ObjectList
 from gangline.kube.errors import Forbidden

@@ -13,7 +13,7 @@ from gangline.control.forecasting import run_facts
 from gangline.control.forecasting.forecasting import rows_as_json
 from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.engine import model
-from gangline.forecast import Run
+from gangline.forecast.history.runs import Run
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.kube import resources as kube
 

@@ -10,7 +10,8 @@ import pytest
 
 from gangline.control.forecasting import history_store as module
 from gangline.control.forecasting.history_store import History
-from gangline.forecast import HistoryStore, Run
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run
 
 
 def run(uid: str, seconds: float = 60.0) -> Run:

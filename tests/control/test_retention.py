@@ -10,7 +10,7 @@ from tests.context import a_context
 from tests.control.test_plan import JOB_KIND, NOW, a_job
 from tests.objects import WorkloadObject, as_stored
 
-from gangline.api.read.configuration.retention import Retention
+from gangline.api.read.configuration.sections import Retention
 from gangline.control.feed.mirror import Mirror
 from gangline.control.kinds.retention import MOST_AT_ONCE, RETRY, Retainer
 from gangline.control.writes.status import run_changes, status_changes

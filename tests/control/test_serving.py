@@ -31,7 +31,7 @@ from gangline.control.kinds.steps import (
 )
 from gangline.control.writes.status import run_changes
 from gangline.jobs.base import JobError, UnknownClassError
-from gangline.jobs.pods import held, member
+from gangline.jobs.pods import member
 from gangline.jobs.pods.group import PodGroup
 from gangline.jobs.serving import BY_RESOURCE, named
 from gangline.kube import resources as kube
@@ -79,7 +79,7 @@ def view(
         kind=kind,
         parent=parent,
         workloads={each.name: each for each in workloads},
-        pods=[held.read(each) for each in pods],
+        pods=[member.read_held(each) for each in pods],
         active=lambda name: active,
         **given,
     )
@@ -351,9 +351,9 @@ def test_each_group_of_a_leader_worker_set_has_a_workload_as_in_kueue():
 def test_keys_of_its_controller_are_not_in_its_pod_sets():
     parent = leader_worker_set("llm", "lq", 1, 2)
     worker = parent["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]
-    worker["labels"] |= {held.SET_NAME: "llm", held.GROUP_INDEX: "0"}
+    worker["labels"] |= {member.SET_NAME: "llm", member.GROUP_INDEX: "0"}
     template = workload_of(stored(parent))["spec"]["podSets"][1]["template"]
-    assert template["metadata"]["labels"] == {"app": "llm", held.SET_NAME: "llm", names.QUEUE_NAME: "lq"}
+    assert template["metadata"]["labels"] == {"app": "llm", member.SET_NAME: "llm", names.QUEUE_NAME: "lq"}
 
 
 def test_a_topology_request_counts_workers_by_their_index():
@@ -409,17 +409,17 @@ def test_more_groups_than_any_cluster_has_are_made_bit_by_bit():
 def test_pods_of_a_group_have_the_role_of_their_pod_set(number: str, role: str):
     parent = stored(leader_worker_set("llm", "lq", 2, 2))
     both = parent["spec"]["leaderWorkerTemplate"]
-    notes = {held.LEADER_NAME: "llm-1"} if number else {}
-    made = pod("llm-1", parent, template=both["workerTemplate"], annotations=notes, labels={held.SET_NAME: "llm"})
+    notes = {member.LEADER_NAME: "llm-1"} if number else {}
+    made = pod("llm-1", parent, template=both["workerTemplate"], annotations=notes, labels={member.SET_NAME: "llm"})
     workloads = [workload_of(parent, i) for i in range(2)]
     assert planned(parent, *workloads, pods=[made]) == [], "it does not say its group yet"
-    made["metadata"]["labels"][held.GROUP_INDEX] = "1"
+    made["metadata"]["labels"][member.GROUP_INDEX] = "1"
     [step] = planned(parent, *workloads, pods=[made])
     assert isinstance(step, PatchPod)
     told = step.body["metadata"]["annotations"]
     assert (told[names.ROLE_HASH], told[names.POD_GROUP_TOTAL]) == (role, "2")
     assert told[names.POD_GROUP] == workloads[1]["metadata"]["name"]
-    made["metadata"]["labels"][held.GROUP_INDEX] = "7"
+    made["metadata"]["labels"][member.GROUP_INDEX] = "7"
     assert planned(parent, *workloads, pods=[made]) == [], "a group that it does not have"
 
 
@@ -463,7 +463,7 @@ def test_a_pod_belongs_to_its_leader_worker_set_by_the_chain_of_its_owners():
     put(mirror, kube.STATEFUL_SETS, owned("llm", "leaders", "LeaderWorkerSet", "llm", "u1"))
     put(mirror, kube.STATEFUL_SETS, owned("llm-0", "workers", "Pod", "llm-0", "uid-llm-0"))
     put(mirror, kube.STATEFUL_SETS, owned("mine", "mine", "Pod", "llm-0-1", "uid-llm-0-1"))
-    labels = {held.SET_NAME: "llm", held.GROUP_INDEX: "0"}
+    labels = {member.SET_NAME: "llm", member.GROUP_INDEX: "0"}
     for name, uid, owner in (
         ("llm-0", "leaders", "llm"),
         ("llm-0-1", "workers", "llm-0"),
@@ -528,10 +528,10 @@ def admitted(parent: Stored, index: int = 0) -> WorkloadObject:
 
 def lws_pods(parent: Stored, count: int) -> list[PodObject]:
     both = parent["spec"]["leaderWorkerTemplate"]
-    labels = {held.SET_NAME: "llm", held.GROUP_INDEX: "0"}
+    labels = {member.SET_NAME: "llm", member.GROUP_INDEX: "0"}
     made = [pod("llm-0", parent, owner="llm", template=both["leaderTemplate"], labels=labels)]
     for i in range(1, count):
-        notes = {held.LEADER_NAME: "llm-0"}
+        notes = {member.LEADER_NAME: "llm-0"}
         name = f"llm-0-{i}"
         made.append(pod(name, parent, owner="llm-0", template=both["workerTemplate"], labels=labels, annotations=notes))
     return made
@@ -613,10 +613,10 @@ def test_a_group_of_another_size_gives_its_quota_back_when_it_starts_anew_and_qu
             step.change(new["status"], NOW)
         return new
 
-    held = carried_out(workload)
-    assert "admission" not in held["status"]
-    assert (condition_of(held, "QuotaReserved") or {})["reason"] == "OnHold"
-    resized = carried_out(held)
+    member = carried_out(workload)
+    assert "admission" not in member["status"]
+    assert (condition_of(member, "QuotaReserved") or {})["reason"] == "OnHold"
+    resized = carried_out(member)
     assert [row["count"] for row in resized["spec"]["podSets"]] == [1, 2]
     waiting = carried_out(resized)
     assert (condition_of(waiting, "QuotaReserved") or {}).get("reason") != "OnHold"

@@ -12,7 +12,7 @@ from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import EstimateRecord
 from gangline.control.forecasting.tallies import Tallies
 from gangline.engine import ExpectedStart
-from gangline.forecast import HistoryStore
+from gangline.forecast.history.run_store import HistoryStore
 
 START = 1_700_000_000_000
 

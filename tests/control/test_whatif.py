@@ -10,11 +10,11 @@ import pytest
 from tests.builders import clusters
 from tests.builders.clusters import gpujob
 
-from gangline.console.views.world import ClusterInstant
+from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.whatif import Answer, Variant, WrongJobError
 from gangline.control.answers.sight import Everybody
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ import pytest
 from gangline.control.process import front_door
 from gangline.control.process.front_door import bind
 from gangline.tls import certificates
-from gangline.tls.context import LiveContext
+from gangline.tls.connections import LiveContext
 from gangline.tls.listening import _SHORT, Listening, bound
 
 

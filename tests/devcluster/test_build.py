@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 
 from gangline.devcluster.building import build, toolchain
-from gangline.devcluster.building.build import GoCompiler
-from gangline.devcluster.building.go_module import GoProgram
-from gangline.devcluster.building.programs import (
+from gangline.devcluster.building.build import (
     CONTROL_PLANE,
     KUBERNETES,
     KUBERNETES_SERVERS,
     SERVERS,
     VERSIONS,
+    GoCompiler,
+    GoProgram,
     servers,
 )
 from gangline.devcluster.building.toolchain import Go
@@ -237,7 +237,7 @@ import signal
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 from gangline.devcluster.building.build import GoCompiler
-from gangline.devcluster.building.programs import CONTROL_PLANE, SERVERS
+from gangline.devcluster.building.build import CONTROL_PLANE, SERVERS
 from gangline.devcluster.building.toolchain import Go
 GoCompiler(Go(Path({str(tmp_path / "go")!r}), (1, 26), False), CONTROL_PLANE).compile(SERVERS[0], Path("x"))
 """

@@ -15,7 +15,7 @@ from tests.controlplane import Kubectl, require_control_plane
 from gangline.console.cli import main
 from gangline.console.doctor import machine
 from gangline.devcluster.building import build, toolchain
-from gangline.devcluster.building.programs import NEWEST, OLDEST
+from gangline.devcluster.building.build import NEWEST, OLDEST
 from gangline.devcluster.clusters import NamedCluster
 from gangline.devcluster.errors import BuildError
 

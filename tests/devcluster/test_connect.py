@@ -10,10 +10,9 @@ import pytest
 import yaml
 
 from gangline.devcluster import connect as connecting
-from gangline.devcluster import kind
-from gangline.devcluster.connect import ClusterChoice, connect
+from gangline.devcluster import connect as kind
+from gangline.devcluster.connect import ClusterChoice, KindCluster, connect, docker_works
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.kind import KindCluster, docker_works
 
 
 class FakeRunner:

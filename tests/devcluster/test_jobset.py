@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gangline.devcluster.jobset import children, domains
+from gangline.devcluster.jobset import children, controller
 from gangline.devcluster.jobset.children import EXCLUSIVE, JOB_KEY, Child
 from gangline.devcluster.jobset.reconcile import CreateChildJob, DeleteChildJob, PatchChildJob, Reconciled, reconcile
 
@@ -258,29 +258,29 @@ def test_without_a_free_domain_a_job_waits_suspended():
 )
 def test_a_domain_must_hold_all_pods_on_healthy_nodes(broken: Json, why: str):
     healthy = nodes(pool0=3, pool1=4)
-    assert domains.choose(CHILD, [*healthy, broken], [], []) == "pool1", why
-    assert domains.choose(CHILD, [*healthy, node("pool0-3", "pool0")], [], []) == "pool0"
-    assert domains.choose(CHILD, nodes(pool0=3), [], []) == ""
+    assert controller.choose(CHILD, [*healthy, broken], [], []) == "pool1", why
+    assert controller.choose(CHILD, [*healthy, node("pool0-3", "pool0")], [], []) == "pool0"
+    assert controller.choose(CHILD, nodes(pool0=3), [], []) == ""
 
 
 def test_a_domain_with_pods_of_another_job_is_taken_until_they_are_gone():
     pools = nodes(pool0=5, pool1=4)
-    assert domains.choose(CHILD, pools, [pod("a", "pool0-4", "other")], []) == "pool1"
-    assert domains.choose(CHILD, pools, [pod("a", "pool0-4", "other", phase="Succeeded")], []) == "pool0"
-    assert domains.choose(CHILD, pools, [pod("a", "pool0-4", CHILD.key)], []) == "pool0"
-    assert domains.choose(CHILD, pools, [pod("a", "pool0-0"), pod("b", "pool0-1")], []) == "pool1", "no room"
+    assert controller.choose(CHILD, pools, [pod("a", "pool0-4", "other")], []) == "pool1"
+    assert controller.choose(CHILD, pools, [pod("a", "pool0-4", "other", phase="Succeeded")], []) == "pool0"
+    assert controller.choose(CHILD, pools, [pod("a", "pool0-4", CHILD.key)], []) == "pool0"
+    assert controller.choose(CHILD, pools, [pod("a", "pool0-0"), pod("b", "pool0-1")], []) == "pool1", "no room"
 
 
 def test_a_domain_is_taken_by_a_job_whose_pods_do_not_exist_yet():
     pools = nodes(pool0=4, pool1=4)
     theirs = CHILD.job(suspend=False, domain="pool0")
-    assert domains.choose(CHILD, pools, [], [theirs]) == "pool0", "its own"
+    assert controller.choose(CHILD, pools, [], [theirs]) == "pool0", "its own"
     theirs["metadata"]["labels"][JOB_KEY] = "other"
-    assert domains.choose(CHILD, pools, [], [theirs]) == "pool1"
-    assert domains.choose(CHILD, pools, [], [ended(theirs)]) == "pool0"
+    assert controller.choose(CHILD, pools, [], [theirs]) == "pool1"
+    assert controller.choose(CHILD, pools, [], [ended(theirs)]) == "pool0"
     theirs["spec"]["suspend"] = True
-    assert domains.choose(CHILD, pools, [], [theirs]) == "pool0"
-    assert domains.choose(CHILD, pools, [], [{**theirs, "status": {"active": 1}}]) == "pool1"
+    assert controller.choose(CHILD, pools, [], [theirs]) == "pool0"
+    assert controller.choose(CHILD, pools, [], [{**theirs, "status": {"active": 1}}]) == "pool1"
 
 
 # --- the recipe -------------------------------------------------------------------------------------------------------

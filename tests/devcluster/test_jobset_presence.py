@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gangline.devcluster.jobset.controller import CRD
-from gangline.devcluster.jobset.presence import is_stand_in, sign
+from gangline.devcluster.jobset.controller import CRD, is_stand_in, sign
 from gangline.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     LEASES,

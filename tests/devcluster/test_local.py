@@ -15,7 +15,7 @@ import pytest
 from tests.controlplane import Kubectl, eventually, require_control_plane
 
 from gangline.devcluster.building import build
-from gangline.devcluster.building.programs import CONTROL_PLANE, KUBERNETES
+from gangline.devcluster.building.build import CONTROL_PLANE, KUBERNETES
 from gangline.devcluster.components import COMPONENTS, Component, ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary

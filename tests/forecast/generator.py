@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import replace
 
-from gangline.forecast import Run
+from gangline.forecast.history.runs import Run
 
 DAY = 86400.0
 

@@ -11,7 +11,7 @@ from tests.forecast.generator import make_runs
 
 from gangline import traces
 from gangline.console.cli import main
-from gangline.forecast import Run
+from gangline.forecast.history.runs import Run
 from gangline.traces import TraceJob
 
 
@@ -101,7 +101,7 @@ def test_what_goes_wrong_is_said(tmp_path: Path, words: list[str], expected: str
 
 def test_show_says_which_flavor_it_is_for_and_what_it_would_be_on_others(place: Path) -> None:
     from gangline.console.commands.admin.forecast import _by_flavor, _show
-    from gangline.forecast import Forecaster
+    from gangline.forecast.forecaster import Forecaster
 
     forecaster = Forecaster()
     forecaster.restore(make_runs(200))

@@ -10,10 +10,10 @@ import pytest
 from tests.forecast.generator import DAY, make_runs
 
 from gangline.engine.model import Admission, PodSet, PodSetAssignment, Workload
-from gangline.forecast import ForecastSource, Run, command_shape, from_workload, hint_seconds
-from gangline.forecast.history.runs import fold, image_name
-from gangline.forecast.learning import dataset
+from gangline.forecast.history.runs import Run, command_shape, fold, from_workload, hint_seconds, image_name
+from gangline.forecast.learning import training
 from gangline.forecast.learning.calibration import group_of
+from gangline.forecast.quantiles import ForecastSource
 from gangline.forecast.tracking import fallback_estimator, features, flavors
 from gangline.forecast.tracking.baselines import last_two
 from gangline.forecast.tracking.tracker import Tracker
@@ -27,7 +27,7 @@ def run(uid: str, submit: float, seconds: float | None = None, **more: object) -
 
 def told(runs: list[Run]) -> Tracker:
     tracker = Tracker()
-    for _ in dataset.play(runs, tracker):
+    for _ in training.play(runs, tracker):
         pass
     return tracker
 
@@ -35,19 +35,19 @@ def told(runs: list[Run]) -> Tracker:
 def test_features_do_not_change_with_the_future() -> None:
     """The vector of each run is the same whether or not anything after its submission is known."""
     runs = [replace(r, flavor=("a100", "h100")[number % 2]) for number, r in enumerate(make_runs(300))]
-    whole = dataset.build(runs, Tracker())
+    whole = training.build(runs, Tracker())
     for cut in (50, 150, 299):
         now = runs[cut].submit
-        past = [dataset.known_at(r, now) for r in runs if r.submit < now] + [
+        past = [training.known_at(r, now) for r in runs if r.submit < now] + [
             replace(runs[cut], start=None, finish=None, flavor="")  # which it gets is told when it starts
         ]
-        np.testing.assert_array_equal(dataset.build(past, Tracker()).matrix[cut], whole.matrix[cut])
+        np.testing.assert_array_equal(training.build(past, Tracker()).matrix[cut], whole.matrix[cut])
 
 
 def test_a_run_that_ends_at_the_instant_of_submission_is_not_yet_known() -> None:
     tracker = Tracker()
     asked = run("b", 100.0)
-    for at in dataset.play([run("a", 0.0, 100.0), asked], tracker):
+    for at in training.play([run("a", 0.0, 100.0), asked], tracker):
         if at is asked:
             assert math.isnan(last_two(asked, tracker))
     assert last_two(asked, tracker) == pytest.approx(100.0)
@@ -58,7 +58,7 @@ def test_the_running_count_and_elapsed_time_are_known() -> None:
     asked = run("c", 500.0)
     vectors = [
         dict(zip(features.NAMES, features.vector(r, tracker, r.submit), strict=True))
-        for r in dataset.play([run("a", 0.0, 1000.0), run("b", 100.0, 50.0), asked], tracker)
+        for r in training.play([run("a", 0.0, 1000.0), run("b", 100.0, 50.0), asked], tracker)
     ]
     assert vectors[2]["user.running"] == 1
     assert vectors[2]["user.oldest"] == pytest.approx(math.log1p(500))
@@ -153,7 +153,7 @@ def test_a_namespace_with_many_classes_forgets_its_own() -> None:
         run(f"l{n}", 200.0 + n, 1.0, namespace="loud", user=f"u{n}", name="x" * (n % 400), image=f"{n}", hint=1.0)
         for n in range(1000)
     ]
-    for _ in dataset.play([*quiet, *loud], tracker):
+    for _ in training.play([*quiet, *loud], tracker):
         pass
     asked = run("now", 2000.0, namespace="quiet", name="a-job", hint=500.0)
     assert tracker.stats(asked)["name"].count == 4

@@ -20,30 +20,21 @@ from numpy.typing import NDArray
 from tests.examples import examples
 from tests.forecast.generator import DAY, at_random, make_runs
 
-from gangline.forecast import (
-    Forecast,
-    Forecaster,
-    HistoryStore,
-    LearningSettings,
-    ModelError,
-    QuantileModel,
-    Run,
-    TooFewRunsError,
-    TrainingError,
-    load,
-    metrics,
-    train,
-    train_in_process,
-)
+from gangline.forecast import metrics
+from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
 from gangline.forecast.evaluate import Window, evaluate
-from gangline.forecast.history.runs import StartedRun
-from gangline.forecast.learning import dataset, training
-from gangline.forecast.learning.boosting import Ensemble, lightgbm
+from gangline.forecast.forecaster import Forecaster
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run, StartedRun
+from gangline.forecast.learning import training
 from gangline.forecast.learning.calibration import REFRESH, Calibrator
-from gangline.forecast.learning.dataset import Table
 from gangline.forecast.learning.guard import ModelGuard, Validation
+from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm, load
+from gangline.forecast.learning.settings import LearningSettings
 from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRuns, shifts, weighted_quantile
-from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.learning.training import Table, train
+from gangline.forecast.learning.worker import train_in_process
+from gangline.forecast.quantiles import LEVELS, Forecast
 from gangline.forecast.tracking.tracker import Tracker
 
 SMALL = LearningSettings(rounds=25, leaves=15, min_leaf=20)
@@ -76,7 +67,7 @@ def _texts(model: QuantileModel) -> list[str]:
 
 
 def test_a_single_row_is_told_what_it_is_told_among_many(model: QuantileModel) -> None:
-    matrix = dataset.build(RUNS[:300], Tracker(model.scale)).matrix
+    matrix = training.build(RUNS[:300], Tracker(model.scale)).matrix
     together = model.predict(matrix)
     for which in (model, pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(np.vstack([which.predict(row[None]) for row in matrix]), together)
@@ -117,7 +108,7 @@ def test_weights_count_in_a_training_unless_they_are_nearly_even(
 def test_gradients_in_whole_numbers_make_as_good_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """They differ where two splits gain the same, which rounding errors decided."""
     monkeypatch.setattr(training, "_weights", lambda table, done, now: np.ones(int(done.sum())))
-    known = dataset.build(RUNS, Tracker())
+    known = training.build(RUNS, Tracker())
     whole = train(RUNS, NOW, SMALL)
     assert all("[use_quantized_grad: 1]" in text for text in _texts(whole))
     monkeypatch.setattr(training, "_LARGEST", 0)
@@ -137,7 +128,7 @@ def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: QuantileMo
 
 
 def test_quantiles_never_cross(model: QuantileModel) -> None:
-    logs = model.predict(dataset.build(RUNS, Tracker(model.scale)).matrix)
+    logs = model.predict(training.build(RUNS, Tracker(model.scale)).matrix)
     assert (np.diff(logs, axis=1) >= 0).all()
 
 
@@ -145,7 +136,7 @@ def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "model.gz"
     model.save(path)
     again = load(path)
-    matrix = dataset.build(RUNS[:200], Tracker(model.scale)).matrix
+    matrix = training.build(RUNS[:200], Tracker(model.scale)).matrix
     np.testing.assert_array_equal(again.predict(matrix), model.predict(matrix))
     assert (again.samples, again.validation, again.trained_at) == (model.samples, model.validation, NOW)
     assert len(again.seeds) == len(model.seeds)
@@ -324,7 +315,7 @@ def test_little_evidence_moves_little() -> None:
 
 def ready(model: QuantileModel | None, **more: bool) -> Forecaster:
     forecaster = Forecaster(model, **more)
-    forecaster.restore([dataset.known_at(r, NOW) for r in RUNS if r.submit < NOW])
+    forecaster.restore([training.known_at(r, NOW) for r in RUNS if r.submit < NOW])
     return forecaster
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gangline.forecast import LEVELS, Forecast, ForecastSource
-from gangline.forecast.quantiles import TAIL_LEVELS, of_logs
+from gangline.forecast.quantiles import LEVELS, TAIL_LEVELS, Forecast, ForecastSource, of_logs
 
 TYPICAL = Forecast(60, 600, 3600, 9000, 20_000, source="Model", samples=100)
 

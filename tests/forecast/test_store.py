@@ -15,12 +15,13 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from tests.forecast.generator import DAY, make_runs
 
-from gangline.forecast import HistoryStore, Run, StoreError
+from gangline.forecast.history import run_store
 from gangline.forecast.history import run_store as store_module
-from gangline.forecast.history import schema
+from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.history.runs import Run
 
 RUNS = make_runs(50)
-NOW = 1 + len(schema.MIGRATIONS)  #: this version of the schema
+NOW = 1 + len(run_store.MIGRATIONS)  #: this version of the schema
 #: The SQLAlchemy URL of a PostgreSQL database, whose tables of ours are dropped; without it SQLite alone is tested.
 POSTGRESQL = os.environ.get("GANGLINE_TEST_POSTGRESQL", "")
 
@@ -31,7 +32,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/deep/history.db"
     engine = create_engine(POSTGRESQL)
-    schema.METADATA.drop_all(engine)
+    run_store.METADATA.drop_all(engine)
     engine.dispose()
     return POSTGRESQL
 
@@ -225,7 +226,7 @@ def test_a_database_of_the_first_version_gets_its_tallies(tmp_path: Path) -> Non
 def test_an_older_database_is_migrated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "h.db"
     HistoryStore(str(path)).put(RUNS)
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note))
+    monkeypatch.setattr(run_store, "MIGRATIONS", (*run_store.MIGRATIONS, _add_note))
     for _ in range(2):
         with HistoryStore(str(path)) as store:
             assert store.runs() == RUNS
@@ -238,17 +239,17 @@ def test_a_migration_that_breaks_off_leaves_no_trace(tmp_path: Path, monkeypatch
     path = tmp_path / "h.db"
     HistoryStore(str(path)).put(RUNS)
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _fail))
+        patch.setattr(run_store, "MIGRATIONS", (*run_store.MIGRATIONS, _fail))
         with pytest.raises(StoreError, match="power"):
             HistoryStore(str(path))
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note))
+    monkeypatch.setattr(run_store, "MIGRATIONS", (*run_store.MIGRATIONS, _add_note))
     assert HistoryStore(str(path)).runs() == RUNS
 
 
 def test_a_newer_database_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "h.db"
     with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note, _add_note))
+        patch.setattr(run_store, "MIGRATIONS", (*run_store.MIGRATIONS, _add_note, _add_note))
         HistoryStore(str(path))
     with pytest.raises(StoreError, match=f"schema version {NOW + 2}; this Gangline knows up to {NOW}"):
         HistoryStore(str(path))

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.engine.model.runtime import Runtime
-from gangline.forecast import Forecast, Forecaster, Run
-from gangline.forecast.quantiles import TAIL_LEVELS
-from gangline.forecast.tracking.survival import LEAST, PERIOD, Curve, Spell, Survival, product_limit
+from gangline.forecast.forecaster import Forecaster
+from gangline.forecast.history.runs import Run
+from gangline.forecast.quantiles import TAIL_LEVELS, Forecast
+from gangline.forecast.tracking.tracker import LEAST, PERIOD, Curve, Spell, Survival, product_limit
 
 HOUR = 3600.0
 

@@ -228,6 +228,6 @@ def test_what_is_packed_small_and_is_large_costs_no_memory(tmp_path: Path, conte
 
 
 def test_too_many_lines_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangline.traces.table.MOST_ROWS", 3)
+    monkeypatch.setattr("gangline.traces.trace.MOST_ROWS", 3)
     with pytest.raises(TraceError, match="more than 3 lines"):
         traces.load(write(tmp_path / "t.csv", HEAD.decode() + "a,1,5,1\n" * 3))

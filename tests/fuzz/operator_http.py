@@ -18,7 +18,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, edit, objects
 
 from gangline.api.names import V1BETA2
-from gangline.console.views.world import ClusterInstant
+from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.api.aggregated_api import AggregatedApi, AggregatedApiOptions
 from gangline.control.answers.api.front_proxy import Trust
 from gangline.control.answers.usage.happenings import Log
@@ -26,8 +26,8 @@ from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
 from gangline.control.process.operator_process import OperatorOptions as OperatorOptions
 from gangline.kube import resources as kube
-from gangline.kube.clock import ClusterClock
 from gangline.kube.reflector import Upsert
+from gangline.kube.transport import ClusterClock
 from gangline.tls.asgi import AsgiServer
 from gangline.tls.connections import runner_of
 

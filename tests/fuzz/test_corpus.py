@@ -52,7 +52,7 @@ def test_an_object_that_breaks_a_webhook_is_a_finding(monkeypatch: pytest.Monkey
 
 
 def test_an_object_that_makes_its_kind_unlistable_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangline.api.convert.notes.fits", lambda *_: True)
+    monkeypatch.setattr("gangline.api.convert.fields.fits", lambda *_: True)
     annotations = {"gangline.io/v1beta1-fields": '{"flavors": [{"name": 7}]}'}
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}}
     queue["metadata"] = {"name": "q", "annotations": annotations}

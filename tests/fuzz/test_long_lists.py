@@ -15,7 +15,7 @@ from gangline.api.read import parse
 from gangline.api.read.reading import ParseError
 from gangline.api.read.workloads import parse_workload
 from gangline.jobs.base import JobError
-from gangline_webhooks import jsonpatch
+from gangline_webhooks import app
 
 FEW = 160
 #: what twice as many entries may cost more
@@ -216,7 +216,7 @@ READERS: dict[str, Callable[[Any], object]] = {
 def admitted(obj: Any, old: Any) -> None:
     """What the webhooks do with it."""
     completed = admission.default(obj, old, admission.AdmissionFacts()).obj
-    jsonpatch.diff(obj, completed)
+    app.diff(obj, completed)
     errors = admission.validate(completed, old, admission.AdmissionFacts())
     "; ".join(str(error) for error in errors[:32])
 

@@ -12,9 +12,8 @@ from gangline.api.read import conditions
 from gangline.engine.model import Expression, Node
 from gangline.engine.nodes import health
 from gangline.engine.topology.node_filter import expression_matches
-from gangline.jobs import runtime_hints
-from gangline.telemetry.file import FileSource
-from gangline.telemetry.prometheus import _samples
+from gangline.jobs import podspec
+from gangline.telemetry import FileSource, _samples
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, "²", "-" + "9" * 5000])
@@ -61,5 +60,5 @@ def test_a_time_or_a_number_is_not_quoted_whole():
 
 
 def test_steps_of_too_many_digits_say_nothing_of_the_runtime():
-    assert runtime_hints.by_steps("9" * 100_000, "1") is None
-    assert runtime_hints.by_steps(100, "1500m") == 150.0
+    assert podspec.by_steps("9" * 100_000, "1") is None
+    assert podspec.by_steps(100, "1500m") == 150.0

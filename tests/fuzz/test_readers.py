@@ -62,11 +62,11 @@ NUMBERS = (
     "gangline.forecast.history.run_store.HistoryStore.prune",
     "gangline.forecast.learning.training._validated",
     "gangline.forecast.learning.training.fit",
-    "gangline.jobs.runtime_hints.positive",
+    "gangline.jobs.podspec.positive",
     "gangline.kube.errors.from_status",
     "gangline.kube.reflector.Reflector._watch",
     "gangline.record.values.seconds",
-    "gangline.telemetry.prometheus.PrometheusSource.read",
+    "gangline.telemetry.PrometheusSource.read",
 )
 #: the operator's own files, database, environment, addresses and Secrets: whoever writes these is its administrator
 OWN = (
@@ -79,7 +79,7 @@ OWN = (
     "gangline.control.writes.writer.FaultHook.from_environment",
     "gangline.forecast.learning.quantile_model.load",
     "gangline.forecast.learning.worker.main",
-    "gangline.install.manifests.templates._constant",
+    "gangline.install.manifests.chart._constant",
     "gangline.kube.config._Entry.content",
     "gangline.kube.config._Kubeconfig.read",
     "gangline.kube.oidc.main",
@@ -92,8 +92,8 @@ OWN = (
     "gangline.progress._interval",
     "gangline.record.folder.Folder.begin",
     "gangline.record.folder.files_of",
-    "gangline.telemetry.prometheus.PrometheusSource.__init__",
-    "gangline.tls.issuing._general_name",
+    "gangline.telemetry.PrometheusSource.__init__",
+    "gangline.tls.certificates._general_name",
     "gangline_webhooks.certificate_store._read",
     "gangline_webhooks.registration._name_of",
     "gangline_webhooks.server._names",

@@ -13,7 +13,7 @@ from tests.realnodes import python_image
 from gangline.console.commands.dev.image import command
 from gangline.console.stack.own_image import LOCK
 from gangline.debian import DebianError, Packages, missing_tools
-from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.build import cache_root
 from gangline.image import base, builder, oci, python_packages
 
 ROOT = Path(__file__).parents[2]

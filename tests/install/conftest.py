@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gangline.devcluster.building import build
-from gangline.devcluster.building.programs import HELM
+from gangline.devcluster.building.build import HELM
 
 
 @pytest.fixture(scope="module")

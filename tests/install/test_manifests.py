@@ -15,8 +15,8 @@ from tests.install.choices import CHOICES
 
 from gangline.api.read import configuration
 from gangline.devcluster.building import build
-from gangline.install.manifests import alerts, chart, dashboard, objects, values
-from gangline.install.manifests.naming import MANAGED_BY
+from gangline.install.manifests import alerts, chart, objects, values
+from gangline.install.manifests.tree import MANAGED_BY
 from gangline.kube.resources import Json
 
 ROOT = Path(__file__).parents[2]
@@ -170,7 +170,7 @@ OF_THE_API_SERVER = {
 def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
     listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/reference/metrics.md").read_text(), re.MULTILINE))
     asked = [alert.expression for alert in alerts.ALERTS]
-    asked += [expression for panel in dashboard.PANELS for expression, _ in panel.queries]
+    asked += [expression for panel in alerts.PANELS for expression, _ in panel.queries]
     names = {name for text in asked for name in re.findall(r"\b(?:gangline|kueue|apiserver)_\w+", text)}
     unknown = {name for name in names if name.removesuffix("_bucket") not in listed | OF_THE_API_SERVER}
     assert len(names) > 15 and not unknown
@@ -184,5 +184,5 @@ def test_no_user_is_named_so_that_openshift_may_choose_one() -> None:
 def test_the_dashboard_is_json_and_every_object_has_our_label() -> None:
     everything = objects.plain(values.chosen([CHOICES["everything"]]))
     (board,) = [body for body in everything if body["metadata"]["name"] == "gangline-dashboard"]
-    assert len(json.loads(board["data"]["gangline.json"])["panels"]) == len(dashboard.PANELS)
+    assert len(json.loads(board["data"]["gangline.json"])["panels"]) == len(alerts.PANELS)
     assert all(body["metadata"]["labels"]["app.kubernetes.io/part-of"] == "gangline" for body in everything)

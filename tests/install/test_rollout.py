@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gangline.install import rollout
-from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.inventory import DEPLOYMENTS
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import PODS, REPLICA_SETS, Resource
 

@@ -19,7 +19,7 @@ from gangline.api.jobkinds.declaration import DESCRIPTION, at, put
 from gangline.control.checks.multikueue.clusters import copies
 from gangline.jobs import elsewhere, kind_of
 from gangline.jobs.base import Children, JobKind, PodSetInfo, RunsElsewhere
-from gangline.jobs.external import ExternalKind
+from gangline.jobs.declared import ExternalKind
 from gangline.kube.resources import Resource
 
 SENDABLE = replace(OWN, managed_by=("spec", "run", "managedBy"))

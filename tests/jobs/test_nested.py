@@ -13,7 +13,7 @@ from tests.objects import JobObject, PodObject, Stored, WorkloadObject, altered,
 from gangline import jobs
 from gangline.api import admission, jobkinds
 from gangline.api.admission.findings import AdmissionFacts
-from gangline.api.jobkinds import appwrapper, external_kinds, ray, trainjob
+from gangline.api.jobkinds import appwrapper, others, ray, trainjob
 from gangline.api.read import configuration
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.configuration.fields import ConfigurationError
@@ -31,7 +31,7 @@ from gangline.kube.resources import Json, Resource
 QUEUE = "kueue.x-k8s.io/queue-name"
 JOB_SET = ("jobset.x-k8s.io", "JobSet")
 #: of a controller of its own, which brings Workloads
-SANDBOX = external_kinds.kind("Sandbox.v1.agents.example.com")
+SANDBOX = others.kind("Sandbox.v1.agents.example.com")
 
 
 @pytest.fixture(autouse=True)

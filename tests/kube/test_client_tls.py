@@ -16,9 +16,9 @@ from tests.kube.kubeconfigs import kubeconfig
 
 from gangline.kube import client_tls, config
 from gangline.kube.client import ApiClient, Unauthorized, Unavailable
-from gangline.tls import issuing
-from gangline.tls.context import LiveContext
-from gangline.tls.issuing import KeyPair, Life
+from gangline.tls import certificates
+from gangline.tls.certificates import KeyPair, Life
+from gangline.tls.connections import LiveContext
 
 
 def _life() -> Life:
@@ -30,14 +30,14 @@ def _name(text: str) -> x509.Name:
 
 
 def _server_pair(authority: KeyPair) -> KeyPair:
-    return issuing.signed(authority, _name("server"), _life(), [ExtendedKeyUsageOID.SERVER_AUTH], ["127.0.0.1"])
+    return certificates.signed(authority, _name("server"), _life(), [ExtendedKeyUsageOID.SERVER_AUTH], ["127.0.0.1"])
 
 
 class Server:
     """Takes only the client certificate whose name is `accepted`, as one that has expired gets a 401."""
 
     def __init__(self) -> None:
-        self.authority = issuing.authority(_name("first CA"), _life())
+        self.authority = certificates.authority(_name("first CA"), _life())
         self.accepted = "first"
         self.tls = LiveContext()
         self.tls.load(_server_pair(self.authority))
@@ -45,7 +45,7 @@ class Server:
         self.tls.context.load_verify_locations(cadata=self.authority.certificate.decode())
 
     def client(self, name: str) -> KeyPair:
-        return issuing.signed(self.authority, _name(name), _life(), [ExtendedKeyUsageOID.CLIENT_AUTH])
+        return certificates.signed(self.authority, _name(name), _life(), [ExtendedKeyUsageOID.CLIENT_AUTH])
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -108,7 +108,7 @@ async def test_another_ca_of_the_server_is_trusted_once_it_is_in_the_file(
 ) -> None:
     server, url = served
     monkeypatch.setattr(client_tls, "PERIOD", 0.0)
-    second = issuing.authority(_name("second CA"), _life())
+    second = certificates.authority(_name("second CA"), _life())
     async with client_of(server, url, tmp_path) as client:
         assert await client.raw("/") == b"first"
         server.tls.load(_server_pair(second))

@@ -8,42 +8,42 @@ from email.utils import formatdate
 import pytest
 from tests.kube.fake_server import FakeServer
 
-from gangline.kube import clock
+from gangline.kube import transport
 from gangline.kube.client import ApiClient, Resource
-from gangline.kube.clock import ClusterClock
+from gangline.kube.transport import ClusterClock
 
 THINGS = Resource("example.com", "v1", "things", kind="Thing")
 
 
 @pytest.mark.parametrize("ahead", [-86_400.0, -60.0, -4.0, 4.0, 60.0, 86_400.0])
 async def test_the_servers_time_counts(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
-    monkeypatch.setattr(clock, "read", lambda: time.time() + ahead)
+    monkeypatch.setattr(transport, "read", lambda: time.time() + ahead)
     async with FakeServer() as server, ApiClient(server.login()) as client:
         await client.list(THINGS, "here")
-        assert abs(client.clock.seconds() - time.time()) < clock.TOLERANCE
-        assert abs(client.clock.offset + ahead) < clock.TOLERANCE
+        assert abs(client.clock.seconds() - time.time()) < transport.TOLERANCE
+        assert abs(client.clock.offset + ahead) < transport.TOLERANCE
 
 
 async def test_a_small_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "read", lambda: time.time() + 0.4)
+    monkeypatch.setattr(transport, "read", lambda: time.time() + 0.4)
     async with FakeServer() as server, ApiClient(server.login()) as client:
         await client.list(THINGS, "here")
         assert client.clock.offset == 0.0
 
 
 def test_one_server_that_is_off_among_others_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "PERIOD", 0.0)
+    monkeypatch.setattr(transport, "PERIOD", 0.0)
     told = ClusterClock()
     for off in (0, 0, -600, 0, 0, -600):
         told.heard(formatdate(time.time() + off, usegmt=True), time.monotonic())
         assert told.offset == 0.0
-    for _ in range(clock.SAMPLES):
+    for _ in range(transport.SAMPLES):
         told.heard(formatdate(time.time() + 60, usegmt=True), time.monotonic())
-    assert abs(told.offset - 60) < clock.TOLERANCE
+    assert abs(told.offset - 60) < transport.TOLERANCE
 
 
 def test_what_says_nothing_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "PERIOD", 0.0)
+    monkeypatch.setattr(transport, "PERIOD", 0.0)
     told = ClusterClock()
     for date in ("", "yesterday", "Mon, 99 Foo 2026 00:00:00 GMT", "9" * 10_000):
         told.heard(date, time.monotonic())

@@ -8,7 +8,7 @@ import logging
 import pytest
 from tests.kube.fake_server import Answer, FakeServer
 
-from gangline.devcluster.building import programs
+from gangline.devcluster.building import build
 from gangline.kube import versions
 from gangline.kube.client import ApiClient
 from gangline.kube.versions import Version, read_version
@@ -36,7 +36,7 @@ def test_the_version_is_read_or_unknown(told: bytes, version: Version | None) ->
 
 
 def test_what_is_supported_can_be_run_here() -> None:
-    local = [Version(*map(int, version.split("."))) for version in programs.VERSIONS]
+    local = [Version(*map(int, version.split("."))) for version in build.VERSIONS]
     assert local == [Version(1, minor) for minor in range(versions.OLDEST.minor, versions.NEWEST.minor + 1)]
 
 

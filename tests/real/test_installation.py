@@ -32,7 +32,7 @@ from gangline.devcluster.building import build
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import POOL_LABEL
-from gangline.devcluster.real.pool import POOL, RealPool
+from gangline.devcluster.real.settings import POOL, RealPool
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, NotFound
 

@@ -10,7 +10,7 @@ import pytest
 
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.devcluster.real import preflight
-from gangline.devcluster.real.pool import RealPool, machine_gpus
+from gangline.devcluster.real.settings import RealPool, machine_gpus
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane, sweep_temporary
 from gangline.devcluster.real import cgroups
 from gangline.devcluster.real.nodes import RealNodes
-from gangline.devcluster.real.pool import GPU, RealPool
+from gangline.devcluster.real.settings import GPU, RealPool
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes")]
 
@@ -43,7 +43,7 @@ OWNER = """
 import sys, time
 from gangline.devcluster.components import Options
 from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
 
 class Telling(LocalControlPlane):
     def _start_all(self):

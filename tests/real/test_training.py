@@ -17,7 +17,7 @@ from tests.controlplane import Kubectl
 from tests.realnodes import require_real_nodes
 
 from gangline.api import names
-from gangline.console.run import example, training_image
+from gangline.console.run import example, local_needs
 from gangline.console.stack.processes import Services
 from gangline.console.stack.stack import JOBSET_STAND_IN, services_of
 from gangline.devcluster.building import build
@@ -25,7 +25,7 @@ from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.connection import local_connection
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.real.network import HUB
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
 from gangline.install import rights
 from gangline.install.kinds import install_kinds
 from gangline.kube import resources as kube
@@ -33,7 +33,7 @@ from gangline.kube import resources as kube
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes")]
 
 Json = dict[str, Any]
-EXAMPLE = example.bundled(training_image.EXAMPLE)
+EXAMPLE = example.bundled(local_needs.EXAMPLE)
 EVERY = 10  # steps between two checkpoints
 SAME = 1e-4
 #: says in a pod with what status a report of progress is answered
@@ -76,7 +76,7 @@ def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
         parent.chmod(0o755)
     with LocalControlPlane(ControlPlaneOptions(real=RealPool(4, lease=12))) as plane:
         assert plane.real is not None
-        plane.real.load_image(training_image.archive(print))
+        plane.real.load_image(local_needs.archive(print))
         connection = local_connection(plane)
         services = services_of(connection)
         try:

@@ -15,8 +15,8 @@ from gangline.console.cli import main
 from gangline.console.replaying import policy_file
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
-from gangline.record.advice import settings, tuning
-from gangline.record.advice.runs import PolicyRun, interval
+from gangline.record.advice import tuning
+from gangline.record.advice.tuning import PolicyRun, interval
 from gangline.record.recorder import Recorder
 
 
@@ -101,7 +101,7 @@ def test_queues_are_chosen_by_name(crowded: Path) -> None:
 
 def test_every_candidate_is_a_valid_policy() -> None:
     for lost, saving in ((0.01, True), (0.0, True), (0.01, False)):
-        found = settings.tried(100, 7, lost, saving=saving)
+        found = tuning.tried(100, 7, lost, saving=saving)
         assert len({repr(spec) for spec in found}) == len(found) == 100
         for number, parts in enumerate(found):
             assert lost > 0 or not {"revoke", "giveWay"} & parts.get("backfill", {}).keys()
@@ -109,8 +109,8 @@ def test_every_candidate_is_a_valid_policy() -> None:
             name = f"p{number}"
             document = {"kind": "QueuePolicy", "metadata": {"name": name}, "spec": {"clusterQueues": {}, **parts}}
             policy_file.read(yaml.safe_dump(document), name)
-    assert settings.tried(40, 7, 0.01, saving=True) == settings.tried(40, 7, 0.01, saving=True)
-    assert settings.tried(40, 7, 0.01, saving=True) != settings.tried(40, 8, 0.01, saving=True)
+    assert tuning.tried(40, 7, 0.01, saving=True) == tuning.tried(40, 7, 0.01, saving=True)
+    assert tuning.tried(40, 7, 0.01, saving=True) != tuning.tried(40, 8, 0.01, saving=True)
 
 
 def run(waits: list[float]) -> PolicyRun:

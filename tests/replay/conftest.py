@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 
 try:
-    import gangline.forecast.learning.boosting as _boosting
+    import gangline.forecast.learning.quantile_model as _boosting
 except ImportError as error:
     warnings.warn(f"tests/replay is left out: {error}", stacklevel=1)
     collect_ignore_glob = ["test_*.py"]

@@ -18,7 +18,7 @@ from gangline.engine.floor.floor import Floor
 from gangline.engine.floor.modes import PLAIN, under
 from gangline.engine.floor.waits import LANE
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.replay import metrics, policies, schedule
+from gangline.replay import metrics, policies, side_by_side
 from gangline.replay.foresight import Blind, Truth
 from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, Stint, replayed
 from gangline.replay.simulator import SavingRules, Simulator
@@ -93,7 +93,7 @@ def test_a_counterfactual_is_what_a_replay_of_its_mode_is(
 def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(tmp_path: Path) -> None:
     """By code that shares nothing with the engine; and from the fall to best effort on, no job waits though it fits."""
     result = run(replayed(trace_jobs(350, seed=11, days=1.2)), floor=True)
-    schedule.write(result, tmp_path, "floor")
+    side_by_side.write(result, tmp_path, "floor")
     told, found = metrics.of(result), Schedule(tmp_path, "floor", 14, 8)
     assert found.over_committed() == []
     assert sum(found.waits()) / len(found.waits()) == pytest.approx(told["wait"]["mean"])

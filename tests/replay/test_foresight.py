@@ -10,7 +10,7 @@ import pytest
 from tests.replay.jobs import made, trace_jobs
 
 from gangline.engine.model import Backfill, ClusterQueue
-from gangline.forecast import Run
+from gangline.forecast.history.runs import Run
 from gangline.forecast.learning import training
 from gangline.replay import calibration
 from gangline.replay.foresight import Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth, run_of

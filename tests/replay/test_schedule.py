@@ -16,7 +16,7 @@ from tests.replay.recount import Schedule
 
 from gangline import traces
 from gangline.console.cli import main
-from gangline.replay import metrics, policies, schedule
+from gangline.replay import metrics, policies, side_by_side
 from gangline.replay.foresight import Guess, RequestedTimes, Truth
 from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, replayed
 from gangline.replay.simulator import SavingRules, Simulator
@@ -48,7 +48,7 @@ def played(jobs: list[ReplayedJob], name: str, checkpoint: int | None = 60_000) 
 
 
 def exported(result: ReplayResult, folder: Path, name: str) -> Schedule:
-    schedule.write(result, folder, name)
+    side_by_side.write(result, folder, name)
     return Schedule(folder, name, NODES, 8)
 
 
@@ -94,13 +94,13 @@ def test_a_second_count_finds_what_is_wrong(tmp_path: Path) -> None:
 
 def test_parquet_has_the_rows_of_the_csv_with_types(tmp_path: Path) -> None:
     result = played(busy(1), "gangline")
-    schedule.write(result, tmp_path, "plain")
+    side_by_side.write(result, tmp_path, "plain")
     with (tmp_path / "plain.csv").open() as file:
         rows = list(csv.DictReader(file))
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
-    schedule.write(result, tmp_path, "plain", "parquet")
+    side_by_side.write(result, tmp_path, "plain", "parquet")
     found = parquet.read_table(tmp_path / "plain.parquet").to_pylist()
-    assert len(found) == len(rows) and list(found[0]) == list(schedule.RUNS)
+    assert len(found) == len(rows) and list(found[0]) == list(side_by_side.RUNS)
     for told, row in zip(found, rows, strict=True):
         assert [told["id"], told["outcome"]] == [row["id"], row["outcome"]]
         assert told["start"] == (float(row["start"]) if row["start"] else None)
@@ -110,8 +110,8 @@ def test_parquet_has_the_rows_of_the_csv_with_types(tmp_path: Path) -> None:
 
 def test_columns_are_typed() -> None:
     result = played(made((0, 60, 8), (10, 30, 999)), "besteffort")
-    first, large = (row for row in schedule._runs(result))  # pyright: ignore[reportPrivateUsage]
-    found = schedule.typed(schedule.RUNS, [first, large])
+    first, large = (row for row in side_by_side._runs(result))  # pyright: ignore[reportPrivateUsage]
+    found = side_by_side.typed(side_by_side.RUNS, [first, large])
     assert found["start"] == [0.0, None] and found["end"] == [60.0, None] and found["promised"] == [None, None]
     assert found["outcome"] == ["finished", "impossible"] and found["backfilled"] == [False, None]
     assert found["nodes"][1] is None and sum(each["gpus"] for each in found["nodes"][0]) == 8

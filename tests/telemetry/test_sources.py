@@ -11,8 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gangline.telemetry import Reading, SourceError, open_source
-from gangline.telemetry.prometheus import QUERIES, PrometheusSource
+from gangline.telemetry import QUERIES, PrometheusSource, Reading, SourceError, open_source
 
 Json = dict[str, Any]
 

@@ -18,9 +18,8 @@ from cryptography import x509
 
 from gangline.kube.client import AlreadyExists, Conflict, NotFound, Resource
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Certificates, ServerNames, service_names
-from gangline.tls.context import LiveContext
-from gangline.tls.issuing import KeyPair
+from gangline.tls.certificates import CertificateError, Certificates, KeyPair, ServerNames, service_names
+from gangline.tls.connections import LiveContext
 from gangline_webhooks.certificate_store import DirectorySource, SecretSource
 
 Json = dict[str, Any]

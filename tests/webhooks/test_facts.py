@@ -13,7 +13,7 @@ from gangline import jobs
 from gangline.api import admission, jobkinds, names
 from gangline.api.admission import AdmissionFacts
 from gangline.api.admission.multikueue import CONTROLLER
-from gangline.api.jobkinds import external_kinds
+from gangline.api.jobkinds import others
 from gangline.api.jobkinds.declaration import at, put
 from gangline.api.read.configuration import ManagedJobs
 from gangline.engine import model
@@ -290,7 +290,7 @@ async def test_an_executor_of_spark_belongs_to_its_driver_and_that_to_the_applic
 
 @pytest.mark.parametrize("child", ["job", "pod"])
 async def test_an_owner_of_an_external_kind_is_asked_for(child: str):
-    box = external_kinds.kind("Box.v1.agents.example.com")
+    box = others.kind("Box.v1.agents.example.com")
     known = Cluster(boxs_b={**owner("Box", "b", queue="main"), "apiVersion": "agents.example.com/v1"})
     about = ("team", reference("Box", "b", "agents.example.com/v1"), CHILD if child == "job" else a_pod())
     for external, queued in (([box], True), ([], False)):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.webhooks.patching import apply
 
-from gangline_webhooks.jsonpatch import Json, diff
+from gangline.kube.resources import Json
+from gangline_webhooks.app import diff
 
 keys = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(
     ["a", "a/b", "~", "~1", "/", "", "kueue.x-k8s.io/q"]

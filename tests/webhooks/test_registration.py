@@ -15,7 +15,8 @@ from gangline.api.schema.kinds import CONVERTED, KINDS
 from gangline.kube import resources
 from gangline.kube.client import NotFound, Resource
 from gangline.tls import certificates
-from gangline_webhooks import conditions, registration, withdrawal
+from gangline_webhooks import conditions, registration
+from gangline_webhooks import registrar as withdrawal
 from gangline_webhooks.comparison import contains
 from gangline_webhooks.registrar import Registrar, WithdrawnError
 from gangline_webhooks.registration import Endpoint, GatedPods

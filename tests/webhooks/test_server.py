@@ -18,7 +18,7 @@ from tests.builders.written import job
 from gangline.devcluster.certs import Authority
 from gangline.tls import certificates
 from gangline.tls.certificates import CertificateError, ServerNames
-from gangline.tls.context import LiveContext
+from gangline.tls.connections import LiveContext
 from gangline.tls.listening import bound
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts

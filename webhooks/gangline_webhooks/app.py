@@ -9,7 +9,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -27,12 +27,107 @@ from gangline.jobs.base import JobError
 from gangline.kube.resources import Json
 from gangline.objects import JobObject
 from gangline.tls.asgi import CERTIFIED
-from gangline_webhooks import conversions, envelope, jsonpatch, review
+from gangline_webhooks import envelope, review
 from gangline_webhooks.envelope import BadReviewError
 from gangline_webhooks.facts import Facts
 from gangline_webhooks.intake import Judge, ReviewIntake, ReviewRefusedError
 
+# --- ConversionReview v1: objects of one version in, the same objects in another version out --------------------------
+
+
+Convert: TypeAlias = Callable[[Json, str], Json]
+
 log = logging.getLogger(__name__)
+
+API_VERSION: Final = "apiextensions.k8s.io/v1"
+KIND: Final = "ConversionReview"
+
+
+def answer(body: bytes, convert: Convert) -> Json:
+    """The ConversionReview to return. One object that cannot be converted fails the review, as the API demands, with a message
+    that names the object. Raises BadReviewError for a body that is no review.
+    """
+    request = envelope.request_of(body, KIND, API_VERSION, envelope.CONVERSION)
+    uid, version, objects = envelope.uid_of(request), request.get("desiredAPIVersion"), request.get("objects")
+    if not isinstance(version, str) or not version:
+        raise BadReviewError("request.desiredAPIVersion is missing")
+    if not isinstance(objects, list):
+        raise BadReviewError("request.objects is missing")
+    try:
+        converted = [_converted(obj, version, convert) for obj in objects]
+    except _FailedError as failure:
+        log.warning("%s", failure)
+        return failed(uid, str(failure))
+    return _review({"uid": uid, "convertedObjects": converted, "result": {"status": "Success"}})
+
+
+def failed(uid: str, message: str) -> Json:
+    """The answer without an object."""
+    return _review({"uid": uid, "convertedObjects": [], "result": {"status": "Failure", "message": message}})
+
+
+class _FailedError(Exception):
+    """One object could not be converted; the text names it."""
+
+
+def _converted(obj: object, version: str, convert: Convert) -> Json:
+    if not isinstance(obj, dict):
+        raise _FailedError("an entry of request.objects is not an object")
+    try:
+        return convert(obj, version)
+    except Exception as error:  # an error of one object must be returned in words, not as a closed connection
+        meta = obj.get("metadata")
+        name = meta.get("name") if isinstance(meta, dict) else None
+        raise _FailedError(
+            f"{str(obj.get('kind'))[:SHOWN]} {str(name)[:SHOWN]}: can't be converted to {version[:SHOWN]}: {str(error)[:200]}"
+        ) from error
+
+
+def _review(response: Json) -> Json:
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}
+
+
+# --- JSON patches (RFC 6902): the operations between an object and its completed copy ---------------------------------
+
+
+def diff(before: Json, after: Json) -> list[Json]:
+    """Operations that turn `before` into `after`; empty if they are equal. Parts that both share are not looked into.
+
+    An operation's parent always exists at its turn: missing parts are added whole, at the highest place.
+    """
+    operations: list[Json] = []
+    _objects("", before, after, operations)
+    return operations
+
+
+def _objects(path: str, before: Json, after: Json, operations: list[Json]) -> None:
+    for name in before.keys() - after.keys():
+        operations.append({"op": "remove", "path": f"{path}/{_escaped(name)}"})
+    for name, value in after.items():
+        if name not in before:
+            operations.append({"op": "add", "path": f"{path}/{_escaped(name)}", "value": value})
+        elif before[name] is not value:
+            _values(f"{path}/{_escaped(name)}", before[name], value, operations)
+
+
+def _values(path: str, before: object, after: object, operations: list[Json]) -> None:
+    if isinstance(before, dict) and isinstance(after, dict):
+        _objects(path, cast(Json, before), cast(Json, after), operations)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for i, (old, new) in enumerate(zip(before, after, strict=True)):
+            if old is not new:
+                _values(f"{path}/{i}", old, new, operations)
+    elif not _same(before, after):
+        operations.append({"op": "replace", "path": path, "value": after})
+
+
+def _same(before: object, after: object) -> bool:
+    """Equality of values other than two objects or equally long lists; in JSON, unlike in Python, true is not 1."""
+    return type(before) is type(after) and before == after
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 @dataclass(slots=True)
@@ -104,7 +199,7 @@ def _last(send: Send) -> Send:
 def create_app(
     facts: Facts,
     readiness: Readiness,
-    convert: conversions.Convert = conversion.convert,
+    convert: Convert = conversion.convert,
     intake: ReviewIntake | None = None,
     *,
     certified: bool = False,
@@ -124,7 +219,7 @@ def create_app(
         if is_left_alone(asked):
             return review.allowed(asked, warnings=_unlisted(asked))
         result = await facts.run(lambda context: admission.default(asked.obj, asked.old, context))
-        return review.allowed(asked, jsonpatch.diff(asked.obj, result.obj), result.warnings)
+        return review.allowed(asked, diff(asked.obj, result.obj), result.warnings)
 
     async def validate(asked: review.Review) -> Json:
         if is_left_alone(asked):
@@ -134,7 +229,7 @@ def create_app(
         return review.denied(asked, errors) if errors else review.allowed(asked, warnings=admission.warnings(asked.obj))
 
     async def convert_all(body: bytes) -> bytes:
-        return orjson.dumps(conversions.answer(body, convert))
+        return orjson.dumps(answer(body, convert))
 
     async def healthz() -> Response:
         return Response("ok", media_type="text/plain")
@@ -221,7 +316,7 @@ def _denied(refused: ReviewRefusedError) -> Json:
 
 
 def _unconverted(refused: ReviewRefusedError) -> Json:
-    return conversions.failed(refused.uid, str(refused))
+    return failed(refused.uid, str(refused))
 
 
 def _endpoint(intake: ReviewIntake, judge: Judge, refuse: Callable[[ReviewRefusedError], Json]) -> Endpoint:

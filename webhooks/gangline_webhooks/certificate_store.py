@@ -16,8 +16,7 @@ from gangline.kube.client import AlreadyExists, ApiClient, Conflict, NotFound
 from gangline.kube.ownership import owned_by
 from gangline.kube.resources import NAMESPACES, SECRETS, Json
 from gangline.tls import certificates
-from gangline.tls.certificates import CertificateError, Certificates, ServerNames
-from gangline.tls.issuing import KeyPair
+from gangline.tls.certificates import CertificateError, Certificates, KeyPair, ServerNames
 
 log = logging.getLogger(__name__)
 

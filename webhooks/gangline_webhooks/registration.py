@@ -20,12 +20,12 @@ from enum import Enum, auto
 from typing import Final
 
 from gangline.api import jobkinds, names
-from gangline.api.jobkinds import own, serving
+from gangline.api.jobkinds import own
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Declaration, Suspension
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.kube import resources
 from gangline.kube.resources import Json, Resource
-from gangline_webhooks import conditions, pod_conditions, status_conditions
+from gangline_webhooks import conditions
 
 NAME: Final = "gangline"
 #: seconds; the first where a decision is required, the second where no request should wait for us
@@ -185,12 +185,12 @@ def _mutating(namespace: str) -> tuple[_Webhook, ...]:
         # a template is marked again with every change, since it may have been replaced by one without its marks
         _Webhook(
             "queued-serving.mutating",
-            _jobs(_WRITE, serving.KINDS),
+            _jobs(_WRITE, own.SERVING_KINDS),
             (conditions.NAMES_QUEUE, conditions.SERVING_CHANGED),
         ),
         _Webhook(
             OTHER_SERVING,
-            _jobs(_WRITE, serving.KINDS),
+            _jobs(_WRITE, own.SERVING_KINDS),
             (
                 conditions.NAMES_NO_QUEUE,
                 conditions.IS_NEW_OR_MARKED,
@@ -241,13 +241,13 @@ _VALIDATING_REST: Final = (
     ),
     _Webhook(
         "queued-serving.validating",
-        _jobs(_WRITE, serving.KINDS),
+        _jobs(_WRITE, own.SERVING_KINDS),
         (conditions.NAMES_OR_NAMED_QUEUE, conditions.SERVING_CHANGED),
     ),
     _Webhook(
         "workload-statuses.validating",
         (_Rule(("UPDATE",), (resources.WORKLOADS,), _BOTH_VERSIONS, "status"),),
-        (status_conditions.STATUS_IS_QUESTIONABLE,),
+        (conditions.STATUS_IS_QUESTIONABLE,),
     ),
 )
 
@@ -271,15 +271,13 @@ def _pods_mutating(pods: GatedPods) -> tuple[_Webhook, ...]:
     if pods is GatedPods.NONE:
         return ()
     if pods is GatedPods.HELD:
-        return (
-            _Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (pod_conditions.HELD_BY_PARENT,)),
-        )
+        return (_Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (conditions.HELD_BY_PARENT,)),)
     return (
-        _Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (pod_conditions.WAITS,)),
+        _Webhook("queued-pods.mutating", (_Rule(_CREATE, (resources.PODS,)),), (conditions.WAITS,)),
         _Webhook(
             OTHER_PODS,
             (_Rule(_CREATE, (resources.PODS,)),),
-            (pod_conditions.MAY_WAIT, conditions.stands_alone()),
+            (conditions.MAY_WAIT, conditions.stands_alone()),
             required=False,
         ),
     )
@@ -288,9 +286,9 @@ def _pods_mutating(pods: GatedPods) -> tuple[_Webhook, ...]:
 def _pods_validating(pods: GatedPods) -> tuple[_Webhook, ...]:
     if pods is GatedPods.NONE:
         return ()
-    which = pod_conditions.IS_OURS if pods is GatedPods.ALL else pod_conditions.HELD_BY_PARENT
+    which = conditions.IS_OURS if pods is GatedPods.ALL else conditions.HELD_BY_PARENT
     rules = (_Rule(_WRITE, (resources.PODS,)),)
-    return (_Webhook("queued-pods.validating", rules, (which, pod_conditions.CHANGED)),)
+    return (_Webhook("queued-pods.validating", rules, (which, conditions.CHANGED)),)
 
 
 def _validating() -> tuple[_Webhook, ...]:

@@ -27,10 +27,9 @@ from gangline.kube.config import Login
 from gangline.kube.transport import tell_refusals
 from gangline.tls.asgi import settings
 from gangline.tls.certificates import CertificateError, ServerNames, service_names
-from gangline.tls.connections import of_uvicorn
-from gangline.tls.context import USUAL, Handshakes, LiveContext
+from gangline.tls.connections import USUAL, Handshakes, LiveContext, of_uvicorn
 from gangline.tls.listening import bound
-from gangline_webhooks import withdrawal
+from gangline_webhooks import registrar
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.certificate_store import (
     SECRET,
@@ -98,7 +97,7 @@ async def run(login: Login, options: WebhookOptions) -> None:
 async def unregister(login: Login, options: WebhookOptions) -> None:
     """Take the webhooks out of the cluster. Raises ApiError."""
     async with ApiClient(login) as client:
-        await withdrawal.withdraw(client, _endpoint(options, options.port))
+        await registrar.withdraw(client, _endpoint(options, options.port))
 
 
 class _Server(uvicorn.Server):
@@ -240,7 +239,7 @@ class _Process:
         self._readiness.ending = True
         if self._options.unregister_on_exit:
             try:
-                await withdrawal.remove(self._client)
+                await registrar.remove(self._client)
             except ApiError as error:
                 log.warning("could not unregister: %s", error)
         if not serving.done():

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from gangline.devcluster.real.network import MOST_NODES
-from gangline.devcluster.real.pool import GPUS, RealPool, machine_gpus
+from gangline.devcluster.real.settings import GPUS, RealPool, machine_gpus
 
 _MOST: Final = {"real": MOST_NODES, "simulated": 5000}
 

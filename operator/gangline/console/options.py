@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline import files, logs
 from gangline.api import quantity
-from gangline.devcluster.building.programs import NEWEST, VERSIONS
+from gangline.devcluster.building.build import NEWEST, VERSIONS
 
 #: of commands that start a local control plane
 kubernetes_version = click.option(
@@ -119,3 +122,67 @@ class _OnceOutput(click.ParamType[Path]):
 
 #: values of -o elsewhere
 _FORMATS = ("json", "yaml", "wide", "name")
+
+
+# --- the options that say how the operator and the webhooks log -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    form: str
+    level: str
+
+    def begin(self) -> None:
+        logs.begin(self.form, self.level)
+
+
+def with_log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options; the command gets them as the argument `log_options`."""
+
+    def receiving(*args: Any, log_format: str, log_level: str, verbose: bool, **options: Any) -> Any:
+        chosen = LogOptions(log_format, "debug" if verbose else log_level)
+        return command(*args, log_options=chosen, **options)
+
+    receiving.__doc__ = command.__doc__
+    receiving.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug."),
+        click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True),
+        click.option(
+            "--log-format",
+            type=click.Choice(logs.FORMATS),
+            default="text",
+            show_default=True,
+            help="json: one object per line, with time, level, logger, message and the particulars.",
+        ),
+    ):
+        option(receiving)
+    return receiving
+
+
+# --- `--config`: Kueue's configuration file, which the operator and the webhooks read when they start -----------------
+
+
+if TYPE_CHECKING:
+    from gangline.api.read.configuration import Configuration
+
+log = logging.getLogger(__name__)
+
+
+def read_configuration(path: Path | None, *, tell: bool = True) -> Configuration:
+    """The configuration in the file, or the defaults without a file. `tell`: log what in it has no effect."""
+    from gangline.api.read.configuration import ConfigurationError, load, parse
+
+    try:
+        chosen = load(parse(files.read_text(path)) if path else None)
+    except (ConfigurationError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+    except OSError as error:
+        raise click.ClickException(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not tell:
+        return chosen
+    if chosen.ignored:
+        log.warning("%s: these fields have no effect in Gangline: %s", path, ", ".join(chosen.ignored))
+    for warning in chosen.warnings:
+        log.warning("%s: %s", path, warning)
+    return chosen

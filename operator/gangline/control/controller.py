@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from gangline.api.admission.multikueue import CONTROLLER as ELSEWHERE
 from gangline.api.read.configuration import multikueue as multikueue_settings
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
-from gangline.api.read.configuration.retention import FOR_EVER, Retention
+from gangline.api.read.configuration.sections import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.checks.active_checks import ActiveChecks
 from gangline.control.checks.multikueue.manager_quotas import ManagerQuotas

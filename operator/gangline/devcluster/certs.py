@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from gangline import files
-from gangline.tls import issuing
-from gangline.tls.issuing import KeyPair, Life
+from gangline.tls import certificates
+from gangline.tls.certificates import KeyPair, Life
 
 YEARS = datetime.timedelta(days=3650)
 CLOCK_SKEW = datetime.timedelta(hours=1)
@@ -39,7 +39,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str) -> Authority:
-        made = issuing.authority(_subject(name), _life())
+        made = certificates.authority(_subject(name), _life())
         return cls(Pair(made.certificate, made.key))
 
     @classmethod
@@ -56,15 +56,15 @@ class Authority:
         return self._issue(_subject(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def _issue(self, subject: x509.Name, usages: Sequence[x509.ObjectIdentifier], hosts: Sequence[str] = ()) -> Pair:
-        made = issuing.signed(self.pair, subject, _life(), usages, hosts)
+        made = certificates.signed(self.pair, subject, _life(), usages, hosts)
         return Pair(made.certificate, made.key)
 
 
 def signing_keys() -> Pair:
     """A bare key pair (public, private), for service-account tokens."""
-    key = issuing.new_key()
+    key = certificates.new_key()
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    return Pair(public, issuing.key_pem(key))
+    return Pair(public, certificates.key_pem(key))
 
 
 def _subject(name: str, groups: Sequence[str] = ()) -> x509.Name:

@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gangline.devcluster.components import COMPONENTS, ControlPlaneOptions
+from gangline.devcluster.components import COMPONENTS, ControlPlaneOptions, Layout
 from gangline.devcluster.connection import Connection, local_connection
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.layout import Layout
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.locks import locked
 from gangline.devcluster.processes.process import ProcessId
 from gangline.devcluster.real import nodes
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
 
 DEFAULT_NAME = "gangline"
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")

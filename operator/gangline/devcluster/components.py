@@ -9,12 +9,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from gangline.devcluster.building.programs import NEWEST, OLDEST, VERSIONS
+from gangline.devcluster.building.build import NEWEST, OLDEST, VERSIONS
 from gangline.devcluster.certs import Authority, signing_keys
-from gangline.devcluster.layout import SERVICE_CIDR, Layout
 from gangline.devcluster.processes.supervisor import free_of_proxies
 from gangline.devcluster.real import network
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
+
+# --- the files of one local control plane, and the addresses of its Services ------------------------------------------
+
+
+SERVICE_CIDR = "10.96.0.0/16"
+
+
+class Layout:
+    """The files of one control plane."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.certificates = directory / "pki"
+        self.etcd_data = directory / "etcd"
+        self.kubeconfig = directory / "kubeconfig"
+        self.ports = directory / "ports.json"
+        self.version = directory / "version"
+
+    def stored_version(self) -> str | None:
+        """The version of Kubernetes that last wrote to its data; None if there are none."""
+        try:
+            return self.version.read_text()
+        except FileNotFoundError:
+            return NEWEST if self.etcd_data.exists() else None
+
+    def component_kubeconfig(self, component: str) -> Path:
+        return self.directory / f"{component}.kubeconfig"
+
+    def certificate(self, name: str) -> Path:
+        return self.certificates / f"{name}.crt"
+
+    def key(self, name: str) -> Path:
+        return self.certificates / f"{name}.key"
+
 
 Component = Literal["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)  # in the order in which they start

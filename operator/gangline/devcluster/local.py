@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from gangline.devcluster.building import build
-from gangline.devcluster.building.programs import NEWEST, VERSIONS, default_version
+from gangline.devcluster.building.build import NEWEST, VERSIONS, default_version
 from gangline.devcluster.certs import Authority
 from gangline.devcluster.components import (
     ADMIN,
@@ -23,6 +23,7 @@ from gangline.devcluster.components import (
     MASTERS,
     Component,
     ControlPlaneOptions,
+    Layout,
     Ports,
     arguments,
     create_certificates,
@@ -30,13 +31,12 @@ from gangline.devcluster.components import (
 )
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
-from gangline.devcluster.layout import Layout
 from gangline.devcluster.locks import FileLock, PortReservation, locked, private_directory
 from gangline.devcluster.processes.supervisor import PortTakenError, Supervisor, end_leftovers, read_json
 from gangline.devcluster.progress import narrate
-from gangline.devcluster.real import network, nodes, registration
+from gangline.devcluster.real import network, nodes
 from gangline.devcluster.real.nodes import RealNodes
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
 
 CONTEXT = "gangline"
 START_ATTEMPTS = 3
@@ -319,7 +319,7 @@ class LocalControlPlane:
         """Start a real node, or reconnect it; on return it is Ready. Raises DevClusterError."""
         if self._real is not None:
             self._real.start_node(name, self.inner_server)
-            registration.await_nodes(self.kubeconfig, self._real.pool, [name])
+            nodes.await_nodes(self.kubeconfig, self._real.pool, [name])
 
     def _start_nodes(self, real: RealNodes) -> None:
         users: dict[str, Path] = {}
@@ -328,7 +328,7 @@ class LocalControlPlane:
             self._write_kubeconfig(users[name], user, groups)
         real.start_services(users)
         names = real.start_nodes(self.inner_server)
-        registration.await_nodes(self.kubeconfig, real.pool, names)
+        nodes.await_nodes(self.kubeconfig, real.pool, names)
 
     def _choose_ports(self) -> None:
         """Free ports, or for a named control plane its old ones, so that existing kubeconfigs stay valid."""

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from gangline.forecast import metrics
 from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.runs import Run
-from gangline.forecast.learning import dataset, training
-from gangline.forecast.learning.dataset import Table
+from gangline.forecast.learning import training
 from gangline.forecast.learning.guard import ModelVerdict
-from gangline.forecast.learning.training import DEFAULTS, LearningSettings
+from gangline.forecast.learning.settings import DEFAULTS, LearningSettings
+from gangline.forecast.learning.training import Table
 from gangline.forecast.quantiles import LEVELS, Forecast
 from gangline.forecast.tracking import baselines, flavors
 from gangline.forecast.tracking.tracker import Tracker
@@ -103,9 +103,9 @@ def evaluate(
     """Train, play, score. Raises TooFewRunsError with too few runs to train on, ValueError without runs to test."""
     runs = [run for run in runs if run.submit < window.last]
     progress(f"features of {len(runs)} runs")
-    known = [dataset.known_at(run, window.train_until) for run in runs if run.submit < window.train_until]
+    known = [training.known_at(run, window.train_until) for run in runs if run.submit < window.train_until]
     scale = flavors.learn(run for run in known if run.seconds is not None)
-    table = dataset.build(runs, Tracker(scale))
+    table = training.build(runs, Tracker(scale))
     trial = _Trial(table, scale, window, settings, progress)
     return trial.run(runs)
 
@@ -130,7 +130,7 @@ class _Trial:
     def run(self, runs: Sequence[Run]) -> Report:
         window, forecaster = self._window, self._forecaster
         due = window.train_until
-        for run in dataset.play(runs, forecaster):
+        for run in training.play(runs, forecaster):
             if run.submit >= due:
                 self._train(due)
                 due = due + window.retrain_every if window.retrain_every else math.inf

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 import gangline
 from gangline.debian import Package, Packages
-from gangline.image import base, oci, python_packages
+from gangline.image import oci, python_packages
+from gangline.image.base import INTERPRETER, USER, entries, read_lock, unpacked
 from gangline.image.oci import Config, Layer, LayerEntry
 
 Say = Callable[[str], object]
@@ -50,11 +51,11 @@ class BuiltImage:
 
 def build_gangline(sources: Sources, source: Packages, into: Path, reference: str, say: Say) -> BuiltImage:
     """Build Gangline's image, with its SBOM beside it. Raises DebianError or PythonPackagesError."""
-    locked = base.read_lock()
+    locked = read_lock()
     with _workplace(into) as folder:
         say("unpacking the base")
-        root = base.unpacked(locked, source, folder / "root")
-        layers = [oci.write_layer(base.entries(root), folder / "base")]
+        root = unpacked(locked, source, folder / "root")
+        layers = [oci.write_layer(entries(root), folder / "base")]
         say("installing the Python packages")
         site = folder / "site"
         python_packages.install(sources.lock, site)
@@ -69,7 +70,7 @@ def build_gangline(sources: Sources, source: Packages, into: Path, reference: st
         python_packages.compile_all(own, root)
         layers.append(oci.write_layer(oci.tree(own, _SITE, plain=True), folder / "gangline"))
         config = Config(
-            entrypoint=(base.INTERPRETER, "-m", "gangline.console.cli"),
+            entrypoint=(INTERPRETER, "-m", "gangline.console.cli"),
             command=("--help",),
             environment={
                 "PYTHONPATH": f"/{_SITE}",
@@ -79,7 +80,7 @@ def build_gangline(sources: Sources, source: Packages, into: Path, reference: st
                 "LANG": "C.UTF-8",
                 "PATH": "/usr/local/bin:/usr/bin:/bin",
             },
-            user=f"{base.USER}:{base.USER}",
+            user=f"{USER}:{USER}",
             directory="/tmp",
             labels={f"{_LABEL}.title": "gangline", f"{_LABEL}.version": gangline.__version__},
         )
@@ -95,7 +96,7 @@ class UserImage:
 
     packages: Sequence[str] = ()
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    entrypoint: Sequence[str] = (base.INTERPRETER,)
+    entrypoint: Sequence[str] = (INTERPRETER,)
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -107,23 +108,21 @@ def progress_files() -> dict[str, Path]:
 
 def build_user_image(wanted: UserImage, source: Packages, into: Path, reference: str, say: Say) -> BuiltImage:
     """Build a user's image on the base. Raises DebianError."""
-    locked = base.read_lock()
+    locked = read_lock()
     chosen = {package.name: package for package in locked}
     if wanted.packages:
         say(f"resolving {', '.join(wanted.packages)}")
         chosen = {package.name: package for package in source.closure(wanted.packages)} | chosen
     with _workplace(into) as folder:
         say(f"unpacking {len(chosen)} packages")
-        root = base.unpacked([chosen[name] for name in sorted(chosen)], source, folder / "root")
-        packages = base.entries(root)
+        root = unpacked([chosen[name] for name in sorted(chosen)], source, folder / "root")
+        packages = entries(root)
         layers = [oci.write_layer([*packages, *alternatives(root)], folder / "packages")]
         added = [entry for path, file in wanted.files.items() for entry in _added(path, file)]
         if added:
             layers.append(oci.write_layer(added, folder / "files"))
         environment = {"LANG": "C.UTF-8", "HOME": "/tmp", "PATH": "/usr/local/bin:/usr/bin:/bin", **wanted.environment}
-        config = Config(
-            tuple(wanted.entrypoint), environment=environment, user=f"{base.USER}:{base.USER}", directory="/tmp"
-        )
+        config = Config(tuple(wanted.entrypoint), environment=environment, user=f"{USER}:{USER}", directory="/tmp")
         return _written(into, reference, layers, config)
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gangline.install import inventory, kinds
-from gangline.install.cluster_kinds import BY_KIND, CLUSTER_ROLES, DEPLOYMENTS, key_of, told
 from gangline.install.differences import changes
-from gangline.install.inventory import FIELD_MANAGER, Inventory
-from gangline.install.manifests.naming import KUEUE_NAMESPACE, MANAGED_BY, OPERATOR_NAME, PART_OF, PRODUCT
+from gangline.install.inventory import BY_KIND, CLUSTER_ROLES, DEPLOYMENTS, FIELD_MANAGER, Inventory, key_of, told
+from gangline.install.manifests.tree import KUEUE_NAMESPACE, MANAGED_BY, OPERATOR_NAME, PART_OF, PRODUCT
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, Invalid, NotFound
 from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Json, ObjectKey

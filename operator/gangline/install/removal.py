@@ -14,10 +14,10 @@ from typing import Final
 
 from gangline.api.schema.kinds import CONVERTED, KINDS, ApiKind
 from gangline.install import inventory
-from gangline.install.cluster_kinds import BY_KIND, CLAIMS, DEPLOYMENTS, MADE_AT_RUN_TIME, key_of, told
 from gangline.install.installing import InstallationError, remove
+from gangline.install.inventory import BY_KIND, CLAIMS, DEPLOYMENTS, MADE_AT_RUN_TIME, key_of, told
 from gangline.install.manifests import objects, values
-from gangline.install.manifests.naming import (
+from gangline.install.manifests.tree import (
     KUEUE_NAMESPACE,
     MANAGED_BY,
     OPERATOR,

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from gangline.install.cluster_kinds import DEPLOYMENTS
-from gangline.install.manifests.naming import OPERATOR_NAME, WEBHOOKS_NAME
+from gangline.install.inventory import DEPLOYMENTS
+from gangline.install.manifests.tree import OPERATOR_NAME, WEBHOOKS_NAME
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound
 from gangline.kube.resources import PODS, REPLICA_SETS, RESOURCE_FLAVORS, Json
 from gangline.objects import Stored

@@ -8,8 +8,7 @@ from typing import Final
 from gangline.api import jobkinds
 from gangline.api.jobkinds import Declaration
 from gangline.jobs.base import JobKind, RunsElsewhere
-from gangline.jobs.declared import DeclaredKind
-from gangline.jobs.external import ExternalKind
+from gangline.jobs.declared import DeclaredKind, ExternalKind
 from gangline.jobs.gpujob import GPUJobKind
 from gangline.jobs.job import BatchJob
 from gangline.jobs.jobset import JobSet

@@ -15,10 +15,34 @@ from typing import Final
 import orjson
 
 from gangline.api.jobkinds import declaration_of
-from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Behaviour, Declaration, PodSetPlace, at, drop, put, shown
+from gangline.api.jobkinds.declaration import (
+    SPEC_SUSPEND,
+    UNKNOWN_FIELDS,
+    Behaviour,
+    Declaration,
+    Path,
+    PodSetPlace,
+    Suspension,
+    at,
+    drop,
+    put,
+    shown,
+)
 from gangline.api.read import merge
-from gangline.jobs import base, podspec, runtime_hints
-from gangline.jobs.base import Children, Declared, JobError, JobOutcome, JobWrite, Json, Patch, PodSetInfo, RuntimeHints
+from gangline.api.read.configuration.external_frameworks import MANAGED_BY
+from gangline.jobs import base, podspec
+from gangline.jobs.base import (
+    Children,
+    Declared,
+    JobError,
+    JobOutcome,
+    JobWrite,
+    Patch,
+    PodSetInfo,
+    RuntimeHints,
+    SentAlone,
+)
+from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject
 
 #: names of pod sets: what the schema of a Workload allows
@@ -118,7 +142,7 @@ class DeclaredKind(Declared):
         return wanted
 
     def runtime_hints(self, job: JobObject) -> RuntimeHints:
-        return RuntimeHints(runtime_hints.annotated(job))
+        return RuntimeHints(podspec.annotated(job))
 
     def workload_annotations(self, job: JobObject) -> dict[str, str]:
         return self.node_loss(job) | base.checkpoints(job)
@@ -233,3 +257,40 @@ def _restore(wanted: Json, place: PodSetPlace, original: Json) -> None:
     if not restored.get("metadata") and "metadata" not in original:
         restored.pop("metadata", None)
     put(wanted, place.path, None if restored == place.default else restored)
+
+
+# --- external ---------------------------------------------------------------------------------------------------------
+#
+# A kind that another controller queues, and that may be sent to other clusters all the same (`multiKueue.externalFrameworks`).
+#
+# Nothing here starts, stops or counts it: its controller makes its Workload, here and in the other cluster.
+
+
+class ExternalKind(SentAlone):
+    """Implements `gangline.jobs.base.RunsElsewhere`."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        #: as in Kueue, whatever the kind
+        self.managed_by: Path = MANAGED_BY
+        self.suspension: Suspension = SPEC_SUSPEND
+        self.followed: Sequence[Path] = ()
+
+    @property
+    def api_version(self) -> str:
+        return self.resource.api_version
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
+        return {name: value for name, value in job.spec.items() if name != "managedBy"}
+
+    def mirrored(self, job: JobObject, remote: JobObject | None) -> Json | None:
+        """The status of the job in the other cluster. What it says of pods is not known, so the status stays when nothing runs
+        for the job any more.
+        """
+        if remote is None:
+            return None
+        return remote.status if merge.difference(job.status, remote.status) else None

@@ -18,7 +18,7 @@ from gangline import bounded
 from gangline.api import names
 from gangline.api.jobkinds import own
 from gangline.api.read import merge
-from gangline.jobs import base, podspec, runtime_hints
+from gangline.jobs import base, podspec
 from gangline.jobs.base import Children, Declared, JobError, JobOutcome, JobWrite, Json, Patch, PodSetInfo, RuntimeHints
 from gangline.objects import JobObject
 
@@ -116,7 +116,7 @@ class BatchJob(Declared):
         return Patch(body)
 
     def runtime_hints(self, job: JobObject) -> RuntimeHints:
-        return RuntimeHints(runtime_hints.annotated(job), runtime_hints.positive(job.spec.get("activeDeadlineSeconds")))
+        return RuntimeHints(podspec.annotated(job), podspec.positive(job.spec.get("activeDeadlineSeconds")))
 
     def workload_annotations(self, job: JobObject) -> dict[str, str]:
         return self.node_loss(job) | base.checkpoints(job)

@@ -16,7 +16,7 @@ from gangline.api import names
 from gangline.api.admission.of_jobs.identifiers import part_for
 from gangline.api.jobkinds import Declaration
 from gangline.api.jobkinds.declaration import JobError, JobOutcome, Path, Suspension, at, number_at, shown, template_at
-from gangline.api.jobkinds.serving import (
+from gangline.api.jobkinds.own import (
     GROUP_SIZE,
     LEADER_TEMPLATE,
     LEADER_WORKER_SET,
@@ -28,7 +28,7 @@ from gangline.api.jobkinds.serving import (
 )
 from gangline.api.role_hash import role_hash
 from gangline.jobs import podspec, workload
-from gangline.jobs.pods.held import SET_NAME, HeldPod
+from gangline.jobs.pods.member import SET_NAME, HeldPod
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, WorkloadObject
 

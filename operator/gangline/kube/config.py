@@ -18,26 +18,7 @@ import yaml
 
 from gangline import files
 from gangline.kube.client_tls import ClientTls, TlsFiles
-from gangline.kube.tokens import (
-    ExecToken,
-    FileToken,
-    FixedToken,
-    LentToken,
-    LoginError,
-    OidcToken,
-    TokenSource,
-)
-
-__all__ = [
-    "FixedToken",
-    "Login",
-    "LoginError",
-    "TokenSource",
-    "in_cluster",
-    "in_cluster_available",
-    "load",
-    "own_namespace",
-]
+from gangline.kube.tokens import ExecToken, FileToken, FixedToken, LentToken, LoginError, OidcToken, TokenSource
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: characters and brackets of a kubeconfig that is in no file, and characters of an error in it that a message quotes

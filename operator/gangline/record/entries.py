@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions, parse, render
-from gangline.jobs import BY_RESOURCE, runtime_hints
+from gangline.jobs import BY_RESOURCE, podspec
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, Stored, WorkloadObject
@@ -99,7 +99,7 @@ def _workload(obj: WorkloadObject, job: JobFacts) -> Json:
         active=None if workload.active else False,
         user=job.user or obj.labels.get(names.USER, ""),
         job=None if owner is None else {"kind": owner.get("kind", ""), "name": owner.get("name", "")},
-        hint=job.hint or runtime_hints.annotated(obj),
+        hint=job.hint or podspec.annotated(obj),
         limit=min(limits, default=None),
         checkpoint=workload.checkpoint_seconds or job.checkpoint,
         podSets=[

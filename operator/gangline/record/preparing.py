@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline.engine.model import Millis
-from gangline.forecast import from_trace
-from gangline.forecast.learning.dataset import known_at
+from gangline.forecast.history.playback import known_at
+from gangline.forecast.history.runs import from_trace
 from gangline.record.history import RecordedHistory
 from gangline.record.workloads import PlayableWorkloads, as_it_was, capacity, played
 from gangline.record.worlds import worlds

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.forecast import LEVELS
 from gangline.forecast import metrics as scores
+from gangline.forecast.quantiles import LEVELS
 from gangline.replay.foresight import Foresight
 from gangline.replay.replayed import ReplayedJob
 

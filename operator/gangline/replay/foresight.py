@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from gangline.engine.model import Millis, RuntimeForecast
-from gangline.forecast import Forecast, ForecastSource, from_trace
-from gangline.forecast.history.runs import Run
-from gangline.forecast.quantiles import log_normal
+from gangline.forecast.history.runs import Run, from_trace
+from gangline.forecast.quantiles import Forecast, ForecastSource, log_normal
 from gangline.forecast.tracking.baselines import last_two
 from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.replayed import ReplayedJob

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline.engine.model import Millis, Settings
-from gangline.forecast import Run, from_trace
-from gangline.forecast.learning.dataset import known_at
+from gangline.forecast.history.playback import known_at
+from gangline.forecast.history.runs import Run, from_trace
 from gangline.replay.learned import Schooling, school
 from gangline.replay.policies import CHOSEN, Policy
 from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed

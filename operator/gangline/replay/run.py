@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gangline.replay import calibration, metrics, savings
+from gangline.replay import calibration, metrics, world
 from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth
 from gangline.replay.learned import Learned
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Prepared, ReplayPlan, shake
 from gangline.replay.replayed import ReplayResult
-from gangline.replay.savings import Saving
 from gangline.replay.simulator import Simulator
+from gangline.replay.world import Saving
 
 
 def foresight(plan: ReplayPlan, policy: Policy, prepared: Prepared, seed: int) -> Foresight:
@@ -113,7 +113,7 @@ class Replay:
             "format": self.trace_format,
             "notes": self.notes,
             "policies": policies,
-            **({"savings": {"against": self.base, **savings.as_json(self.savings)}} if self.savings else {}),
+            **({"savings": {"against": self.base, **world.as_json(self.savings)}} if self.savings else {}),
             "forecast": self.forecast,
         }
 

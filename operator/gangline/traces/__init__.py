@@ -13,8 +13,7 @@ from pathlib import Path
 from gangline.traces import helios, native, openb, pai, philly, swf
 from gangline.traces.helios import quotas
 from gangline.traces.native import write
-from gangline.traces.table import header, listed
-from gangline.traces.trace import Trace, TraceError, TraceJob
+from gangline.traces.trace import Trace, TraceError, TraceJob, header, listed
 
 __all__ = ["FORMATS", "Trace", "TraceError", "TraceJob", "detect", "load", "quotas", "write"]
 

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.table import Columns, Row, rows
-from gangline.traces.trace import TraceJob
+from gangline.traces.trace import Columns, Row, TraceJob, rows
 
 COMPACT = frozenset({"job_id", "submit_s", "duration_s", "gpu_num", "clamped"})
 PUBLISHED = frozenset({"job_id", "submit_time", "duration", "gpu_num"})

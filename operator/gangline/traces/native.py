@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from gangline.traces.table import Columns, Row, rows
-from gangline.traces.trace import TraceJob
+from gangline.traces.trace import Columns, Row, TraceJob, rows
 
 REQUIRED = ("id", "submit", "duration", "gpus")
 COLUMNS = tuple(f.name for f in fields(TraceJob))

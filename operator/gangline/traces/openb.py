@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.table import Columns, Row, rows
-from gangline.traces.trace import TraceJob
+from gangline.traces.trace import Columns, Row, TraceJob, rows
 
 PODS = frozenset({"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "pod_phase", "creation_time"})
 _MIB = 2**20

@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.table import Columns, Row, rows
-from gangline.traces.trace import TraceJob
+from gangline.traces.trace import Columns, Row, TraceJob, rows
 
 COMPACT = frozenset({"job", "task", "submit_s", "duration_s", "gpu_num"})
 TASKS = frozenset({"job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_gpu"})

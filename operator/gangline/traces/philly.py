@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gangline import bounded
-from gangline.traces.table import MOST_JSON, Columns, Row, json_text, rows
-from gangline.traces.trace import TraceError, TraceJob
+from gangline.traces.trace import MOST_JSON, Columns, Row, TraceError, TraceJob, json_text, rows
 
 COMPACT = frozenset({"job_id", "vc", "submit_s", "duration_s", "gpu_num"})
 _LOG_KEYS = frozenset({"jobid", "vc", "submitted_time", "attempts"})

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from gangline.traces.table import lines
-from gangline.traces.trace import TraceError, TraceJob
+from gangline.traces.trace import TraceError, TraceJob, lines
 
 _FIELDS = 18
 _STATES = {0: "FAILED", 1: "COMPLETED", 2: "PARTIAL", 3: "PARTIAL_COMPLETED", 4: "PARTIAL_FAILED", 5: "CANCELLED"}

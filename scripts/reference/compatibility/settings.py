@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api.compatibility.states import WORKS, Fields, differs, no, works
+from gangline.api.compatibility.fields import WORKS, Fields, differs, no, works
 
 _EXEC: Final = (
     "apiVersion",

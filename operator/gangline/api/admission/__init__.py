@@ -24,15 +24,7 @@ from gangline.api.admission.findings import (
 )
 from gangline.api.admission.of_jobs import batch_job, declared_job, gpu_shares, gpujob, jobset, queued_pod, serving
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.api.admission.of_queues import (
-    admissioncheck,
-    clusterqueue,
-    cohort,
-    flavor,
-    localqueue,
-    queuepolicy,
-    topology,
-)
+from gangline.api.admission.of_queues import clusterqueue, other_kinds, queuepolicy
 from gangline.api.compatibility.fields import without_effect
 
 __all__ = [
@@ -51,14 +43,14 @@ __all__ = [
 
 #: (group, kind) -> its rules, for every version of it; those of declared jobs follow from their declarations
 KINDS: Final[Mapping[tuple[str, str], KindRules]] = {
-    (names.GROUP, "AdmissionCheck"): admissioncheck.RULES,
+    (names.GROUP, "AdmissionCheck"): other_kinds.ADMISSION_CHECK,
     (names.GROUP, "ClusterQueue"): clusterqueue.RULES,
-    (names.GROUP, "Cohort"): cohort.RULES,
-    (names.GROUP, "LocalQueue"): localqueue.RULES,
+    (names.GROUP, "Cohort"): other_kinds.COHORT,
+    (names.GROUP, "LocalQueue"): other_kinds.LOCAL_QUEUE,
     (names.GROUP, "MultiKueueCluster"): multikueue.RULES,
     (names.GROUP, "MultiKueueConfig"): multikueue.RULES,
-    (names.GROUP, "ResourceFlavor"): flavor.RULES,
-    (names.GROUP, "Topology"): topology.RULES,
+    (names.GROUP, "ResourceFlavor"): other_kinds.FLAVOR,
+    (names.GROUP, "Topology"): other_kinds.TOPOLOGY,
     (names.GROUP, "Workload"): workload.RULES,
     (names.OWN_GROUP, "GPUJob"): gpujob.RULES,
     (names.OWN_GROUP, "QueuePolicy"): queuepolicy.RULES,
@@ -74,7 +66,7 @@ KINDS: Final[Mapping[tuple[str, str], KindRules]] = {
 #: groups of kinds that make no pods; those of a GPUJob are the operator's to write
 _OWN: Final = (names.GROUP, names.OWN_GROUP)
 #: groups of kinds that make new pods when their template changes
-_SERVING: Final = frozenset(each.group for each in jobkinds.serving.KINDS)
+_SERVING: Final = frozenset(each.group for each in jobkinds.own.SERVING_KINDS)
 
 
 class UnknownKindError(LookupError):

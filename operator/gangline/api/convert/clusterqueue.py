@@ -9,10 +9,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangline.api.convert import fair_sharing
-from gangline.api.convert.fields import Json, items, make, move, own, own_items, rename
-from gangline.api.convert.notes import Shape, is_time
+from gangline.api import quantity
+from gangline.api.convert.fields import Json, Shape, is_time, items, make, move, own, own_items, rename
 from gangline.api.unchecked import listing, mapping
+
+# --- usage over time in the status of ClusterQueues, which only v1beta1 has -------------------------------------------
+
+
+_USAGE: Final = "admissionFairSharingStatus"
+#: characters of the longest quantity that is restored
+_LONGEST: Final = 64
+
+
+def _is_quantity(value: Any) -> bool:
+    if type(value) not in (int, str) or len(str(value)[: _LONGEST + 1]) > _LONGEST:
+        return False
+    try:
+        quantity.parse(value)
+    except quantity.QuantityError:
+        return False
+    return True
+
+
+FAIR_SHARING_NOTES: Final[Mapping[str, Shape]] = {
+    _USAGE: {"consumedResources": {"*": _is_quantity}, "lastUpdate": is_time},
+}
+
+
+def upgrade_fair_sharing(obj: Json, restored: Json) -> Json:
+    notes: Json = {}
+    move(own(own(obj, "status"), "fairSharing"), _USAGE, notes)
+    return notes
+
+
+def downgrade_fair_sharing(obj: Json, restored: Json) -> Json:
+    """Restored as long as there is a status in fair sharing."""
+    fair = own(own(obj, "status"), "fairSharing")
+    if fair is not None and _USAGE in restored:
+        fair[_USAGE] = restored[_USAGE]
+    return {}
+
 
 #: the key of the notes on fields that v1beta2 lacks
 RECLAIM: Final = "reclaimOutOfCohort"
@@ -34,7 +70,7 @@ NOTES: Final[Mapping[str, Shape]] = {
     _UNUSED_CHECKS: [str],
     _FUNGIBILITY: {"*": str},
     _PENDING: {"clusterQueuePendingWorkload": [{"name": str, "namespace": str}], "lastChangeTime": is_time},
-    **fair_sharing.NOTES,
+    **FAIR_SHARING_NOTES,
     _CONCURRENT: {"migration": {"mode": str, "constraints": {"lastAcceptableFlavorName": str}}},
 }
 
@@ -57,7 +93,7 @@ def upgrade(queue: Json, restored: Json) -> Json:
         rename(spec, "cohort", "cohortName")
         move(restored, _CONCURRENT, spec)
     move(own(queue, "status"), _PENDING, notes)
-    return notes | fair_sharing.upgrade(queue, restored)
+    return notes | upgrade_fair_sharing(queue, restored)
 
 
 def downgrade(queue: Json, restored: Json) -> Json:
@@ -74,7 +110,7 @@ def downgrade(queue: Json, restored: Json) -> Json:
         move(spec, _CONCURRENT, notes)
     if _PENDING in restored:
         make(queue, "status")[_PENDING] = restored[_PENDING]
-    return notes | fair_sharing.downgrade(queue, restored)
+    return notes | downgrade_fair_sharing(queue, restored)
 
 
 # --- the legacy recipe form -------------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gangline.api.convert.fields import Json, items, move, own, own_items, rename
-from gangline.api.convert.notes import Shape, is_time
+from gangline.api.convert.fields import Json, Shape, is_time, items, move, own, own_items, rename
 from gangline.api.read.workloads import admissions
 from gangline.api.unchecked import listing, mapping
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gangline.api.jobkinds import appwrapper, kubeflow, own, ray, serving, spark, trainjob
+from gangline.api.jobkinds import appwrapper, kubeflow, own, ray, spark, trainjob
 from gangline.api.jobkinds.declaration import Declaration
 from gangline.kube.resources import Resource
 
@@ -22,7 +22,7 @@ BUILT_IN: Final[tuple[Declaration, ...]] = (
     *trainjob.KINDS,
     *appwrapper.KINDS,
     *spark.KINDS,
-    *serving.KINDS,
+    *own.SERVING_KINDS,
 )
 
 _known: Final[dict[tuple[str, str], Declaration]] = {each.identity: each for each in BUILT_IN}

@@ -6,15 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from gangline.api import names
+from gangline.api.schema import v1beta1
 from gangline.api.schema.common import KubeObject
 from gangline.api.schema.crdgen import ApiKind, ApiVersion, PrinterColumn
 from gangline.api.schema.v1alpha1 import gpujob, queuepolicy
-from gangline.api.schema.v1beta1 import clusterqueue as clusterqueue1
-from gangline.api.schema.v1beta1 import config as config1
 from gangline.api.schema.v1beta1 import limits
-from gangline.api.schema.v1beta1 import localqueue as localqueue1
-from gangline.api.schema.v1beta1 import multikueue as multikueue1
-from gangline.api.schema.v1beta1 import workload as workload1
 from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, provisioning, workload
 
 _DEPRECATED: Final = "This version is deprecated. Use v1beta2 instead."
@@ -92,7 +88,7 @@ CLUSTER_QUEUE: Final = ApiKind(
     "clusterqueues",
     _both(
         ApiVersion("v1beta2", clusterqueue.ClusterQueue, _CLUSTER_QUEUE_COLUMNS),
-        clusterqueue1.V1Beta1ClusterQueue,
+        v1beta1.V1Beta1ClusterQueue,
         lacks=limits.CLUSTER_QUEUE,
         columns=(replace(_CLUSTER_QUEUE_COLUMNS[0], path=".spec.cohort"), *_CLUSTER_QUEUE_COLUMNS[1:]),
     ),
@@ -104,7 +100,7 @@ LOCAL_QUEUE: Final = ApiKind(
     "localqueues",
     _both(
         ApiVersion("v1beta2", localqueue.LocalQueue, _LOCAL_QUEUE_COLUMNS),
-        localqueue1.V1Beta1LocalQueue,
+        v1beta1.V1Beta1LocalQueue,
         lacks=limits.LOCAL_QUEUE,
     ),
     namespaced=True,
@@ -116,7 +112,7 @@ WORKLOAD: Final = ApiKind(
     "workloads",
     _both(
         ApiVersion("v1beta2", workload.Workload, _WORKLOAD_COLUMNS, selectable=(".status.admission.clusterQueue",)),
-        workload1.V1Beta1Workload,
+        v1beta1.V1Beta1Workload,
         lacks=limits.WORKLOAD,
         selectable=(),  # fields selectable in all versions alike are refused while the versions' schemas differ
     ),
@@ -153,14 +149,14 @@ ADMISSION_CHECK: Final = ApiKind(
     names.GROUP,
     "AdmissionCheck",
     "admissionchecks",
-    _both(ApiVersion("v1beta2", config.AdmissionCheck), config1.V1Beta1AdmissionCheck, lacks=limits.ADMISSION_CHECK),
+    _both(ApiVersion("v1beta2", config.AdmissionCheck), v1beta1.V1Beta1AdmissionCheck, lacks=limits.ADMISSION_CHECK),
     short_names=("ac",),
 )
 TOPOLOGY: Final = ApiKind(
     names.GROUP,
     "Topology",
     "topologies",
-    _both(ApiVersion("v1beta2", config.Topology), config1.V1Beta1Topology),
+    _both(ApiVersion("v1beta2", config.Topology), v1beta1.V1Beta1Topology),
     short_names=("topo",),
     status=False,
 )
@@ -168,7 +164,7 @@ MULTI_KUEUE_CONFIG: Final = ApiKind(
     names.GROUP,
     "MultiKueueConfig",
     "multikueueconfigs",
-    _both(ApiVersion("v1beta2", multikueue.MultiKueueConfig), multikueue1.V1Beta1MultiKueueConfig),
+    _both(ApiVersion("v1beta2", multikueue.MultiKueueConfig), v1beta1.V1Beta1MultiKueueConfig),
     short_names=("mkconf",),
     status=False,
 )
@@ -187,7 +183,7 @@ MULTI_KUEUE_CLUSTER: Final = ApiKind(
                 _AGE,
             ),
         ),
-        multikueue1.V1Beta1MultiKueueCluster,
+        v1beta1.V1Beta1MultiKueueCluster,
         lacks=limits.MULTI_KUEUE_CLUSTER,
     ),
     short_names=("mkc",),

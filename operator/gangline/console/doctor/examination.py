@@ -8,8 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gangline.console.doctor.cluster import ClusterReads
-from gangline.console.doctor.finding import SYMBOLS, Finding, Verdict, unknown
+from gangline.console.doctor.cluster import SYMBOLS, ClusterReads, Finding, Verdict, unknown
 from gangline.kube.errors import ApiError, Forbidden, TooManyRequests
 
 #: the verdicts, the most urgent first

@@ -16,8 +16,7 @@ from typing import Any, Literal
 from rich.table import Table
 
 from gangline.devcluster.building import build, toolchain
-from gangline.devcluster.building.go_module import cache_root
-from gangline.devcluster.building.programs import CONTROL_PLANE, KUBECTL, KUBERNETES, SERVERS
+from gangline.devcluster.building.build import CONTROL_PLANE, KUBECTL, KUBERNETES, SERVERS, cache_root
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.locks import PortReservation
 

@@ -8,9 +8,8 @@ from gangline.api import names
 from gangline.api.read import autoscalers
 from gangline.api.read.autoscalers import KarpenterNodePool, NodeGroup
 from gangline.api.read.reading import ParseError
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, counted, ok, some, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import counted, ok, some, warning
 from gangline.kube import resources as kube
 
 _STEP: Final = f'if one does: kubectl annotate resourceflavor NAME {names.AUTOSCALED}="true"'

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gangline.api import names
-from gangline.api.jobkinds import serving
+from gangline.api.jobkinds import own
 from gangline.api.jobkinds.declaration import at, mapping_at
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.reading import ParseError
@@ -24,14 +24,14 @@ from gangline.console.importing.planning import check_queue
 from gangline.jobs import podspec
 from gangline.jobs import serving as parents
 from gangline.jobs.base import JobError
-from gangline.jobs.pods.held import REVISION
+from gangline.jobs.pods.member import REVISION
 from gangline.jobs.priorities import priority_of
 from gangline.jobs.serving import BY_RESOURCE, ServingGroup
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import JobObject, PodObject
 
-_DECLARATIONS: Final = {each.kind: each for each in serving.KINDS}
+_DECLARATIONS: Final = {each.kind: each for each in own.SERVING_KINDS}
 
 
 def plan(
@@ -100,7 +100,7 @@ def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollO
     check_queue(obj, queue)
     if obj.queue_name and names.IMPORTING not in obj.annotations:
         return Skipped(parent, "it is in its queue already", fault=False)
-    if at(obj, serving.REPLICAS) == 0:
+    if at(obj, own.REPLICAS) == 0:
         return Skipped(parent, "it has no pods: it queues once it names a queue", fault=False)
     if not allowed:
         raise NotAdoptableError(
@@ -112,7 +112,7 @@ def _of_leader_worker_set(parent: Parent, queue: str, *, allowed: bool) -> RollO
 
 def is_marked(obj: Json) -> bool:
     """Whether the webhook has marked the object's pod template: pods that are made from now on wait."""
-    templates = (mapping_at(obj, path) for path in (serving.TEMPLATE, serving.WORKER_TEMPLATE))
+    templates = (mapping_at(obj, path) for path in (own.TEMPLATE, own.WORKER_TEMPLATE))
     return any(names.SUSPENDED_BY_PARENT in podspec.annotations_of(template) for template in templates)
 
 
@@ -121,7 +121,7 @@ def _is_busy(obj: JobObject, pods: Sequence[PodObject]) -> str:
     status = mapping_at(obj, ("status",))
     if (status.get("observedGeneration") or 0) < obj.generation:
         return "it was changed just now"
-    replicas = at(obj, serving.REPLICAS)
+    replicas = at(obj, own.REPLICAS)
     wanted = 1 if replicas is None else replicas
     if len(pods) != wanted or any(pod.deleting for pod in pods):
         return f"it has {len(pods)} pods, and {wanted} replicas"

@@ -14,7 +14,7 @@ from gangline.replay import policies
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Prepared, ReplayPlan
 from gangline.replay.run import Replay
-from gangline.replay.savings import savings
+from gangline.replay.world import savings
 
 #: the policies of a record that are played unless others are named
 USUAL: Final = "own,besteffort,easy,gangline"

@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from gangline.console.run import training_image
+from gangline.console.run import example
 from gangline.console.run.example import Example
+from gangline.console.stack.own_image import packages
 from gangline.debian import DebianError
+from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.connection import Connection
 from gangline.devcluster.errors import DevClusterError
+from gangline.devcluster.locks import locked
 from gangline.devcluster.progress import narrate
+from gangline.image import base, builder
+from gangline.image.builder import UserImage
 from gangline.kube.resources import PERSISTENT_VOLUMES
 
+# --- training image ---------------------------------------------------------------------------------------------------
+#
+# The image of the example `pytorch-ddp`, kept in the user's cache by its sources: with PyTorch (0.9 GB), or without (17 MB).
+
+
+EXAMPLE: Final = "pytorch-ddp"
+#: the reference that the example's manifests name
+REFERENCE: Final = "gangline.local/ddp:1"
+_SCRIPT: Final = "app/train.py"
+
+
+def archive(say: Callable[[str], object], *, torch: bool = False) -> Path:
+    """The archive of the image, built unless these very sources were built before. Raises ExampleError or DebianError."""
+    files = {_SCRIPT: example.bundled(EXAMPLE) / "train.py", **builder.progress_files()}
+    chosen = UserImage(("python3-torch",) if torch else (), files, (builder.INTERPRETER, f"/{_SCRIPT}"))
+    folder = cache_root() / "images"
+    into = folder / f"ddp-{'torch' if torch else 'plain'}-{_digest(files)}.tar"
+    with locked(folder / "training.lock"):
+        if not into.exists():
+            builder.build_user_image(chosen, packages(), into, REFERENCE, say)
+    return into
+
+
+def _digest(files: dict[str, Path]) -> str:
+    code = (Path(base.__file__), Path(builder.__file__), base.LOCK)
+    digest = hashlib.sha256(REFERENCE.encode())
+    for path in (*files.values(), *code):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 #: how an image is made that no registry has, by the reference that manifests name
-_IMAGES: Final[Mapping[str, Callable[[Callable[[str], object]], Path]]] = {
-    training_image.REFERENCE: training_image.archive
-}
+_IMAGES: Final[Mapping[str, Callable[[Callable[[str], object]], Path]]] = {REFERENCE: archive}
 
 
 @contextmanager

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from gangline.bounded import printable
+from gangline.console.run.example import Example
 from gangline.console.views.table import gpu_use
 from gangline.console.views.watch import in_use
 from gangline.control.answers.workloads.snapshot import FINISHED, AnswerSnapshot, JobState, WorkloadView
 from gangline.control.answers.workloads.words import why
+from gangline.control.audit import audit_check
+from gangline.control.audit.audit_check import AuditResult
+from gangline.control.audit.fact_codec import FactError
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart
+from gangline.kube.resources import QUEUE_POLICIES
 
 JobId = tuple[str, str, str]  # kind, namespace, name
 
@@ -68,3 +76,90 @@ def _problem(view: WorkloadView) -> str:
 
 def _sorted(views: Iterable[WorkloadView]) -> list[WorkloadView]:
     return sorted(views, key=lambda v: (v.namespace, v.job_name))
+
+
+# --- promised and actual starts of reserved jobs in a run, from a replay of the operator's audit record ---------------
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseReport:
+    lines: tuple[str, ...]
+    broken: tuple[str, ...]  # descriptions of broken promises
+
+
+#: why a backfilled job delayed a reserved job
+_CAUSES: Final = {
+    BACKFILL: "while these overran",
+    BUDGET: "while these overran and the loss budget spared them",
+    EARLY_END: "while these were within their time",
+    STOPPING: "while these were ending",
+}
+
+
+def matter(example: Example) -> bool:
+    """Whether a queue of the example backfills, so that reserved jobs get promised starts."""
+    specs = [m.obj.get("spec") or {} for m in example.manifests if m.resource == QUEUE_POLICIES]
+    return any(spec.get("backfill") or spec.get("profile") == "Gangline" for spec in specs)
+
+
+def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
+    """Replay the operator's record and check the promises."""
+    outcome = AuditResult()
+    try:
+        audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
+    except (FactError, OSError) as error:
+        return PromiseReport((), (f"the operator's record cannot be read: {error}",))
+    jobs = {view.key: view.job for view in views}
+    return PromiseReport(tuple(_lines(outcome, jobs)), tuple(_broken(outcome, jobs)))
+
+
+def _lines(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
+    lines: list[str] = []
+    for head in outcome.heads:
+        if head.promised is None:
+            continue
+        name, at = _named(head.workload, jobs), (head.started - outcome.first) / 1000
+        promised = (head.promised - outcome.first) / 1000
+        early = promised - at
+        word = f"{early:.1f} s earlier" if early >= 0 else f"{-early:.1f} s LATER"
+        if early < 0 and not _passed(outcome, head):
+            word = f"{-early:.1f} s later, because jobs that held its resources ran longer than forecast"
+        lines.append(f"{name} was promised to start at {promised:.1f} s; it started at {at:.1f} s, {word}")
+    lines.append(f"started before a reserved job: {_list((key for _, key in outcome.early), jobs) or 'none'}")
+    lines.append(f"stopped because they overran: {_list(outcome.revocations, jobs) or 'none'}")
+    delays = ", ".join(
+        f"{sum(causes.get(cause, 0.0) for causes in outcome.head_delay.values()):.1f} s {words}"
+        for cause, words in _CAUSES.items()
+    )
+    lines.append(f"backfilled jobs delayed reserved jobs for {delays}")
+    lines.append(f"replayed from the record: {outcome.rounds} rounds, {outcome.differing} differ")
+    return lines
+
+
+def _broken(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
+    broken = [
+        f"{_named(head.workload, jobs)} started {(head.started - (head.promised or 0)) / 1000:.1f} s later than promised"
+        for head in outcome.late
+        if _passed(outcome, head)
+    ]
+    if outcome.broken:
+        broken.append(f"a reserved job was delayed for {outcome.broken:.1f} s against the policy of its queue")
+    if outcome.differing:
+        broken.append(f"{outcome.differing} rounds of decisions differ in the replay")
+    if not any(head.promised is not None for head in outcome.heads):
+        broken.append("no job had a promised start")
+    return broken
+
+
+def _passed(outcome: AuditResult, head: HeadStart) -> bool:
+    """Whether a job was backfilled while `head` was the reserved head: after the start of the previous head of its queue."""
+    before = [h.started for h in outcome.heads if h.cluster_queue == head.cluster_queue and h.started < head.started]
+    return any(max(before, default=0) <= at < head.started for at, _ in outcome.early)
+
+
+def _list(keys: Iterable[str], jobs: Mapping[str, str]) -> str:
+    return ", ".join(dict.fromkeys(_named(key, jobs) for key in keys))
+
+
+def _named(key: str, jobs: Mapping[str, str]) -> str:
+    return jobs.get(key, key)

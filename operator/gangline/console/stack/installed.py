@@ -17,7 +17,7 @@ from gangline.devcluster.connection import Connection
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.nodes import POOL_LABEL
 from gangline.devcluster.progress import narrate
-from gangline.devcluster.real.pool import POOL
+from gangline.devcluster.real.settings import POOL
 from gangline.image.python_packages import PythonPackagesError
 from gangline.install import rollout
 from gangline.install.installing import InstallationError, carry_out, foreign_namespaces, plan

@@ -10,7 +10,7 @@ from typing import Final
 import gangline
 import gangline_webhooks
 from gangline.debian import Packages
-from gangline.devcluster.building.go_module import cache_root
+from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
 from gangline.image import base
 from gangline.image.builder import Sources, build_gangline

@@ -5,16 +5,87 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gangline.console.output import clock
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import Rows
-from gangline.console.views import times
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import FINISHED, OUTSIDE, JobState, WorkloadView
 from gangline.control.answers.workloads.words import age, why
+from gangline.control.answers.workloads.words import runtime_text as words
 from gangline.kube.resources import Json
+
+# --- words for the times in an answer's items: forecast runtimes and expected starts ----------------------------------
+
+
+def start_of(item: Json) -> tuple[float | None, float | None]:
+    """p50 and p90 of the expected start, in Unix seconds; None if it is not expected."""
+    start = item.get("expectedStart") or {}
+    return start.get("p50"), start.get("p90")
+
+
+def start_text(item: Json, now: float) -> str:
+    """`12m – 1h5m`, or `now`, or `?` if no start is expected within the horizon."""
+    start, latest = start_of(item)
+    if start is None:
+        return "?"
+    if latest is not None and latest - now < 1:
+        return "now"
+    return f"{age(start - now)} – {'?' if latest is None else age(latest - now)}"
+
+
+def runtime_text(item: Json) -> str:
+    """`p50 – p90` of the runtime, with the flavor if it makes a difference; "" without a forecast."""
+    forecast = item.get("forecast")
+    return words(forecast["p50"], forecast["p90"], forecast["flavor"] or "") if forecast else ""
+
+
+def record_text(record: Json) -> str:
+    """`p90 held 91 % of 412`: how often starts came before the p90 that was promised first."""
+    error = f"; the median error of p50 was {record['medianError']:.0%} of the wait"
+    return f"p90 held {record['withinP90']:.0%} of {record['starts']} starts, p50 {record['withinP50']:.0%}{error}"
+
+
+def record_lines(shown: Sequence[Json]) -> list[str]:
+    """One line for each ClusterQueue whose earlier starts were counted."""
+    known = {item["clusterQueue"]: item["record"] for item in shown if item.get("record")}
+    return [f"ClusterQueue {queue}: {record_text(record)}" for queue, record in sorted(known.items())]
+
+
+def floor_lines(shown: Sequence[Json], now: float) -> list[str]:
+    """One line for each ClusterQueue that does not follow its QueuePolicy: what it follows, since when, and why."""
+    known = {item["clusterQueue"]: item["fallenBack"] for item in shown if item.get("fallenBack")}
+    return [
+        f"ClusterQueue {queue} follows {_MODES.get(away['mode'], away['mode'])} instead of its QueuePolicy, since "
+        f"{clock.when(away['since'], now)}{': ' * bool(away['message'])}{away['message']}"
+        for queue, away in sorted(known.items())
+    ]
+
+
+_MODES = {"BestEffort": "best effort", "Easy": "EASY (in order of age, one reservation)"}
+
+
+def as_json(item: Json) -> dict[str, Any]:
+    """The item as `eta -o json` prints it: instants in Unix seconds, null if unknown."""
+    return {
+        "namespace": item["namespace"],
+        "name": item["jobName"],
+        "kind": item["jobKind"],
+        "workload": item["name"],
+        "user": item["user"],
+        "queue": item["queue"],
+        "clusterQueue": item["clusterQueue"],
+        "gpus": item["gpus"],
+        "created": item["created"],
+        "state": item["state"],
+        **{name: item.get(name) for name in TIMES},
+    }
+
+
+#: the times of an item
+TIMES = ("elapsedSeconds", "expectedStart", "because", "forecast", "record")
+
 
 NEVER_FITS: Final = "Never fits"
 
@@ -92,20 +163,20 @@ GPUS: Final = _Column(
 #: forecasts and expected starts
 RUNS_FOR: Final = _Column(
     "RUNS FOR",
-    lambda job, _: times.runtime_text(job.item),
+    lambda job, _: runtime_text(job.item),
     rank=3,
     key=lambda job, _: (job.item.get("forecast") or {}).get("p50"),
 )
 STARTS_IN: Final = _Column(
     "STARTS IN",
-    lambda job, now: times.start_text(job.item, now) if _waits(job) else "",
-    key=lambda job, _: times.start_of(job.item)[0],
+    lambda job, now: start_text(job.item, now) if _waits(job) else "",
+    key=lambda job, _: start_of(job.item)[0],
 )
 AT: Final = _Column(
     "AT",
-    lambda job, now: clock.between(*times.start_of(job.item), now) if _waits(job) else "",
+    lambda job, now: clock.between(*start_of(job.item), now) if _waits(job) else "",
     rank=2,
-    key=lambda job, _: times.start_of(job.item)[0],
+    key=lambda job, _: start_of(job.item)[0],
 )
 _TIMES: Final = (
     _Column(
@@ -158,11 +229,11 @@ def _as_json(job: ListedJob) -> Json:
 
 
 def _with_times(job: ListedJob) -> Json:
-    return _as_json(job) | {name: job.item.get(name) for name in times.TIMES}
+    return _as_json(job) | {name: job.item.get(name) for name in TIMES}
 
 
 def _floors(found: Sequence[ListedJob]) -> list[str]:
-    return times.floor_lines([job.item for job in found], time.time())
+    return floor_lines([job.item for job in found], time.time())
 
 
 def listing(*, with_times: bool = False, empty: str = "No jobs.") -> Listing[ListedJob]:
@@ -195,13 +266,13 @@ def _because(job: ListedJob, now: float) -> str:
         return f"{view.state.lower()}: {item['why']}"
     if view.state is not JobState.PENDING:
         return f"it has started, {age(now - view.since)} ago: {view.state.lower()}"
-    if times.start_of(item)[0] is None:
+    if start_of(item)[0] is None:
         return item["why"] or "no start within the horizon"
     return item["because"]
 
 
 def _records(found: Sequence[ListedJob]) -> list[str]:
-    return [*_floors(found), *times.record_lines([job.item for job in found])]
+    return [*_floors(found), *record_lines([job.item for job in found])]
 
 
 STARTS: Final[Listing[ListedJob]] = Listing(
@@ -223,7 +294,7 @@ STARTS: Final[Listing[ListedJob]] = Listing(
         RUNS_FOR,
         _Column("BECAUSE", _because),
     ),
-    as_json=lambda job: times.as_json(job.item),
+    as_json=lambda job: as_json(job.item),
     name=_name,
     empty="No job is pending.",
     user=_users,
@@ -236,4 +307,4 @@ STARTS: Final[Listing[ListedJob]] = Listing(
 
 def by_start(found: Iterable[ListedJob]) -> list[ListedJob]:
     """The jobs in the order of their expected starts."""
-    return sorted(found, key=lambda job: (times.start_of(job.item)[0] or float("inf"), job.view.created))
+    return sorted(found, key=lambda job: (start_of(job.item)[0] or float("inf"), job.view.created))

@@ -19,7 +19,7 @@ from gangline.control.forecasting.run_facts import slowest
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.writes.events import Warned
 from gangline.engine import Engine, Outlook, model
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting

@@ -29,7 +29,7 @@ from gangline.control.parts.messages import Messages, StartExpected
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, ExpectedStart, Outlook, model
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, ObjectKey
 from gangline.objects import JobObject

@@ -26,7 +26,10 @@ from gangline.control.parts.part import Part
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.writes import Writes
 from gangline.engine import Engine, model
-from gangline.forecast import Forecast, Forecaster, ModelVerdict, Run
+from gangline.forecast.forecaster import Forecaster
+from gangline.forecast.history.runs import Run
+from gangline.forecast.learning.guard import ModelVerdict
+from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Upsert
 from gangline.kube.resources import Json, Resource

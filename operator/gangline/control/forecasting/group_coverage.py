@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from gangline.forecast import LEVELS, Forecast, Run
+from gangline.forecast.history.runs import Run
+from gangline.forecast.quantiles import LEVELS, Forecast
 
 #: groups with fewer finished runs are not shown: chance moves them by more than a few percent
 LEAST: Final = 200

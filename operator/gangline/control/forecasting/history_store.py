@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gangline.forecast import HistoryStore, ModelError, Run, StoreError, TooFewRunsError, TrainingError
+from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
+from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.history.runs import Run
 from gangline.forecast.learning.worker import train_file
 
 if TYPE_CHECKING:
-    from gangline.forecast import QuantileModel
+    from gangline.forecast.learning.quantile_model import QuantileModel
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +165,7 @@ class History:
             return None
 
     def _load(self) -> QuantileModel:
-        from gangline.forecast import load  # imports numpy and LightGBM, which only models need
+        from gangline.forecast.learning.quantile_model import load
 
         return load(self._model_file)
 

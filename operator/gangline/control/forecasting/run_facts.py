@@ -14,8 +14,9 @@ from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.feed.mirror import Mirror
 from gangline.engine import accelerators, flavors_of, is_accelerator, model
-from gangline.forecast import Forecast, Forecaster
+from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.runs import MIN_SECONDS, Run, from_workload
+from gangline.forecast.quantiles import Forecast
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json

@@ -24,15 +24,16 @@ from gangline.control.forecasting import run_facts
 from gangline.control.forecasting.group_coverage import Groups
 from gangline.control.forecasting.run_facts import differs
 from gangline.engine import model
-from gangline.forecast import LEVELS, Forecast, Forecaster, Run
-from gangline.forecast.history.runs import flavor_of
-from gangline.jobs import runtime_hints
+from gangline.forecast.forecaster import Forecaster
+from gangline.forecast.history.runs import Run, flavor_of
+from gangline.forecast.quantiles import LEVELS, Forecast
+from gangline.jobs import podspec
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, WorkloadObject
 
 if TYPE_CHECKING:
-    from gangline.forecast import QuantileModel
+    from gangline.forecast.learning.quantile_model import QuantileModel
 
 log = logging.getLogger(__name__)
 
@@ -412,7 +413,7 @@ def _hints(job: tuple[kube.Resource, JobObject] | None, workload: WorkloadObject
     """The runtime hints of the job or, where there is none, of the Workload."""
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])
-    return Hints(runtime_hints.annotated(workload))
+    return Hints(podspec.annotated(workload))
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:

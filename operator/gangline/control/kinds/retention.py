@@ -8,7 +8,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.api.read.configuration.retention import Retention
+from gangline.api.read.configuration.sections import Retention
 from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority

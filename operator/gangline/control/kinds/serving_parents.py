@@ -17,8 +17,7 @@ from gangline.control.feed.changes import JobRef
 from gangline.control.feed.mirror import Mirror
 from gangline.control.kinds.group_plan import GroupDemand
 from gangline.control.parts.changed_keys import KeySet
-from gangline.jobs.pods import held
-from gangline.jobs.pods.held import HeldPod
+from gangline.jobs.pods.member import HeldPod, is_held, read_held
 from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE, KINDS
 from gangline.kube import resources as kube
 from gangline.kube.resources import as_revision
@@ -43,10 +42,10 @@ class HeldIndex:
 
     def upsert(self, pod: PodObject) -> None:
         key, old = pod.key, self._pods.get(pod.key)
-        if not held.is_held(pod) or pod.namespace in names.EXCLUDED_NAMESPACES:
+        if not is_held(pod) or pod.namespace in names.EXCLUDED_NAMESPACES:
             self.remove(key)
             return
-        new = held.read(pod)
+        new = read_held(pod)
         if old is not None and old.uid == new.uid and as_revision(new.version) < as_revision(old.version):
             return
         ref = self._parent_of(new)

@@ -28,7 +28,7 @@ from gangline.control.kinds.steps import (
 from gangline.control.writes.status import run_changes, status_changes
 from gangline.jobs import serving as parents
 from gangline.jobs import workload as workloads
-from gangline.jobs.pods.held import HeldPod
+from gangline.jobs.pods.member import HeldPod
 from gangline.jobs.serving import ServingGroup, ServingKind
 from gangline.kube.resources import Json, key_of
 from gangline.objects import JobObject, WorkloadObject

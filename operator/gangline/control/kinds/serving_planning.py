@@ -12,7 +12,7 @@ from gangline.control.kinds.group_planning import GroupPlanning
 from gangline.control.kinds.planner import Planner
 from gangline.control.kinds.serving_parents import ServedParents, parent_named
 from gangline.jobs.pods import composition
-from gangline.jobs.pods.held import SET_NAME
+from gangline.jobs.pods.member import SET_NAME
 from gangline.jobs.serving import BY_FRAMEWORK, BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert

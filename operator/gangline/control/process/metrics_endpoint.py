@@ -28,9 +28,8 @@ from gangline.kube.errors import ApiError
 from gangline.tls import certificates
 from gangline.tls.apps import add_get, address_of, new_app
 from gangline.tls.asgi import AsgiServer
-from gangline.tls.certificates import CertificateError, Certificates, service_names
-from gangline.tls.context import USUAL, Handshakes, LiveContext
-from gangline.tls.issuing import KeyPair
+from gangline.tls.certificates import CertificateError, Certificates, KeyPair, service_names
+from gangline.tls.connections import USUAL, Handshakes, LiveContext
 from gangline.tls.listening import bound
 from gangline.tls.requests import BusyError
 

@@ -18,7 +18,7 @@ from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJo
 from gangline.api.read.configuration.manager import KUEUES, LeaseSettings
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
-from gangline.api.read.configuration.retention import FOR_EVER, Retention
+from gangline.api.read.configuration.sections import FOR_EVER, Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.control.answers.api import aggregated_api
 from gangline.control.process import metrics_endpoint
@@ -29,7 +29,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from gangline.telemetry import ReadingSource
-from gangline.tls.context import USUAL, Handshakes
+from gangline.tls.connections import USUAL, Handshakes
 
 log = logging.getLogger(__name__)
 

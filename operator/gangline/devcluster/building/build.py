@@ -5,7 +5,9 @@ Every finished program is kept, so that an interrupted build continues where it 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import re
 import shutil
 import signal
@@ -13,17 +15,192 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
-from gangline.devcluster.building.go_module import GoModule, GoProgram, cache_root
-from gangline.devcluster.building.programs import CONTROL_PLANE, KUBECTL, SERVERS, default_version, servers
-from gangline.devcluster.building.toolchain import Go, ensure_go
-from gangline.devcluster.errors import BuildError
+from gangline.devcluster.building.toolchain import Go, Version, ensure_go
+from gangline.devcluster.errors import BuildError, StartError
 from gangline.devcluster.locks import locked
 from gangline.devcluster.progress import narrate
+
+# --- go module --------------------------------------------------------------------------------------------------------
+#
+# Go modules whose programs are compiled here: what each go.mod pins, how it is built, and where the result is kept.
+
+
+#: from the versions that go.mod pins: the values of Go variables, set by the linker
+LinkedValues = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """One program: its main package, and how it prints its version."""
+
+    name: str
+    package: str
+    module: str  # the module whose version in go.mod it must report; "": it reports none
+    ask_version: tuple[str, ...] = ("--version",)
+    tags: tuple[str, ...] = ()  # Go build tags
+
+
+@dataclass(frozen=True, slots=True)
+class GoModule:
+    """A directory with go.mod and go.sum (and perhaps main packages of our own), and the programs compiled from it.
+
+    `shown`: the pinned modules whose versions name its directory in the cache, each with a short name. `environment`: more
+    variables for `go build`. `static`: C libraries are linked into the programs.
+    """
+
+    directory: Path
+    programs: tuple[GoProgram, ...]
+    shown: tuple[tuple[str, str], ...]
+    linked: LinkedValues = lambda _: {}
+    cgo: bool = False
+    static: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def pinned_versions(self) -> dict[str, str]:
+        """Module path -> version pinned by go.mod (`v1.36.3`)."""
+        text = (self.directory / "go.mod").read_text()
+        return dict(re.findall(r"^(?:require)?\s+(\S+) (v\S+)", text, flags=re.MULTILINE))
+
+    def needed_go(self) -> Version:
+        """The Go version that go.mod asks for."""
+        text = (self.directory / "go.mod").read_text()
+        match = re.search(r"^go (\d+)\.(\d+)(?:\.(\d+))?$", text, flags=re.MULTILINE)
+        if match is None:
+            raise BuildError(f"{self.directory / 'go.mod'} names no Go version")
+        return tuple(int(part or 0) for part in match.groups())
+
+    def build_flags(self) -> list[str]:
+        """The flags of `go build` that all programs share."""
+        values = self.linked(self.pinned_versions())
+        linker = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])
+        if self.static:
+            linker += " -extldflags -static"
+        return ["-v", "-trimpath", "-buildvcs=false", "-ldflags", linker]
+
+    def go_environment(self, of_toolchain: Mapping[str, str]) -> dict[str, str]:
+        """The environment of `go build`, from the toolchain's own."""
+        return {**of_toolchain, **self.environment, **({"CGO_ENABLED": "1"} if self.cgo else {})}
+
+    def binaries_directory(self) -> Path:
+        """The directory of the module's programs: ~/.cache/gangline/<versions and digest>/bin. Another pin or flag, another
+        directory.
+        """
+        return cache_root() / self._cache_key() / "bin"
+
+    def _cache_key(self) -> str:
+        pinned = self.pinned_versions()
+        versions = "_".join(f"{short}-{pinned[module]}" for short, module in self.shown)
+        digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}/{self.build_flags()}".encode())
+        tags = [program.tags for program in self.programs if program.tags]
+        if self.cgo or self.environment or tags:
+            digest.update(repr((self.cgo, dict(self.environment), tags)).encode())
+        for name in ("go.mod", "go.sum"):
+            digest.update((self.directory / name).read_bytes())
+        for source in sorted(self.directory.rglob("*.go")):
+            digest.update(source.read_bytes())
+        return f"{versions}_{digest.hexdigest()[:12]}"
+
+
+def cache_root() -> Path:
+    """$XDG_CACHE_HOME/gangline, by default ~/.cache/gangline."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "gangline"
+
+
+# --- the programs of a development cluster, by the Go module that pins them -------------------------------------------
+#
+# `gomod` pins the newest Kubernetes, with etcd, kwok and kubectl, which control planes of all versions share; `gomod/1.31` and
+# so on pin the API server, controller manager and scheduler of an older one.
+
+
+KUBERNETES: Final = "k8s.io/kubernetes"
+_ETCD: Final = "go.etcd.io/etcd/server/v3"
+_KWOK: Final = "sigs.k8s.io/kwok"
+_HELM: Final = "helm.sh/helm/v4"
+
+_GOMOD: Final = Path(__file__).parent / "gomod"
+
+#: the version of a local control plane unless another one is asked for
+NEWEST: Final = "1.36"
+OLDER: Final = ("1.31", "1.32", "1.33", "1.34", "1.35")
+OLDEST: Final = OLDER[0]
+VERSIONS: Final = (*OLDER, NEWEST)
+#: the environment variable that names the version where no option does
+VERSION_VARIABLE: Final = "GANGLINE_KUBERNETES"
+
+KUBECTL: Final = GoProgram("kubectl", f"{KUBERNETES}/cmd/kubectl", KUBERNETES, ("version", "--client"))
+KWOK: Final = GoProgram("kwok", f"{_KWOK}/cmd/kwok", _KWOK)
+_ETCD_SERVER: Final = GoProgram("etcd", _ETCD, _ETCD)
+#: of the control plane, those that are Kubernetes' own
+KUBERNETES_SERVERS: Final = (
+    GoProgram("kube-apiserver", f"{KUBERNETES}/cmd/kube-apiserver", KUBERNETES),
+    GoProgram("kube-controller-manager", f"{KUBERNETES}/cmd/kube-controller-manager", KUBERNETES),
+    GoProgram("kube-scheduler", f"{KUBERNETES}/cmd/kube-scheduler", KUBERNETES),
+)
+#: what a local control plane with simulated nodes runs
+SERVERS: Final = (_ETCD_SERVER, *KUBERNETES_SERVERS, KWOK)
+
+
+def kubernetes_version(pinned: Mapping[str, str]) -> dict[str, str]:
+    """The Go variables with Kubernetes' version. kube-scheduler refuses to start without them."""
+    version = pinned[KUBERNETES]
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    component = "k8s.io/component-base/version"
+    return {
+        f"{component}.gitVersion": version,
+        f"{component}.gitMajor": major,
+        f"{component}.gitMinor": minor,
+    }
+
+
+def _control_plane_values(pinned: Mapping[str, str]) -> dict[str, str]:
+    return {**kubernetes_version(pinned), f"{_KWOK}/pkg/consts.Version": pinned[_KWOK]}
+
+
+CONTROL_PLANE: Final = GoModule(
+    _GOMOD,
+    (*SERVERS, KUBECTL),
+    shown=(("k8s", KUBERNETES), ("etcd", _ETCD), ("kwok", _KWOK)),
+    linked=_control_plane_values,
+)
+
+
+#: lints and renders the chart in tests
+HELM: Final = GoModule(
+    _GOMOD / "helm",
+    (GoProgram("helm", f"{_HELM}/cmd/helm", _HELM, ("version", "--short")),),
+    shown=(("helm", _HELM),),
+    linked=lambda pinned: {f"{_HELM}/internal/version.version": pinned[_HELM]},
+)
+
+
+def default_version() -> str:
+    """The version of control planes for which none is chosen. Raises StartError."""
+    version = os.environ.get(VERSION_VARIABLE) or NEWEST
+    if version not in VERSIONS:
+        raise StartError(f"{VERSION_VARIABLE}={version}: must be one of {', '.join(VERSIONS)}")
+    return version
+
+
+def older(version: str) -> GoModule:
+    """The module of an older Kubernetes (`1.31`)."""
+    return GoModule(
+        _GOMOD / version, KUBERNETES_SERVERS, shown=(("control-plane", KUBERNETES),), linked=kubernetes_version
+    )
+
+
+def servers(version: str = NEWEST) -> tuple[tuple[GoModule, tuple[GoProgram, ...]], ...]:
+    """What a local control plane of one of VERSIONS runs, each time with the module that builds it."""
+    if version == NEWEST:
+        return ((CONTROL_PLANE, SERVERS),)
+    return (CONTROL_PLANE, (_ETCD_SERVER, KWOK)), (older(version), KUBERNETES_SERVERS)
+
 
 NETWORK_TROUBLE = re.compile(
     r"dial tcp|no such host|i/o timeout|connection refused|TLS handshake|proxyconnect|network is unreachable"

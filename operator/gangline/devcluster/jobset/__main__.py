@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.jobset import presence
+from gangline.devcluster.jobset import controller
 from gangline.devcluster.jobset.controller import StandIn, install
 from gangline.kube import config
 from gangline.kube.client import ApiClient
@@ -54,17 +54,17 @@ async def _serve(kubeconfig: Path | None, context: str | None, ready_file: Path 
 
 async def work(client: ApiClient, ready: Callable[[], None]) -> None:
     """Act as JobSet until JobSet itself is installed; then do nothing until the end."""
-    seen = await presence.look(client)
+    seen = await controller.look(client)
     if not seen:
         try:
             await install(client)
         except DevClusterError:  # it was installed at this very moment
-            seen = await presence.look(client)
+            seen = await controller.look(client)
             if not seen:
                 raise
     if not seen:
         playing = asyncio.ensure_future(StandIn(client).run(ready))
-        watching = asyncio.ensure_future(presence.appears(client))
+        watching = asyncio.ensure_future(controller.appears(client))
         try:
             await asyncio.wait((playing, watching), return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -10,15 +10,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from gangline.api.read import parse, podspec
 from gangline.devcluster.errors import DevClusterError
-from gangline.devcluster.jobset import children, domains
-from gangline.devcluster.jobset.presence import is_stand_in
+from gangline.devcluster.jobset import children
+from gangline.devcluster.jobset.children import EXCLUSIVE, JOB_KEY, Child
 from gangline.devcluster.jobset.reconcile import (
     CreateChildJob,
     DeleteChildJob,
@@ -27,20 +29,181 @@ from gangline.devcluster.jobset.reconcile import (
     Step,
     reconcile,
 )
+from gangline.engine import tolerates
+from gangline.engine.model import ForeignPod, Node
 from gangline.kube.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     JOB_SETS,
     JOBS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
     NODES,
     PODS,
     SERVICES,
+    VALIDATING_WEBHOOKS,
     Json,
     Resource,
     controller_of,
     key_of,
 )
+
+# --- exclusive topology: the domain in which a child Job may run alone. Pure ------------------------------------------
+#
+# JobSet itself lets the scheduler find the place of a Job's first pod by affinity and sends the others after it. The stand-in
+# chooses before the pods exist: a domain without pods of another Job, where all of the Job's pods fit on healthy nodes.
+
+
+def choose(
+    child: Child, nodes: Iterable[Json], pods: Sequence[Json], jobs: Iterable[Json], other_than: Set[str] = frozenset()
+) -> str:
+    """The first domain, by name, that is free and large enough; "" when there is none."""
+    level = child.exclusive_by
+    known = [parse.node(node) for node in nodes]
+    places = {node.name: node.labels[level] for node in known if level in node.labels}
+    taken = {*other_than, *_held(level, jobs, child.key), *_occupied(places, pods, child.key)}
+    room = _room(child, known, pods, level)
+    return next((domain for domain in sorted(room) if domain not in taken and room[domain] >= child.pods), "")
+
+
+def _held(level: str, jobs: Iterable[Json], mine: str) -> Iterator[str]:
+    """Domains of other Jobs that run, or are about to."""
+    for job in jobs:
+        meta, status = job["metadata"], job.get("status") or {}
+        ended = any(
+            row["type"] in ("Complete", "Failed") and row["status"] == "True" for row in status.get("conditions") or ()
+        )
+        if (meta.get("annotations") or {}).get(EXCLUSIVE) != level or meta["labels"].get(JOB_KEY) == mine:
+            continue
+        if not ended and (not job["spec"].get("suspend") or status.get("active")):
+            yield (job["spec"]["template"]["spec"].get("nodeSelector") or {}).get(level, "")
+
+
+def _occupied(places: Mapping[str, str], pods: Iterable[Json], mine: str) -> Iterator[str]:
+    """Domains with a pod of another Job, even one that is ending."""
+    for pod in pods:
+        key = (pod["metadata"].get("labels") or {}).get(JOB_KEY)
+        if key is not None and key != mine and (bound := parse.foreign_pod(pod)) is not None:
+            yield places.get(bound.node, "")
+
+
+def _room(child: Child, nodes: Iterable[Node], pods: Iterable[Json], level: str) -> dict[str, int]:
+    """Domain -> how many of the Job's pods fit on its healthy nodes now."""
+    needs = podspec.needs(child.group["template"]["spec"]["template"]["spec"])
+    used = _used(filter(None, map(parse.foreign_pod, pods)))
+    room: dict[str, int] = defaultdict(int)
+    for node in nodes:
+        if level in node.labels and _suits(node, needs):
+            free = (
+                (node.allocatable.get(resource, 0) - used[node.name].get(resource, 0)) // size
+                for resource, size in needs.requests.items()
+                if size > 0
+            )
+            room[node.labels[level]] += max(0, min(free, default=child.pods))
+    return room
+
+
+def _used(pods: Iterable[ForeignPod]) -> Mapping[str, Mapping[str, int]]:
+    used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for pod in pods:
+        for resource, size in pod.requests.items():
+            used[pod.node][resource] += size
+    return used
+
+
+def _suits(node: Node, needs: podspec.PodNeeds) -> bool:
+    if not node.ready or node.unschedulable:
+        return False
+    if any(node.labels.get(key) != value for key, value in needs.node_selector.items()):
+        return False
+    barriers = [taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute")]
+    return all(any(tolerates(toleration, taint) for toleration in needs.tolerations) for taint in barriers)
+
+
+# --- whether JobSet itself is in the cluster: then the stand-in is not needed, and stops ------------------------------
+#
+# JobSet may be installed at any time and in any order: its namespace, its CRD in place of the stand-in's, its webhooks, the
+# Lease of its leader. The first of them is enough.
+
+
+#: label on everything that the local cluster's stand-in for JobSet installs
+STAND_IN: Final = "gangline.io/stand-in"
+NAMESPACE: Final = "jobset-system"
+CRD_NAME: Final = "jobsets.jobset.x-k8s.io"
+#: the Lease by which JobSet's controllers elect a leader, in any namespace
+LEASE: Final = "6d4f6a47.x-k8s.io"
+WEBHOOK_PREFIX: Final = "jobset-"
+
+#: resource -> the one object of it that matters, "" = any
+_WATCHED: Final[dict[Resource, str]] = {
+    NAMESPACES: NAMESPACE,
+    CUSTOM_RESOURCE_DEFINITIONS: CRD_NAME,
+    LEASES: LEASE,
+    MUTATING_WEBHOOKS: "",
+    VALIDATING_WEBHOOKS: "",
+}
+
+
+def sign(resource: Resource, obj: Json) -> str:
+    """The evidence of JobSet itself in this object, in a few words; "" for none."""
+    name = obj["metadata"]["name"]
+    if resource == CUSTOM_RESOURCE_DEFINITIONS:
+        return "its CRD" if name == CRD_NAME and not is_stand_in(obj) else ""
+    if resource == NAMESPACES:
+        return f"namespace {name}" if name == NAMESPACE else ""
+    if resource == LEASES:
+        return f"lease {name}" if name == LEASE or obj["metadata"].get("namespace") == NAMESPACE else ""
+    return f"webhooks {name}" if name.startswith(WEBHOOK_PREFIX) else ""
+
+
+def is_stand_in(crd: Json) -> bool:
+    """Whether the CRD is the stand-in's. Its label may survive when another schema is applied over it; its description
+    may not.
+    """
+    if STAND_IN not in (crd["metadata"].get("labels") or {}):
+        return False
+    schemas = (version.get("schema", {}).get("openAPIV3Schema", {}) for version in crd["spec"]["versions"])
+    return not any("properties" in schema.get("properties", {}).get("spec", {}) for schema in schemas)
+
+
+async def look(client: ApiClient) -> str:
+    """The evidence of JobSet itself now; "" for none."""
+    for resource, name in _WATCHED.items():
+        selector = f"metadata.name={name}" if name else ""
+        try:
+            found = (await client.list(resource, field_selector=selector)).items
+        except NotFound:
+            continue
+        if (seen := next(filter(None, (sign(resource, obj) for obj in found)), "")) != "":
+            return seen
+    return ""
+
+
+async def appears(client: ApiClient) -> str:
+    """Wait for evidence of JobSet itself. Returns it."""
+    seen: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def sink(resource: Resource) -> Callable[[Event], None]:
+        def take(event: Event) -> None:
+            if isinstance(event, Upsert) and not seen.done() and (found := sign(resource, event.obj)):
+                seen.set_result(found)
+
+        return take
+
+    reflectors = ReflectorGroup()
+    for resource, name in _WATCHED.items():
+        selector = f"metadata.name={name}" if name else ""
+        reflectors.add(Reflector(client, resource, field_selector=selector, optional=True), sink(resource))
+    watching = asyncio.ensure_future(reflectors.run())
+    try:
+        await asyncio.wait((seen, watching), return_when=asyncio.FIRST_COMPLETED)
+        return seen.result() if seen.done() else ""
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +346,7 @@ class StandIn:
 
     def _choose(self, child: children.Child, other_than: Set[str]) -> str:
         nodes, pods, jobs = (list(self._objects[resource].values()) for resource in (NODES, PODS, JOBS))
-        return domains.choose(child, nodes, pods, jobs, other_than)
+        return choose(child, nodes, pods, jobs, other_than)
 
     async def _take(self, step: Step) -> None:
         match step:

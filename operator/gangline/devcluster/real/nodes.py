@@ -2,25 +2,85 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from gangline.devcluster.certs import Authority
+from gangline.devcluster.components import SERVICE_CIDR, Layout
 from gangline.devcluster.errors import DevClusterError, StartError
 from gangline.devcluster.kubeconfig import write_kubeconfig
-from gangline.devcluster.layout import SERVICE_CIDR, Layout
-from gangline.devcluster.nodes import POOL_LABEL
+from gangline.devcluster.locks import locked
+from gangline.devcluster.nodes import LEASE_NAMESPACE, POOL_LABEL, wait_ready
 from gangline.devcluster.processes.supervisor import Supervisor, end_leftovers, free_of_proxies
-from gangline.devcluster.real import cgroups, images, network, preflight, programs, settings
-from gangline.devcluster.real.pool import POOL, RealPool
+from gangline.devcluster.real import cgroups, network, preflight, programs, settings
+from gangline.devcluster.real.network import namespace_of
 from gangline.devcluster.real.programs import Programs
+from gangline.devcluster.real.settings import GPU, PAUSE, POOL, RealPool
+from gangline.image import oci
+from gangline.kube import config
+from gangline.kube.client import ApiClient, ApiError, NotFound
+from gangline.kube.resources import LEASES, NODES
+
+# --- images on real nodes: the pause container's, made here, and archives that are imported without a registry --------
+
+
+#: containerd's namespace for the images and containers of Kubernetes
+_KUBERNETES: Final = "k8s.io"
+_AT_ONCE: Final = 2
+_PAUSE_USER: Final = "65535:65535"
+
+
+def pause(programs: Programs) -> Path:
+    """The archive of the pause container's image, made once."""
+    into = programs.own / "pause.tar"
+    with locked(programs.own / "pause.lock"):
+        if not into.exists():
+            binary = oci.LayerEntry("pause", mode=0o755, content=programs.own / "pause")
+            layer = oci.write_layer([binary], programs.own / "pause.layer")
+            oci.write_archive(into, PAUSE, [layer], oci.Config(entrypoint=("/pause",), user=_PAUSE_USER))
+            layer.file.unlink()
+    return into
+
+
+def import_command(programs: Programs, archive: Path) -> list[str]:
+    """The command that imports an archive, to be run on a node."""
+    ctr = programs.containerd / "ctr"
+    return [str(ctr), "-n", _KUBERNETES, "images", "import", "--local", "--discard-unpacked-layers", str(archive)]
+
+
+def load(archive: Path, nodes: Mapping[str, int], programs: Programs) -> None:
+    """Import an archive on nodes, given with their processes. Raises DevClusterError."""
+    if not archive.is_file():
+        raise DevClusterError(f"there is no image archive at {archive}")
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for trouble in pool.map(lambda each: _import(each[0], each[1], archive.resolve(), programs), nodes.items()):
+            if trouble:
+                raise DevClusterError(trouble)
+
+
+def _import(name: str, pid: int, archive: Path, programs: Programs) -> str:
+    command = on_node(pid, import_command(programs, archive))
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"node {name} can't import {archive}: {answer.stderr.strip()[-500:]}" if answer.returncode else ""
+
+
+def on_node(pid: int, command: Sequence[str]) -> list[str]:
+    """A command in the namespaces of a node, given by its process."""
+    init = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    mounts = Path(f"/proc/{init}/ns/mnt")
+    return ["nsenter", f"--net={namespace_of(pid)}", f"--mount={mounts}", "--", *command]
+
 
 HUB: Final = "hub"
 _SERVICES: Final = ("kube-proxy", "dns")
@@ -153,7 +213,7 @@ class RealNodes:
     def load_image(self, archive: Path, names: Iterable[str] | None = None) -> list[str]:
         """Import an image archive on nodes, by default on all that run. Returns their names. Raises DevClusterError."""
         chosen = [name for name in (self.pool.addresses if names is None else names) if self.running(name)]
-        images.load(archive, {name: self._pid(name) for name in chosen}, self._need_programs())
+        load(archive, {name: self._pid(name) for name in chosen}, self._need_programs())
         return chosen
 
     def stop(self) -> None:
@@ -226,7 +286,7 @@ class RealNodes:
             "gateway": network.HUB,
             "environment": own.environment(),
             "socket": settings.SOCKET,
-            "prepare": images.import_command(own, images.pause(own)),
+            "prepare": import_command(own, pause(own)),
             "programs": {
                 "containerd": [str(own.containerd / "containerd"), "--config", str(files.containerd)],
                 "kubelet": [str(own.node / "kubelet"), *(f"{flag}={value}" for flag, value in kubelet.items())],
@@ -269,3 +329,56 @@ def remove_files(directory: Path) -> None:
 
 def _program(name: str) -> str:
     return f"node-{name}"
+
+
+# --- registration -----------------------------------------------------------------------------------------------------
+#
+# Real nodes as the cluster sees them: waited for until they are Ready, and given the GPUs that they pretend to have.
+
+
+WITHIN: Final = 90.0
+
+
+def await_nodes(kubeconfig: Path, pool: RealPool, names: Iterable[str]) -> None:
+    """Return when these nodes have sent a heartbeat, are Ready and show their GPUs. Raises DevClusterError."""
+    began = datetime.now(UTC)
+
+    async def wait() -> None:
+        async with ApiClient(config.load(kubeconfig)) as client:
+            async with asyncio.TaskGroup() as group:
+                for name in chosen:
+                    group.create_task(_register(client, name, pool.gpus, began))
+            await wait_ready(client, chosen, timeout=WITHIN)
+
+    chosen = list(names)
+    with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+        try:
+            thread.submit(lambda: asyncio.run(wait())).result()
+        except ExceptionGroup as group:
+            raise DevClusterError(f"the real nodes did not register: {group.exceptions[0]}") from group
+
+
+async def _register(client: ApiClient, name: str, gpus: int, began: datetime) -> None:
+    """Wait for the kubelet to register the node, and give it GPUs; the kubelet keeps what others put there."""
+    deadline = time.monotonic() + WITHIN
+    while True:
+        try:
+            await client.patch(NODES, None, name, {"status": {"capacity": {GPU: str(gpus)}}}, subresource="status")
+            node = await client.get(NODES, None, name)
+            shown = node["status"].get("allocatable", {}).get(GPU) == str(gpus)
+            if shown and await _heartbeat(client, name) > began:
+                return
+        except NotFound:
+            pass
+        except ApiError:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise DevClusterError(f"node {name} did not register within {WITHIN:g} s")
+        await asyncio.sleep(0.2)
+
+
+async def _heartbeat(client: ApiClient, name: str) -> datetime:
+    """When the kubelet last renewed the node's Lease: its clock is ours. Raises NotFound."""
+    lease = await client.get(LEASES, LEASE_NAMESPACE, name)
+    return datetime.fromisoformat(lease["spec"]["renewTime"])

@@ -11,8 +11,7 @@ from typing import Final, TextIO
 
 from gangline.debian import DebianError, Packages
 from gangline.devcluster.building import build
-from gangline.devcluster.building.go_module import GoModule, GoProgram, cache_root
-from gangline.devcluster.building.programs import KUBERNETES, kubernetes_version
+from gangline.devcluster.building.build import KUBERNETES, GoModule, GoProgram, cache_root, kubernetes_version
 from gangline.devcluster.errors import BuildError
 
 _GOMOD: Final = Path(__file__).parent / "gomod"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from gangline.forecast.history.keys import KEYS
-from gangline.forecast.history.runs import Run
-from gangline.forecast.tracking import stats
+from gangline.forecast.history.runs import KEYS, Run
+from gangline.forecast.tracking.stats import COLUMNS
 from gangline.forecast.tracking.tracker import Tracker
 
 #: increase it with every change of NAMES or of their meaning: models of another version are not used
 VERSION: Final = 3
 _OWN: Final = ("gpus", "pods", "gpus_per_pod", "limit", "hint", "hour", "weekday")
-NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in stats.COLUMNS))
+NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in COLUMNS))
 _DAY: Final = 86400.0
 _THURSDAY: Final = 3  # the day of the week of 1970-01-01, Monday being 0
 

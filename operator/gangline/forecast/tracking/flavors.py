@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gangline.forecast.history.keys import KEYS, Key
-from gangline.forecast.history.runs import Run
+from gangline.forecast.history.runs import KEYS, Key, Run
 
 #: keys that identify the same work; the first key that a run has is its class here
 _WORK: Final = ("name", "command", "image")

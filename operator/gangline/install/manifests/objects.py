@@ -8,21 +8,109 @@ from typing import Any, Final
 from gangline.api import names
 from gangline.api.schema import crd_install
 from gangline.install import rights
-from gangline.install.manifests import alerts, certificates, dashboard, network, people, workloads
-from gangline.install.manifests.naming import KUEUE_NAMESPACE, OPERATOR, OPERATOR_NAME, PRODUCT, head, labels
+from gangline.install.manifests import alerts, people, workloads
 from gangline.install.manifests.tree import (
+    HTTP_PORT,
+    KUEUE_NAMESPACE,
+    METRICS_PORT,
     NAMESPACE,
+    OPERATOR,
+    OPERATOR_NAME,
+    PRODUCT,
+    VISIBILITY_PORT,
+    WEBHOOKS,
+    WEBHOOKS_NAME,
+    WEBHOOKS_PORT,
     All,
     Document,
+    Each,
+    Equal,
+    FormattedText,
+    IfElse,
     Node,
     NoNamespace,
+    Not,
     Set,
+    Spread,
     TemplateContext,
     Value,
     When,
+    head,
+    labels,
     render,
+    selector,
 )
+from gangline.install.manifests.workloads import CERTIFICATE_SECRET
 from gangline.kube.resources import Json
+
+# --- cert-manager's objects, where it issues the webhooks' certificate ------------------------------------------------
+
+
+_API: Final = "cert-manager.io/v1"
+_WANTED: Final = Equal("certificates.mode", "cert-manager")
+
+
+def certificate_documents() -> list[Document]:
+    issuer = {**head(_API, "Issuer", WEBHOOKS_NAME, WEBHOOKS), "spec": {"selfSigned": {}}}
+    ours = {"name": WEBHOOKS_NAME, "kind": "Issuer", "group": "cert-manager.io"}
+    given = Set("certificates.issuerRef")
+    spec = {
+        "secretName": CERTIFICATE_SECRET,
+        "dnsNames": [
+            FormattedText(f"{WEBHOOKS_NAME}.{{}}.svc", (NAMESPACE,)),
+            FormattedText(f"{WEBHOOKS_NAME}.{{}}.svc.cluster.local", (NAMESPACE,)),
+        ],
+        "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Always"},
+        "usages": ["digital signature", "server auth"],
+        "issuerRef": IfElse(given, Value("certificates.issuerRef"), ours),
+    }
+    return [
+        Document("certificates.yaml", issuer, All((_WANTED, Not(given)))),
+        Document("certificates.yaml", {**head(_API, "Certificate", WEBHOOKS_NAME, WEBHOOKS), "spec": spec}, _WANTED),
+    ]
+
+
+# --- NetworkPolicies: what reaches the pods, and on request what they reach -------------------------------------------
+
+
+_EGRESS: Final = Set("networkPolicy.egress.enabled")
+_DNS: Final = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+
+
+def network_documents() -> list[Document]:
+    """The API server is on the nodes' network or outside: it has no pod that a policy could name."""
+    operator = [
+        _from("http", HTTP_PORT),
+        _from("visibility", VISIBILITY_PORT),
+        When(Set("metrics.secure"), _from("metrics", METRICS_PORT)),
+    ]
+    return [
+        Document("networkpolicy.yaml", _policy(name, component, rules), Set("networkPolicy.enabled"))
+        for name, component, rules in (
+            (WEBHOOKS_NAME, WEBHOOKS, [_from("webhooks", WEBHOOKS_PORT)]),
+            (OPERATOR_NAME, OPERATOR, operator),
+        )
+    ]
+
+
+def _policy(name: str, component: str, ingress: list[Node]) -> Json:
+    server = {"ports": [Each("networkPolicy.egress.apiServerPorts", "port", {"protocol": "TCP"})]}
+    return {
+        **head("networking.k8s.io/v1", "NetworkPolicy", name, component),
+        "spec": {
+            "podSelector": {"matchLabels": selector(component)},
+            "policyTypes": ["Ingress", When(_EGRESS, "Egress")],
+            "ingress": ingress,
+            "egress": When(_EGRESS, [_DNS, server, Spread("networkPolicy.egress.extra")]),
+        },
+    }
+
+
+def _from(peers: str, port: int) -> Json:
+    """The rule that lets peers reach a port: everybody, unless the values name peers."""
+    path = f"networkPolicy.ingress.{peers}"
+    return {"ports": [{"port": port, "protocol": "TCP"}], "from": When(Set(path), [Spread(path)])}
+
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 _KEEP: Final = {"helm.sh/resource-policy": "keep"}
@@ -45,11 +133,11 @@ def documents() -> list[Document]:
         ),
         *_rights(),
         *people.documents(),
-        *certificates.documents(),
-        *network.documents(),
+        *certificate_documents(),
+        *network_documents(),
         *workloads.documents(),
-        *alerts.documents(),
-        *dashboard.documents(),
+        *alerts.alert_documents(),
+        *alerts.dashboard_documents(),
     ]
 
 

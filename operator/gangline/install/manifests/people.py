@@ -13,8 +13,7 @@ from typing import Final
 from gangline.api import jobkinds
 from gangline.control.answers.api import discovery
 from gangline.install import rights
-from gangline.install.manifests.naming import head
-from gangline.install.manifests.tree import Document, Set
+from gangline.install.manifests.tree import Document, Set, head
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gangline.install.manifests.naming import (
+from gangline.install.manifests.tree import (
     HTTP_PORT,
     KUEUE_NAMESPACE,
     METRICS_PORT,
+    NAMESPACE,
     OPERATOR,
     OPERATOR_NAME,
     PART_OF,
@@ -16,11 +17,6 @@ from gangline.install.manifests.naming import (
     WEBHOOKS,
     WEBHOOKS_NAME,
     WEBHOOKS_PORT,
-    head,
-    selector,
-)
-from gangline.install.manifests.tree import (
-    NAMESPACE,
     All,
     Digest,
     Document,
@@ -34,6 +30,8 @@ from gangline.install.manifests.tree import (
     Spread,
     Value,
     When,
+    head,
+    selector,
 )
 from gangline.kube.resources import Json
 

@@ -17,7 +17,7 @@ from gangline import bounded
 from gangline.api import names
 from gangline.api.jobkinds import own
 from gangline.api.sharing import share_annotations
-from gangline.jobs import podspec, runtime_hints, workload
+from gangline.jobs import podspec, workload
 from gangline.jobs.base import (
     Children,
     Create,
@@ -241,10 +241,10 @@ class GPUJobKind(Declared):
     def runtime_hints(self, job: JobObject) -> RuntimeHints:
         """`spec.runtime`: the expected runtime, given directly or as steps times seconds; else the annotation."""
         runtime = job.spec.get("runtime") or {}
-        expected = runtime_hints.seconds(runtime.get("expected")) or runtime_hints.by_steps(
+        expected = podspec.seconds(runtime.get("expected")) or podspec.by_steps(
             runtime.get("steps"), runtime.get("secondsPerStep")
         )
-        return RuntimeHints(expected or runtime_hints.annotated(job), runtime_hints.seconds(runtime.get("limit")))
+        return RuntimeHints(expected or podspec.annotated(job), podspec.seconds(runtime.get("limit")))
 
     def workload_annotations(self, job: JobObject) -> dict[str, str]:
         node_loss = status.on_lost_node(job)

@@ -34,7 +34,7 @@ from gangline.api.admission.findings import (
 from gangline.api.admission.of_jobs import job_warnings, jobs, pods, topology_request
 from gangline.api.jobkinds import Declaration
 from gangline.api.jobkinds.declaration import Path, at, put, shown
-from gangline.api.jobkinds.serving import (
+from gangline.api.jobkinds.own import (
     DEPLOYMENT,
     GROUP_SIZE,
     LEADER_TEMPLATE,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from gangline.api import jobkinds
-from gangline.api.jobkinds import Declaration, external_kinds
+from gangline.api.jobkinds import Declaration, others
 from gangline.api.read.configuration.fields import ConfigurationError
 from gangline.kube.resources import Json, Resource
 
@@ -27,8 +27,8 @@ def load(rows: Sequence[Any], where: str) -> tuple[Resource, ...]:
         name = str(cast("Json", row or {}).get("name") or "")
         at = f"{where}[{i}].name"
         try:
-            resource = external_kinds.kind(name)
-        except external_kinds.NoKindError:
+            resource = others.kind(name)
+        except others.NoKindError:
             continue  # `multikueue.unheeded` says so
         except ValueError as error:
             raise ConfigurationError(f"{at}: {error}") from None
@@ -48,8 +48,8 @@ def unheeded(rows: Sequence[Any], where: str) -> list[str]:
     found: list[str] = []
     for i, row in enumerate(rows):
         try:
-            external_kinds.kind(str(cast("Json", row or {}).get("name") or ""))
-        except external_kinds.NoKindError as error:
+            others.kind(str(cast("Json", row or {}).get("name") or ""))
+        except others.NoKindError as error:
             found.append(f"{where}[{i}].name: {error}, as in Kueue")
         except ValueError:
             pass  # `load` refuses it

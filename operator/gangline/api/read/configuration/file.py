@@ -18,11 +18,9 @@ from gangline.api.read.configuration import (
     manager,
     metrics_settings,
     multikueue,
-    retention,
     sections,
     selectors,
     shapes,
-    tls_settings,
     versions,
 )
 from gangline.api.read.configuration import gates as feature_gates
@@ -40,18 +38,18 @@ from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.api.read.configuration.manager import Manager
 from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
-from gangline.api.read.configuration.retention import Retention
+from gangline.api.read.configuration.sections import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
 from gangline.kube.resources import Json
-from gangline.tls.context import USUAL, Handshakes
+from gangline.tls.connections import USUAL, Handshakes
 
 GROUP: Final = "config.kueue.x-k8s.io"
 _V1BETA1: Final = f"{GROUP}/v1beta1"
 _V1BETA2: Final = f"{GROUP}/v1beta2"
 #: Kueue's gates that are read by name
 GATES: Final = (
-    feature_gates.ENGINE | {*resources_section.GATES, tls_settings.GATE} | metrics_settings.GATES | multikueue.GATES
+    feature_gates.ENGINE | {*resources_section.GATES, sections.GATE} | metrics_settings.GATES | multikueue.GATES
 )
 #: from these versions on, waitForPodsReady is on without its section, and recoveryTimeout is the timeout where it is missing
 _READY_BY_DEFAULT: Final = "0.19"
@@ -73,7 +71,7 @@ class Configuration:
     #: the process itself
     process: Manager = manager.USUAL
     #: when finished and deactivated Workloads are deleted
-    retention: Retention = retention.FOR_EVER
+    retention: Retention = sections.FOR_EVER
     metrics: MetricsSettings = metrics_settings.USUAL
     #: which TLS the servers speak
     tls: Handshakes = USUAL
@@ -140,7 +138,7 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
     process, ignored = manager.load(root)
     resources = mapping(root.get("resources"), "resources")
     metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), gates)
-    tls, untaken = tls_settings.load(mapping(root.get("tls"), "tls"), gates)
+    tls, untaken = sections.load_tls(mapping(root.get("tls"), "tls"), gates)
     labels = selectors.label_keys(_at(root, _LABEL_KEYS) or [], _LABEL_KEYS)
     return Configuration(
         settings=model.Settings(
@@ -156,7 +154,7 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
         labels_to_copy=(*labels, *(key for key in metrics.copied_labels() if key not in labels)),
         annotations_to_copy=metrics.copied_annotations(),
         process=process,
-        retention=retention.load(root),
+        retention=sections.load_retention(root),
         resources=resources_section.load(resources, gates),
         metrics=metrics,
         tls=tls,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from gangline.api import jobkinds, names
-from gangline.api.jobkinds import Declaration, external_kinds
+from gangline.api.jobkinds import Declaration, others
 from gangline.api.read.configuration import declared_kinds, selectors
 from gangline.api.read.configuration.fields import ConfigurationError, flag, mapping
 from gangline.api.read.configuration.gates import Gates
@@ -137,8 +137,8 @@ def _external(listed: list[str]) -> tuple[Resource, ...]:
     found: list[Resource] = []
     for i, name in enumerate(listed):
         try:
-            found.append(external_kinds.kind(name))
-        except external_kinds.NoKindError:
+            found.append(others.kind(name))
+        except others.NoKindError:
             continue  # `unheeded` says so
         except ValueError as error:
             raise ConfigurationError(f"{where}[{i}]: {error}") from None
@@ -152,8 +152,8 @@ def unheeded(root: Json) -> list[str]:
     listed = cast("list[str]", mapping(root.get("integrations"), "integrations").get("externalFrameworks") or [])
     for i, name in enumerate(listed):
         try:
-            external_kinds.kind(name)
-        except external_kinds.NoKindError as error:
+            others.kind(name)
+        except others.NoKindError as error:
             found.append(f"{where}[{i}]: {error}, as in Kueue")
     written = root.get(_SELECTOR)
     if written is not None and not root.get("namespace"):

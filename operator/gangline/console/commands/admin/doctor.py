@@ -13,8 +13,8 @@ from gangline.console.output.formats import OutputFormat, answer_option, documen
 from gangline.console.views import access
 
 if TYPE_CHECKING:
+    from gangline.console.doctor.cluster import Finding
     from gangline.console.doctor.examination import Examination
-    from gangline.console.doctor.finding import Finding
 
 
 @click.command()

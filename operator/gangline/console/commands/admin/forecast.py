@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +12,93 @@ import click
 from click.core import ParameterSource
 
 from gangline import traces
-from gangline.console.commands.admin.forecast_report import lines, to_minute
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
-from gangline.console.views import access, asking, completing, own_rights, times
+from gangline.console.output.layout import Rows, wrapped
+from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.words import age
-from gangline.forecast import (
-    Forecast,
-    Forecaster,
-    HistoryStore,
-    ModelError,
-    QuantileModel,
-    Run,
-    StoreError,
-    TooFewRunsError,
-    TrainingError,
-    from_trace,
-    load,
-    metrics,
-    train_in_process,
-)
-from gangline.forecast.evaluate import Window, evaluate
-from gangline.forecast.learning.dataset import known_at
-from gangline.forecast.learning.worker import TIMEOUT
+from gangline.forecast import metrics
+from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
+from gangline.forecast.evaluate import Report, Scores, Window, evaluate
+from gangline.forecast.forecaster import Forecaster
+from gangline.forecast.history.playback import known_at
+from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.history.runs import Run, from_trace
+from gangline.forecast.learning.quantile_model import QuantileModel, load
+from gangline.forecast.learning.worker import TIMEOUT, train_in_process
+from gangline.forecast.quantiles import Forecast
 from gangline.kube.errors import Unavailable
 from gangline.kube.resources import Json
+
+# --- forecast report --------------------------------------------------------------------------------------------------
+#
+# The report of `gangline admin forecast eval`: how near forecasts came, by estimate, quantile and group of jobs.
+
+
+def lines(report: Report, width: int | None = None) -> list[str]:
+    """The report, for a terminal of `width` columns; None: of any width."""
+    window = report.window
+    sources = ", ".join(f"{name} {count}" for name, count in report.sources.items())
+    often = f", retrained {report.models - 1} times" if report.models > 1 else ""
+    head = [
+        f"trained on {report.trained_on} runs known at {to_minute(window.train_until)}{often}; "
+        f"tested on {report.overall.forecast.runs} runs submitted from {to_minute(window.first)} to {to_minute(window.last)}",
+        f"sources: {sources}",
+        f"at the end: {report.verdict.reason}",
+    ]
+    tables = {
+        "Point estimates (errors of natural logarithms; the forecast's is q50)": _points(report.overall),
+        "Quantiles": _quantiles(report.overall),
+        "By size and queue": _groups({**report.by_size, **report.by_queue}),
+    }
+    found = [part for text in head for part in wrapped(text, width)]
+    for title, rows in tables.items():
+        found += ["", *wrapped(title, width), *presenting.styled(rows, width)]
+    return found
+
+
+def _points(scores: Scores) -> Rows:
+    header = ("ESTIMATE", "RUNS", "LOG ERROR", "SPEARMAN", "WITHIN 2x", "TOO SHORT", "FORECAST BETTER BY")
+    cells: list[tuple[str, ...]] = []
+    for name, score in scores.points.items():
+        if score is None:
+            cells.append((name, "0", *("–",) * 5))
+            continue
+        gain = scores.gains.get(name)
+        better = "" if gain is None else f"{gain:+.1%}"
+        numbers = (f"{score.error:.3f}", f"{score.spearman:.3f}", f"{score.within_two:.1%}", f"{score.under:.1%}")
+        cells.append((name, str(score.runs), *numbers, better))
+    ranks = {"SPEARMAN": 3, "TOO SHORT": 2, "RUNS": 1}
+    return Rows(header, tuple(cells), right=frozenset(header[1:]), ranks=ranks)
+
+
+def _quantiles(scores: Scores) -> Rows:
+    score = scores.forecast
+    cells = tuple((name, f"{score.coverage[name]:.3f}", f"{score.pinball[name]:.4f}") for name in score.coverage)
+    return Rows(("QUANTILE", "COVERAGE", "PINBALL"), cells, right=frozenset({"COVERAGE", "PINBALL"}))
+
+
+def _groups(groups: dict[str, Scores]) -> Rows:
+    header = (
+        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL q90", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN", "SPEARMAN"
+    )  # fmt: skip
+    cells: list[tuple[str, ...]] = []
+    for name, scores in groups.items():
+        of, points = scores.forecast, scores.points
+        errors = (
+            f"{p.error:.3f}" if (p := points[which]) else "–" for which in ("forecast", "last-two", "class-median")
+        )
+        rank = f"{p.spearman:.3f}" if (p := points["forecast"]) else "–"
+        coverage = (f"{of.coverage[q]:.3f}" for q in ("q50", "q80", "q90", "q95"))
+        cells.append((name, str(of.runs), *coverage, f"{of.pinball['q90']:.4f}", *errors, rank))
+    ranks = {"CLASS MEDIAN": 5, "LAST-TWO": 4, "q80": 3, "PINBALL q90": 2, "q95": 1}
+    return Rows(header, tuple(cells), right=frozenset(header[1:]), ranks=ranks, least={"GROUP": 20})
+
+
+def to_minute(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
 
 _db = click.option(
     "--db",
@@ -234,19 +296,19 @@ async def _operators(job: str, kubeconfig: Path | None, context: str | None, nam
         if kubeconfig or context or namespace:
             raise
         return {}
-    return times.as_json(item)
+    return jobs.as_json(item)
 
 
 def _show_operators(told: Json, now: float) -> str:
     forecast = told["forecast"]
-    runs = times.runtime_text(told) or "not known"
+    runs = jobs.runtime_text(told) or "not known"
     lines = [f"{told['kind'].lower()}/{told['name']} in namespace {told['namespace']}: {told['state'].lower()}"]
     if told["elapsedSeconds"] is not None:
         lines.append(f"has run for {age(told['elapsedSeconds'])}")
     source = f", from {forecast['source']} ({forecast['samples']} runs)" if forecast else ""
     lines.append(f"runs for {runs}{source}")
     if told["expectedStart"] is not None:
-        lines.append(f"starts in {times.start_text(told, now)}, {told['because']}")
+        lines.append(f"starts in {jobs.start_text(told, now)}, {told['because']}")
     return "\n".join(lines)
 
 

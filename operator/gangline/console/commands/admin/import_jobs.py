@@ -16,20 +16,11 @@ from gangline import files
 from gangline.api import quantity
 from gangline.api.read.configuration import Configuration, ManagedJobs
 from gangline.api.read.counting.resource_rules import ResourceRules
-from gangline.console.configuration_file import read_configuration
-from gangline.console.importing import (
-    cluster_facts,
-    planning,
-    pod_planning,
-    quota_use,
-    serving_handover,
-    serving_planning,
-)
-from gangline.console.importing.adopting import SETTLING, InTheWayError, prepare
+from gangline.console.importing import adopting, cluster_facts, planning, pod_planning, serving_planning
+from gangline.console.importing.adopting import SETTLING, HandingOver, InTheWayError, UnmarkedError, prepare
 from gangline.console.importing.adoptions import AdoptableJob, Adoption, Parent, RollOut, Skipped
-from gangline.console.importing.handing_over import HandingOver
 from gangline.console.importing.mapping import MappingError, MappingRule, from_file, from_pairs, pairs
-from gangline.console.importing.serving_handover import UnmarkedError
+from gangline.console.options import read_configuration
 from gangline.console.output import terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.views import access
@@ -65,7 +56,7 @@ class ImportResult:
 
     adoptions: Sequence[Adoption]
     skipped: Sequence[Skipped]
-    uses: Sequence[quota_use.FlavorUse]
+    uses: Sequence[cluster_facts.FlavorUse]
     failed: Sequence[tuple[Adoption | RollOut, str]] = ()
     roll_outs: Sequence[RollOut] = ()
 
@@ -185,7 +176,7 @@ async def _import(order: ImportOptions, kubeconfig: Path | None, context: str | 
         return ImportResult(
             adoptions,
             [plan for plan in plans if isinstance(plan, Skipped)],
-            quota_use.uses(adoptions, facts),
+            cluster_facts.uses(adoptions, facts),
             failed,
             roll_outs,
         )
@@ -235,7 +226,7 @@ async def _roll_out(api: ApiClient, roll_outs: Sequence[RollOut], order: ImportO
     failed: list[tuple[RollOut, str]] = []
     for each in roll_outs:
         try:
-            await serving_handover.leader_worker_set(api, each.job.obj, each.queue, order.labels)
+            await adopting.leader_worker_set(api, each.job.obj, each.queue, order.labels)
         except (ApiError, UnmarkedError) as error:
             failed.append((each, str(error)))
     return failed
@@ -267,7 +258,7 @@ def _rendered(order: ImportOptions, outcome: ImportResult) -> str:
     return "\n".join(lines)
 
 
-def _over(use: quota_use.FlavorUse) -> str:
+def _over(use: cluster_facts.FlavorUse) -> str:
     return (
         f"ClusterQueue {use.cluster_queue}, flavor {use.flavor}: {_amount(use.over, use.resource)} {use.resource} over the "
         f"nominal quota of {_amount(use.nominal, use.resource)}; nothing more is admitted there until that much is free"

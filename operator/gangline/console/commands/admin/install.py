@@ -15,9 +15,9 @@ from gangline.console.output import terminal
 from gangline.console.views import access
 from gangline.files import read_text
 from gangline.install import inventory, removal, rollout
-from gangline.install.cluster_kinds import told
 from gangline.install.differences import MOST_LINES
 from gangline.install.installing import InstallationError, InstallPlan, carry_out, foreign_namespaces, plan
+from gangline.install.inventory import told
 from gangline.install.manifests import chart, objects, values
 from gangline.install.manifests.values import ValuesError
 from gangline.kube.resources import Json, ObjectKey

@@ -13,9 +13,7 @@ import yaml
 
 from gangline import files
 from gangline.api import names
-from gangline.console.configuration_file import read_configuration
-from gangline.console.log_options import LogOptions, with_log_options
-from gangline.console.options import FORECAST_DIRECTORY, Size
+from gangline.console.options import FORECAST_DIRECTORY, LogOptions, Size, read_configuration, with_log_options
 from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import yaml
 
-from gangline.console.configuration_file import read_configuration
+from gangline.console.options import read_configuration
 from gangline.console.output import terminal
 
 

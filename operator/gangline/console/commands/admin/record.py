@@ -11,9 +11,7 @@ from pathlib import Path
 
 import click
 
-from gangline.console.configuration_file import read_configuration
-from gangline.console.log_options import LogOptions, with_log_options
-from gangline.console.options import Size
+from gangline.console.options import LogOptions, Size, read_configuration, with_log_options
 from gangline.console.output import terminal
 
 

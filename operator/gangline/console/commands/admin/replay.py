@@ -5,33 +5,103 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gangline import traces
-from gangline.console.commands.admin.replay_report import lines
-from gangline.console.configuration_file import read_configuration
-from gangline.console.options import Instant, Span
+from gangline.console.options import Instant, Span, read_configuration
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
+from gangline.console.output.layout import Rows, wrapped
 from gangline.console.replaying import cluster_record, policy_file
 from gangline.engine.model import Settings
 from gangline.files import read_text
+from gangline.kube.resources import Json
 from gangline.record import preparing
 from gangline.record.history import RecordError
-from gangline.replay import policies, report
-from gangline.replay import schedule as schedules
+from gangline.replay import policies, report, world
+from gangline.replay import side_by_side as schedules
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import PREDICTORS, SHAKE, ReplayPlan, prepare
 from gangline.replay.replayed import ReplayedCluster, ReplayError
-from gangline.replay.run import Replay
+from gangline.replay.run import Replay, shaken_lines
 from gangline.replay.side_by_side import Tick, replay
 from gangline.replay.trace_facts import SETTINGS
+
+# --- the report that `gangline admin replay` prints: a row per policy, and what the numbers mean ----------------------
+
+
+#: columns of the report, the last ones of which a narrow terminal leaves out first
+_DISPENSABLE: Final = (
+    "OPEN", "LOST", "EVICTED", "SLOWDOWN", "P90", "HEAD DELAY", "LATE", "MAX", "P99", "BUDGET", "EARLY END", "<=8", ">8 GPUS"
+)  # fmt: skip
+
+
+def lines(done: Replay, width: int | None = None) -> list[str]:
+    """The printed report, for a terminal of `width` columns (None: of any width): one row per policy."""
+    measures = {story.policy: story.measures for story in done.stories}
+    texts = [
+        "Waits in seconds. HEAD DELAY: time that backfilled jobs which overran delayed reserved heads; BUDGET: where the loss "
+        "budget spared them; EARLY END: that backfilled jobs within their time did. LATE: heads that started more than a minute "
+        "after the first promise. OPEN: jobs that never ended, + jobs larger than the cluster.",
+        *(f"{name}: {text}" for name, text in shaken_lines(done).items()),
+        *world.lines(done.savings, done.base),
+        *_forecasts(done.forecast),
+        *(f"· {note}" for note in done.notes),
+    ]
+    return [*presenting.styled(table(measures), width), *(part for text in texts for part in wrapped(text, width))]
+
+
+def table(found: Mapping[str, Json]) -> Rows:
+    """One row per policy, of its measures."""
+    waits = ("WAIT", "P90", "P99", "MAX", ">8 GPUS", "<=8")
+    heads = ("HEAD DELAY", "BUDGET", "EARLY END", "LATE")
+    header = ("POLICY", *waits, "SLOWDOWN", "USE", "EVICTED", "LOST", *heads, "OPEN", "SECONDS")
+    rows: list[tuple[str, ...]] = []
+    for policy, m in found.items():
+        wait = m["wait"]
+        rows.append(
+            (
+                policy,
+                *(_seconds(wait[name]) for name in ("mean", "p90", "p99", "max")),
+                _seconds(m["wait_gt8"]["mean"]),
+                _seconds(m["wait_le8"]["mean"]),
+                "–" if m["bounded_slowdown"] is None else f"{m['bounded_slowdown']:.2f}",
+                f"{m['utilisation']:.1%}",
+                str(m["evictions"]),
+                f"{m['gpu_hours_lost_share']:.2%}",
+                _seconds(m["head_delay_backfill_seconds"]),
+                _seconds(m["head_delay_loss_budget_seconds"]),
+                _seconds(m["head_delay_early_end_seconds"]),
+                "–" if m["heads_late_share"] is None else f"{m['heads_late_share']:.1%}",
+                f"{m['unfinished']}+{m['impossible']}" if m["unfinished"] or m["impossible"] else "0",
+                f"{m['replay_seconds']:.1f}",
+            )
+        )
+    ranks = {name: rank for rank, name in enumerate(_DISPENSABLE, 1)}
+    return Rows(header, tuple(rows), right=frozenset(header[1:]), ranks=ranks)
+
+
+def _forecasts(scores: Json) -> list[str]:
+    if not scores:
+        return []
+    cover = ", ".join(f"{name} {share:.3f}" for name, share in scores["coverage"].items())
+    gain = scores["gain_over_last_two"]
+    better = "" if gain is None or gain >= 1 else f", last-two's is {1 / (1 - gain) - 1:.0%} higher"
+    found = [f"Forecasts: coverage {cover}; log error {scores['mean_abs_log_error']:.3f}{better}"]
+    if least := scores.get("least_covered"):
+        found.append(f"Least covered group: {least['group']}, q90 {least['q90']:.3f} of {least['jobs']:,} jobs")
+    return found
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
 
 
 class _SpanOrNone(Span):

@@ -10,8 +10,7 @@ import click
 
 from gangline import files
 from gangline.api import names
-from gangline.console.configuration_file import read_configuration
-from gangline.console.log_options import LogOptions, with_log_options
+from gangline.console.options import LogOptions, read_configuration, with_log_options
 from gangline.kube.config import own_namespace
 
 MODES = ("url", "service", "cert-manager")

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from gangline.console.output import terminal
-from gangline.console.views import access, choosing, completing, targets
-from gangline.console.views.choosing import JobChoice
+from gangline.console.views import access, completing, targets
+from gangline.console.views.targets import JobChoice
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import LEADER_WORKER_SETS, PODS, WORKLOADS, controller_of
@@ -20,7 +20,7 @@ class MadeAgainError(click.ClickException):
 
 
 @click.command("cancel")
-@choosing.options("JOB…", completing.jobs)
+@targets.options("JOB…", completing.jobs)
 @access.cluster_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 def command(

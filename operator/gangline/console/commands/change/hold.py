@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from gangline.console.output import terminal
-from gangline.console.views import access, choosing, completing, targets
-from gangline.console.views.choosing import JobChoice
+from gangline.console.views import access, completing, targets
+from gangline.console.views.targets import JobChoice
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import WORKLOADS, Json
@@ -20,7 +20,7 @@ class NotHeldError(click.ClickException):
 
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check whether the change could be made.")
-_chosen = choosing.options("JOB|QUEUE…", completing.held)
+_chosen = targets.options("JOB|QUEUE…", completing.held)
 
 
 @click.command("hold")

@@ -21,14 +21,14 @@ from gangline.console.plain_errors import plain_errors
 from gangline.console.stack.processes import running
 from gangline.devcluster import clusters
 from gangline.devcluster.building import build
-from gangline.devcluster.building.programs import HELM, NEWEST, VERSIONS, default_version
+from gangline.devcluster.building.build import HELM, NEWEST, VERSIONS, default_version
 from gangline.devcluster.clusters import NamedCluster, Status
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.locks import private_directory
 from gangline.devcluster.nodes import EqualNodes, create_pools_in
 from gangline.devcluster.real import preflight, programs
-from gangline.devcluster.real.pool import GPU, GPUS
+from gangline.devcluster.real.settings import GPU, GPUS
 
 #: states of a component
 RUNNING: Final = "Running"

@@ -19,7 +19,7 @@ from gangline.devcluster.clusters import DEFAULT_NAME, NamedCluster
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.real.nodes import RealNodes
-from gangline.devcluster.real.pool import RealPool
+from gangline.devcluster.real.settings import RealPool
 from gangline.kube.resources import Json
 
 if TYPE_CHECKING:

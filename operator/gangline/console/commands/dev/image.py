@@ -87,7 +87,7 @@ def pack(
     if progress:
         files |= builder.progress_files()
     name = reference.rpartition("/")[2].partition(":")[0]
-    wanted = UserImage(chosen, files, entrypoint or (base.INTERPRETER,))
+    wanted = UserImage(chosen, files, entrypoint or (builder.INTERPRETER,))
     with _plain_errors():
         made = builder.build_user_image(wanted, packages(), file or Path(f"dist/{name}.tar"), reference, _Progress())
     _report(made)

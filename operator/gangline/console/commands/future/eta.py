@@ -13,7 +13,7 @@ from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.formats import DOCUMENTS, OutputFormat, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, jobs, own_rights, reach, times
+from gangline.console.views import access, asking, completing, jobs, own_rights, reach
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube import resources as kube
@@ -161,7 +161,7 @@ def outcome_lines(told: Json, now: float) -> list[str]:
             f"started {clock.exact(started, now)} ({clock.distance(started, now)}): {side} the first p50, {kept}"
         )
     if told["record"] is not None:
-        lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {times.record_text(told['record'])}")
+        lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {jobs.record_text(told['record'])}")
     return lines
 
 
@@ -222,7 +222,7 @@ def _show_accuracy(accuracy: Mapping[str, Any], output: OutputFormat) -> None:
             f"{starts['withinP90']:.0%} before the p90; median error {age(starts['medianErrorSeconds'])}"
         )
     for queue, record in (accuracy.get("queues") or {}).items():
-        terminal.say(f"ClusterQueue {queue}: {times.record_text(record)}")
+        terminal.say(f"ClusterQueue {queue}: {jobs.record_text(record)}")
     if not runtimes and not starts.get("starts"):
         terminal.say("no forecast could be checked yet: no workload has finished since the operator started counting")
     elif accuracy.get("since"):

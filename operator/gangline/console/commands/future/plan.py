@@ -14,7 +14,7 @@ from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import shortened
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, own_rights, times
+from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -91,7 +91,7 @@ def listing(horizon: float) -> Listing[Json]:
 
 
 def _remarks(runs: Sequence[Json]) -> list[str]:
-    return [*times.floor_lines(runs, time.time()), *times.record_lines(runs)]
+    return [*jobs.floor_lines(runs, time.time()), *jobs.record_lines(runs)]
 
 
 def _state(run: Json) -> str:

@@ -14,7 +14,7 @@ import click
 from gangline.console.commands.run.up import readable_errors, say
 from gangline.console.node_counts import NodeCounts, NodeCountsType
 from gangline.console.run import example as examples
-from gangline.console.run import local_needs, promises
+from gangline.console.run import local_needs, progress
 from gangline.console.run.example import Example, ExampleError
 from gangline.console.run.progress import RunProgress
 from gangline.console.run.screen import Screen, screen
@@ -90,7 +90,7 @@ def _check(chosen: Sequence[Example], nodes: NodeCounts) -> None:
     for example in chosen:
         if not nodes.real and local_needs.needs_real_nodes(example):
             raise click.UsageError(f"{example.directory.name} runs on real nodes only: --nodes real:3")
-        if nodes.real and promises.matter(example):
+        if nodes.real and progress.matter(example):
             raise click.UsageError(
                 f"{example.directory.name} is checked by the operator's record, which stays in the pod: run it without --nodes"
             )
@@ -183,7 +183,7 @@ class ExampleRun:
     async def _show_promises(self, standing: Stack, seen: AnswerSnapshot, shown: Screen) -> None:
         """Show promised and actual starts of reserved jobs. Raises RunError when a promise was broken."""
         await asyncio.sleep(2 * FLUSH_EVERY)
-        report = await asyncio.to_thread(promises.kept, stack.record(standing.services), seen.workloads)
+        report = await asyncio.to_thread(progress.kept, stack.record(standing.services), seen.workloads)
         for line in report.lines:
             shown.say(line)
         if report.broken:
@@ -203,7 +203,7 @@ class ExampleRun:
         self.settled = True
         for line in self._tally.summary(seen, elapsed):
             shown.say(line)
-        if promises.matter(self.example):
+        if progress.matter(self.example):
             await self._show_promises(standing, seen, shown)
         if self._stay:
             shown.say("\nThe cluster stays up until Ctrl-C.")

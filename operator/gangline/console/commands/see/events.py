@@ -16,7 +16,7 @@ from gangline.console.output import clock, layout, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, following
+from gangline.console.views import access, asking, completing, watch
 from gangline.control.answers.usage.happenings import WORDS
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Expired, NotFound, Unavailable
@@ -80,7 +80,7 @@ async def follow(
         try:
             if not after:
                 _, after = await _lately(api, namespace, {**query, "sinceSeconds": "1"})
-            async for event in following.events(api, namespace, after, asked):
+            async for event in watch.events(api, namespace, after, asked):
                 tell([event])
                 after, away = event["metadata"]["resourceVersion"], ""
         except Expired:  # another operator leads, or more happened than is remembered

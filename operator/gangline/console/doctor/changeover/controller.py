@@ -7,9 +7,8 @@ from typing import Final
 from gangline import bounded
 from gangline.api.read.configuration.manager import KUEUES
 from gangline.api.schema.kinds import CONVERTED
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, ok, some, unknown, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import ok, some, unknown, warning
 from gangline.console.doctor.installation import endpoints
 from gangline.console.doctor.installation.kueue_leftovers import controllers
 from gangline.kube import resources as kube

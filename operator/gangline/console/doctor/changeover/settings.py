@@ -8,9 +8,8 @@ from typing import Any, Final, cast
 from gangline.api.read.configuration import Configuration, ConfigurationError, gates, load, parse, versions
 from gangline.console.doctor import kueue_names
 from gangline.console.doctor.changeover import controller
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, Finding, failure, ok, some, unknown, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import Finding, failure, ok, some, unknown, warning
 from gangline.console.doctor.installation.kueue_leftovers import controllers
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json

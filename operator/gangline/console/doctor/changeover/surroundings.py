@@ -7,12 +7,11 @@ import re
 from typing import Final
 
 from gangline import bounded
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, counted, ok, some, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import counted, ok, some, warning
 from gangline.control.answers.api import api_service, discovery
 from gangline.control.metrics.kueue_table import TABLE
-from gangline.install import cluster_kinds
+from gangline.install import inventory
 
 _METRIC: Final = re.compile(r"\bkueue_[a-z_]+")
 #: endings that a histogram's or a counter's series has beyond the metric's name
@@ -21,7 +20,7 @@ _SERIES: Final = ("_bucket", "_count", "_sum", "_total")
 
 async def metrics(cluster: ClusterReads) -> Findings:
     """Alerts and recorded series that use metrics of Kueue which Gangline does not have."""
-    rules = await cluster.list(cluster_kinds.RULES)
+    rules = await cluster.list(inventory.RULES)
     known = {name for metric in TABLE.values() if not metric.absent for name in (metric.name, _family(metric.name))}
     used = {name for rule in rules for name in _metrics_in(json.dumps(rule.get("spec") or {}))}
     absent = sorted({name for name in used if _family(name) not in known and name not in known})

@@ -7,32 +7,29 @@ from typing import Final
 from gangline.console.doctor import node_growth
 from gangline.console.doctor.examination import Check, Examination
 from gangline.console.doctor.installation import (
-    configuration,
-    dry_runs,
     granted,
     kinds,
     kueue_leftovers,
     leadership,
     processes,
     queues,
-    versions,
     webhooks,
 )
 
 EXAMINATION: Final = Examination(
     (  # what comes first may be the cause of what comes later
-        Check("Kubernetes", versions.kubernetes),
-        Check("clocks", versions.clocks),
+        Check("Kubernetes", kinds.kubernetes),
+        Check("clocks", kinds.clocks),
         Check("your rights", granted.asker),
         Check("kinds", kinds.definitions),
         Check("conversion", kinds.conversion),
         Check("webhooks registered", webhooks.registered),
         Check("webhooks' certificates", webhooks.certificates),
-        Check("webhooks answer", dry_runs.answers),
+        Check("webhooks answer", webhooks.answers),
         Check("processes", processes.deployments),
         Check("images", processes.images),
         Check("Pod Security", processes.pod_security),
-        Check("configuration", configuration.configuration),
+        Check("configuration", granted.configuration),
         Check("lease", leadership.lease),
         Check("leader", leadership.leader, seconds=30.0),
         Check("visibility API", leadership.visibility),

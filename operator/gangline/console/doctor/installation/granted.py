@@ -8,19 +8,46 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from gangline.api import names
-from gangline.api.read.configuration import ConfigurationError
-from gangline.console.doctor.cluster import PATIENCE, ClusterReads
+from gangline.api.read.configuration import Configuration, ConfigurationError, load, parse
+from gangline.console.doctor.cluster import PATIENCE, ClusterReads, failure, ok, some, unknown, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import failure, ok, some, unknown, warning
-from gangline.console.doctor.installation import configuration
 from gangline.control.answers.api.access_review import REVIEWS
 from gangline.install import rights
-from gangline.install.cluster_kinds import SERVICE_ACCOUNTS
+from gangline.install.inventory import SERVICE_ACCOUNTS
+from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.install.rights import Right, ServiceAccount
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.field_tracking import SELF_REVIEWS
 from gangline.kube.resources import Json, Resource
+
+# --- the ConfigMap that an installation's operator and webhooks read when they start ----------------------------------
+
+
+_WHERE: Final = f"ConfigMap {names.SYSTEM_NAMESPACE}/{CONFIGURATION}"
+
+
+async def stored(cluster: ClusterReads) -> Configuration | None:
+    """The configuration of the operator in its ConfigMap; None without the ConfigMap. Raises ConfigurationError."""
+    found = await cluster.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIGURATION)
+    return load(parse((found.get("data") or {}).get("config.yaml") or "")) if found is not None else None
+
+
+async def configuration(cluster: ClusterReads) -> Findings:
+    try:
+        chosen = await stored(cluster)
+    except ConfigurationError as error:
+        yield failure(f"{_WHERE}: {error}", "operator and webhooks do not start with it: correct the field")
+        return
+    if chosen is None:
+        yield ok(f"there is no {_WHERE}: the processes have a file of their own, or none")
+        return
+    yield ok(f"{_WHERE} is read as Kueue {chosen.version} reads it")
+    if chosen.ignored:
+        yield warning(f"without effect: {some(chosen.ignored)}", "see docs/kueue-compatibility.md", chosen.ignored)
+    for text in chosen.warnings:
+        yield warning(text, "see docs/kueue-compatibility.md")
+
 
 _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 _ROLES: Final = {
@@ -81,7 +108,7 @@ async def operator(cluster: ClusterReads) -> Findings:
 async def _for_settings(cluster: ClusterReads) -> list[AccessQuestion]:
     """The rights that the operator needs in addition because its configuration says so."""
     try:
-        chosen = await configuration.stored(cluster)
+        chosen = await stored(cluster)
     except (ConfigurationError, Forbidden):  # another check tells it
         return []
     sending = chosen.multikueue if chosen is not None else None

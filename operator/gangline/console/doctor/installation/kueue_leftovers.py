@@ -9,11 +9,10 @@ from typing import Final
 
 from gangline.api import names
 from gangline.console.doctor import kueue_names
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, counted, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import counted, failure, ok, some, warning
 from gangline.console.doctor.installation import endpoints
-from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.inventory import DEPLOYMENTS
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, deleting
 from gangline_webhooks import registration

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from gangline.api import names
 from gangline.api.read.conditions import millis_of
 from gangline.api.read.configuration.manager import KUEUES
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, Finding, failure, ok, short, unknown, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import Finding, failure, ok, short, unknown, warning
-from gangline.console.doctor.installation import endpoints, metrics
+from gangline.console.doctor.installation import endpoints
 from gangline.console.doctor.kueue_names import NAMESPACE as KUEUES_NAMESPACE
 from gangline.console.views import reach
 from gangline.control.answers.api import api_service, discovery
@@ -18,6 +20,32 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import Json
 from gangline.objects import Stored
+
+# --- metrics in Prometheus' text format, as the operator shows them ---------------------------------------------------
+
+
+#: metric name, labels, value
+Samples: TypeAlias = list[tuple[str, dict[str, str], float]]
+_LONGEST = 32 * 2**20
+
+
+def read(text: str) -> Samples:
+    """The gauges and counters of Gangline itself. Raises ValueError."""
+    if len(text) > _LONGEST:
+        raise ValueError(f"metrics of more than {_LONGEST} characters")
+    lines = [line for line in text.splitlines() if "gangline_" in line]
+    families = text_string_to_metric_families("\n".join(lines) + "\n")
+    return [(sample.name, dict(sample.labels), sample.value) for family in families for sample in family.samples]
+
+
+def total(samples: Samples, name: str) -> float:
+    return sum(value for found, _, value in samples if found == name)
+
+
+def by(samples: Samples, name: str, label: str) -> Iterator[tuple[str, float]]:
+    """The values of a metric by one of its labels, without those that are zero."""
+    return ((labels.get(label, ""), value) for found, labels, value in samples if found == name and value)
+
 
 _START: Final = "start `gangline admin operator`, or look at its log"
 #: the operator's APIServices, and what is missing without them
@@ -102,27 +130,25 @@ async def leader(cluster: ClusterReads) -> Findings:
         advice = "see gangline_waiting_writes there"
         yield unknown("how far the leader is behind: it shows its metrics at another address, over TLS", advice)
         return
-    for finding in _lag(metrics.read(answer.text)):
+    for finding in _lag(read(answer.text)):
         yield finding
 
 
-def _lag(shown: metrics.Samples) -> list[Finding]:
+def _lag(shown: Samples) -> list[Finding]:
     """The findings about whether the leader keeps up, from its metrics."""
     found: list[Finding] = []
-    if not metrics.total(shown, "gangline_leader"):
+    if not total(shown, "gangline_leader"):
         found.append(failure("the process that answers does not lead", _START))
-    waiting = metrics.total(shown, "gangline_waiting_writes")
+    waiting = total(shown, "gangline_waiting_writes")
     if waiting > BACKLOG:
         advice = "see whether the API server is slow: the operator slows down to its pace"
         found.append(warning(f"{waiting:.0f} writes wait for their turn", advice))
-    stuck = metrics.total(shown, "gangline_quarantined_objects")
+    stuck = total(shown, "gangline_quarantined_objects")
     if stuck:
-        kinds = ", ".join(
-            f"{count:.0f} {kind}" for kind, count in metrics.by(shown, "gangline_quarantined_objects", "kind")
-        )
+        kinds = ", ".join(f"{count:.0f} {kind}" for kind, count in by(shown, "gangline_quarantined_objects", "kind"))
         advice = "each has an event `Misconfigured` that names the field"
         found.append(warning(f"objects that cannot be handled are left alone: {kinds}", advice))
-    for queue, paused in metrics.by(shown, "gangline_recovery_paused", "cluster_queue"):
+    for queue, paused in by(shown, "gangline_recovery_paused", "cluster_queue"):
         if paused:
             advice = "bring the nodes back, or delete them; see the event `RecoveryPaused`"
             found.append(warning(f"ClusterQueue {queue}: too many nodes were lost at once, no gang is moved", advice))

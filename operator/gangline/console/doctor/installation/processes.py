@@ -7,10 +7,9 @@ from typing import Final
 
 import gangline
 from gangline.api import names
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, Finding, failure, ok, some, unknown, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import Finding, failure, ok, some, unknown, warning
-from gangline.install.cluster_kinds import DEPLOYMENTS
+from gangline.install.inventory import DEPLOYMENTS
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 

@@ -7,9 +7,8 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read.conditions import millis_of
-from gangline.console.doctor.cluster import ClusterReads
+from gangline.console.doctor.cluster import ClusterReads, counted, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
-from gangline.console.doctor.finding import counted, failure, ok, some, warning
 from gangline.jobs import KINDS
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound

@@ -11,7 +11,7 @@ from gangline.control.answers.source import Source
 from gangline.control.forecasting.runtime_facts import fact
 from gangline.engine import ExpectedStart, Outlook, Runtime
 from gangline.engine.model import Admission, Workload
-from gangline.forecast import LEVELS, Forecast
+from gangline.forecast.quantiles import LEVELS, Forecast
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from gangline.control.forecasting.runtime_facts import fact
 from gangline.control.isolation.time_limit import TookTooLongError, limited
 from gangline.engine import ExpectedStart, accelerators_of, is_accelerator
 from gangline.engine.model import Gone, PodSet, Put, RuntimeForecast, Workload
-from gangline.forecast import Forecast
+from gangline.forecast.quantiles import Forecast
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError, JobKind

@@ -36,8 +36,7 @@ from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json
 from gangline.tls import certificates
 from gangline.tls.certificates import CertificateError, Certificates, service_names
-from gangline.tls.connections import of_aiohttp, runner_of
-from gangline.tls.context import USUAL, Handshakes, LiveContext
+from gangline.tls.connections import USUAL, Handshakes, LiveContext, of_aiohttp, runner_of
 from gangline.tls.listening import bound
 from gangline.tls.requests import BusyError, Turnstile
 

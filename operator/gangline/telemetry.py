@@ -1,21 +1,113 @@
-"""Readings from a Prometheus (or anything with its HTTP API), by one instant query per quantity for the whole cluster.
-
-The queries are those of NVIDIA's dcgm-exporter and of the kubelet. `queries` replaces any of them by name, "" drops it. Each must
-return one series per pod with the labels `namespace` and `pod`.
-"""
+"""Device and log readings of running pods, from exchangeable sources."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
 
-from gangline import bounded
-from gangline.telemetry.readings import Reading, SourceError
+from gangline import bounded, files
+
+# --- telemetry values: one reading per pod, and the interface of their source -----------------------------------------
+
+
+class SourceError(Exception):
+    """The source does not answer, or gives an invalid answer. The message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The measurements of one pod. None = not measured."""
+
+    namespace: str
+    pod: str
+    at: float  # Unix seconds
+    gpu: float | None = None  # share of the time in which its GPUs computed, 0 to 1, the mean over its GPUs
+    kernel_age: float | None = None  # seconds since the last kernel was started
+    power: float | None = None  # power of its GPUs, as a multiple of their idle power
+    log_bytes: float | None = None  # written to its logs so far
+    xid: int | None = None  # the last error that the driver reported (NVIDIA's XID), 0 = none
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+
+class ReadingSource(Protocol):
+    async def read(self) -> list[Reading]:
+        """The newest reading of every pod that has one. Raises SourceError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# --- readings from a file, one JSON object a line: for tests, and for exporters that Gangline does not know -----------
+#
+#     {"time": 1767225600, "namespace": "team", "pod": "train-0-x7", "gpu": 0.93, "logBytes": 81234}
+#
+# `time` is in Unix seconds (left out: when the file was changed); `gpu`, `kernelAge`, `power`, `logBytes` and `xid` as in
+# `telemetry.readings.Reading`. The last line about a pod counts. Lines that can't be read are passed over.
+
+
+#: JSON name -> field
+FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
+#: Only the end of a longer file is read, in bytes.
+TAIL: Final = 4 << 20
+#: the longest line, in bytes, and the deepest, in levels
+LONGEST_FILE: Final = 4096
+DEEPEST: Final = 4
+
+
+class FileSource:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def read(self) -> list[Reading]:
+        return await asyncio.to_thread(self._read)
+
+    async def close(self) -> None:
+        pass
+
+    def _read(self) -> list[Reading]:
+        try:
+            changed = self._path.stat().st_mtime
+            lines = files.read_tail(self._path, TAIL).splitlines()
+        except OSError as error:
+            raise SourceError(f"{self._path}: {error.strerror}") from error
+        newest: dict[str, Reading] = {}
+        for line in lines:
+            reading = _reading(line, changed)
+            if reading is not None:
+                newest[reading.key] = reading
+        return list(newest.values())
+
+
+def _reading(line: bytes, changed: float) -> Reading | None:
+    try:
+        body = bounded.load_json(line, most_bytes=LONGEST_FILE, most_depth=DEEPEST)
+        values: dict[str, Any] = {field: float(body[name]) for name, field in FIELDS.items() if name in body}
+        if not all(map(math.isfinite, values.values())):
+            return None
+        if "xid" in values:
+            values["xid"] = int(values["xid"])
+        return Reading(str(body["namespace"]), str(body["pod"]), float(body.get("time", changed)), **values)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+# --- prometheus -------------------------------------------------------------------------------------------------------
+#
+# Readings from a Prometheus (or anything with its HTTP API), by one instant query per quantity for the whole cluster.
+#
+# The queries are those of NVIDIA's dcgm-exporter and of the kubelet. `queries` replaces any of them by name, "" drops it. Each
+# must return one series per pod with the labels `namespace` and `pod`.
+
 
 #: Engine activity is meaningful, while "utilisation" only says that some kernel ran, which an idle spin does too.
 QUERIES: Final[Mapping[str, str]] = {
@@ -40,7 +132,7 @@ SENTINEL: Final = 1e15
 #: seconds for all queries together
 TIMEOUT: Final = 20.0
 #: bytes and values of the largest answer that is read: some 100,000 pods
-LONGEST: Final = 64 << 20
+LONGEST_ANSWER: Final = 64 << 20
 MOST_VALUES: Final = 4_000_000
 #: characters of its error text that are passed on
 SHOWN: Final = 300
@@ -85,7 +177,7 @@ class PrometheusSource:
         try:
             async with self._session.post(f"{self._url}/api/v1/query", data={"query": query}) as response:
                 body = bounded.load_json(
-                    await _whole(response), most_bytes=LONGEST, most_depth=16, most_values=MOST_VALUES
+                    await _whole(response), most_bytes=LONGEST_ANSWER, most_depth=16, most_values=MOST_VALUES
                 )
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SourceError(f"no answer: {type(error).__name__}") from error
@@ -100,7 +192,7 @@ async def _whole(response: aiohttp.ClientResponse) -> bytes:
     found = bytearray()
     async for piece in response.content.iter_chunked(1 << 16):
         found += piece
-        if len(found) > LONGEST:
+        if len(found) > LONGEST_ANSWER:
             break
     return bytes(found)
 
@@ -118,3 +210,13 @@ def _samples(result: Any) -> Any:
         value = _number(sample[1])
         if math.isfinite(value) and abs(value) < SENTINEL:
             yield labels["namespace"], labels["pod"], _number(sample[0]), value
+
+
+# --- the source of a setting: `http(s)://…` is a Prometheus, anything else a file with one reading per line -----------
+
+
+def open_source(where: str, queries: Mapping[str, str] | None = None) -> ReadingSource:
+    """Create the source; it opens nothing before the first reading. Raises ValueError for a query of an unknown name."""
+    if where.startswith(("http://", "https://")):
+        return PrometheusSource(where, queries)
+    return FileSource(Path(where))

@@ -16,7 +16,7 @@ from gangline.console.commands.future import eta, plan, whatif
 from gangline.console.views import jobs as times
 from gangline.console.views import jobs as views
 from gangline.console.views import own_answers, reach
-from gangline.control.answers.answers import Wish
+from gangline.control.answers.desk import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import JobState

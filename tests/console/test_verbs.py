@@ -23,7 +23,7 @@ from gangline.console.commands.admin import swap
 from gangline.console.commands.see import events
 from gangline.console.output import presenting
 from gangline.console.views import access, asking, watch
-from gangline.control.answers.answers import Wish
+from gangline.control.answers.desk import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.kube.errors import Expired, Unavailable
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.api.read.inventory import Allocation, node_cards, node_devices, own_cards, pod_uses
-from gangline.api.read.inventory import node_cards as allocations
+from gangline.api.read.inventory.node_cards import allocations
 from gangline.api.read.inventory.resource_slices import resource_slice
 from gangline.api.read.reading import ParseError
 from gangline.api.sharing.device_shares import CapacityPolicy

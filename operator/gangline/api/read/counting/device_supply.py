@@ -31,6 +31,8 @@ class NamespaceSupply:
     def __init__(self, cluster: ClusterDevices) -> None:
         self._cluster = cluster
         self._charges: dict[Claim, Charge] = {}
+        #: how devices counted when these were found; it is the same for the life of an operator
+        self._devices: Devices | None = None
         #: claims of which something could not be evaluated yet
         self.postponed: set[Claim] = set()
 
@@ -38,6 +40,9 @@ class NamespaceSupply:
         """What a claim counts as at present; nothing where devices do not count."""
         if not devices.counted:
             return _NOTHING
+        if devices is not self._devices:
+            self._charges.clear()
+            self._devices = devices
         known = self._charges.get(claim)
         if known is None:
             known = self._charges[claim] = self._computed(claim, devices)

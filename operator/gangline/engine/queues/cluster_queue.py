@@ -26,7 +26,7 @@ from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey, 
 from gangline.engine.queues.ordering import Estimates, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.timed_queue import TimedQueue
-from gangline.engine.queues.workload_parts import WorkloadShape
+from gangline.engine.queues.workload_parts import NO_CELLS, NO_USAGE, WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 
@@ -300,7 +300,7 @@ class ClusterQueueState(QuotaNode):
         for cell, amount in gang.quota.cells:
             cell.remove(amount)
         gang.quota.admission, gang.queue = None, None
-        gang.quota.usage, gang.quota.cells = {}, []
+        gang.quota.usage, gang.quota.cells = NO_USAGE, NO_CELLS
         self.generation += 1
         self.freed[self.name] = None
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +29,9 @@ OWNERS: Final = {
 ScanProgress = tuple[Mapping[str, int], ...]
 #: no uids, no names of nodes
 NO_NAMES: Final[frozenset[str]] = frozenset()
+#: the usage of a workload without quota, and where it is counted: most wait, and none of them has a mapping of its own
+NO_USAGE: Final[Mapping[FlavorResource, int]] = {}
+NO_CELLS: Final[Sequence[tuple[Cell, int]]] = ()
 
 
 class QuotaHeld:
@@ -43,9 +46,9 @@ class QuotaHeld:
         self.reserved_at: Millis = 0
         self.admitted_at: Millis = 0
         #: a flavor that it uses with quantity 0 is included
-        self.usage: dict[FlavorResource, int] = {}
+        self.usage: Mapping[FlavorResource, int] = NO_USAGE
         #: where the usage is counted, empty while its ClusterQueue is missing
-        self.cells: list[tuple[Cell, int]] = []
+        self.cells: Sequence[tuple[Cell, int]] = NO_CELLS
         #: a trial has removed it from the quota ledger, or it was reserved in this cycle: it is no candidate for preemption
         self.removed = False
 
@@ -58,7 +61,7 @@ class QuotaHeld:
         self.admission = admission
 
     def release_without_queue(self) -> None:
-        self.admission, self.usage = None, {}
+        self.admission, self.usage = None, NO_USAGE
 
     def set_reserved_at(self, at: Millis) -> None:
         self.reserved_at = at
@@ -68,7 +71,7 @@ class QuotaHeld:
 
     def lose_queue(self) -> None:
         """The ClusterQueue has gone, with all that was counted there."""
-        self.cells = []
+        self.cells = NO_CELLS
 
     def leave_ledger(self) -> None:
         """A trial removes the usage from the quota ledger."""

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from scripts import walks
 
 import gangline
 import gangline_webhooks
@@ -120,7 +121,11 @@ def is_of(package: str, name: str) -> bool:
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 REPOSITORY = PAGE.parents[1]
 PACKAGE = Path(gangline.__path__[0])
-HEADINGS = {"## One job, from `kubectl apply` to a running gang": 15, "## A healing, from the failed node": 12}
+HEADINGS = {
+    "## One job, from `kubectl apply` to a running gang": 15,
+    "## A healing, from the failed node to the running gang": 12,
+    "## One question, from `gangline why` to its answer": 11,
+}
 
 
 def section(heading: str) -> str:
@@ -134,10 +139,29 @@ def test_the_way_through_the_code_is_short_and_every_file_on_it_exists(heading: 
     text = section(heading)
     stops = re.findall(r"^(\d+)\. ", text, re.MULTILINE)
     assert stops == [str(number) for number in range(1, len(stops) + 1)] and 5 < len(stops) <= most
-    paths = re.findall(r"`([\w/]+\.py)`", text)
+    paths = paths_in(text)
     assert len(paths) >= len(stops)
     for path in paths:
         assert (PACKAGE / path).is_file() or (REPOSITORY / path).is_file(), path
+
+
+def paths_in(text: str) -> list[str]:
+    return re.findall(r"`([\w/]+\.py)`", text)
+
+
+def test_every_walk_of_the_page_is_played() -> None:
+    assert {f"## {walk.heading}" for walk in walks.ON_THE_PAGE} == HEADINGS.keys()
+
+
+@pytest.mark.parametrize("walk", walks.WALKS, ids=lambda walk: walk.heading)
+def test_calls_go_through_every_file_that_a_walk_names(walk: walks.Walk) -> None:
+    """Played in this process (`scripts/walks.py`): each file is one in which a stop is, or one of its callers."""
+    trace = walks.walked(walk)
+    if walk in walks.ON_THE_PAGE:
+        named = {path for path in paths_in(section(f"## {walk.heading}")) if path.partition("/")[0] in walks.COUNTED}
+        assert named - set(trace.counted) == walk.not_played.keys()
+        assert {stop for stop in walk.stops if stop.partition("/")[0] in walks.COUNTED} <= named
+    assert len(trace.counted) < len(trace.entered) / 2, "helpers that everything uses are on no walk"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
     .venv/bin/python -m scripts.structure [ROOT]
 
-prints them as a table, so that two versions can be compared: those of another checkout with its ROOT.
+prints them as a table, so that two versions can be compared: those of another checkout with its ROOT, without the files on the
+walks of docs/architecture.md, which only this checkout can play (`scripts/walks.py`).
 """
 
 from __future__ import annotations
@@ -179,6 +180,10 @@ def table(root: Path) -> list[tuple[str, str]]:
 def main() -> None:
     root = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT
     rows = table(root)
+    if root == ROOT:
+        from scripts import walks  # the operator and the console
+
+        rows += walks.figures()
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:{width}}  {value}")

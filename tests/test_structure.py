@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from scripts import walks
 
 import gangline
 import gangline_webhooks
 
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = Path(gangline.__path__[0])
 ROOTS = {package.__name__: Path(package.__path__[0]) for package in (gangline, gangline_webhooks)}
 #: modules beside each other in one package from which on its docstring says why
 MOST_MODULES = 12
@@ -31,6 +35,7 @@ OUTSIDE = {
 }
 
 
+@cache
 def modules() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, root in ROOTS.items():
@@ -115,12 +120,84 @@ def is_of(package: str, name: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
+# --- names of modules in docstrings, comments and pages ---
+
+#: `control.writes.writer`, `engine.model.Heal`, `gangline.kube.client`: a dotted name of ours, as code
+DOTTED = re.compile(r"`((?:[a-z_]+\.)+\w+)`")
+#: also names of fields and files: `forecast.flavor`, `image.tag`, `replay.json`, `tls.crt`
+AMBIGUOUS = {"forecast", "image", "replay", "tls"}
+#: a group of entry points, not a module
+ENTRY_POINTS = "gangline.scorers"
+
+
+def test_every_module_that_prose_names_exists() -> None:
+    known = modules()
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    prose = [*known.values(), *(page for page in pages if page.name != "CHANGELOG.md")]
+    named = {(path, name) for path in prose for name in module_names(path.read_text())}
+    assert len(named) > 50
+    missing = [f"{path.relative_to(REPOSITORY)}: `{name}`" for path, name in sorted(named) if not names_something(name)]
+    assert not missing, missing
+
+
+def test_a_module_that_moved_would_be_found() -> None:
+    assert module_names("`control.mirror`, `engine.model.Heal`, `spec.x`, `api.readSettings`") == {
+        "control.mirror",
+        "engine.model.Heal",
+    }
+    assert names_something("engine.model.Heal") and names_something("gangline.control.controller.Controller.act")
+    assert not names_something("control.mirror") and not names_something("engine.model.Hael")
+
+
+def module_names(text: str) -> set[str]:
+    """Dotted names that begin with one of our packages. One with a capital inside a word is a field of the API."""
+    first = {name.split(".")[1] for name in modules() if "." in name} - AMBIGUOUS | set(ROOTS)
+    found = {name for name in DOTTED.findall(text) if name.partition(".")[0] in first}
+    return {name for name in found if not re.search(r"[a-z][A-Z]", name.rpartition(".")[2]) or _is_class(name)} - {
+        ENTRY_POINTS
+    }
+
+
+def _is_class(name: str) -> bool:
+    return name.rpartition(".")[2][0].isupper()
+
+
+def names_something(name: str) -> bool:
+    """Whether it is a module, or a name in one; packages above it may be left out (`jobs.job_rules`)."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        module = ".".join(parts[:end])
+        for known, path in modules().items():
+            if f".{known}".endswith(f".{module}") and (end == len(parts) or parts[end] in names_in(path)):
+                return True
+    return False
+
+
+@cache
+def names_in(path: Path) -> frozenset[str]:
+    """What a module defines at any depth, sets or imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                found.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case ast.Import() | ast.ImportFrom():
+                found.update((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+            case _:
+                pass
+    return frozenset(found)
+
+
 # --- docs/architecture.md against the code ---
 
-PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
-REPOSITORY = PAGE.parents[1]
-PACKAGE = Path(gangline.__path__[0])
-HEADINGS = {"## One job, from `kubectl apply` to a running gang": 15, "## A healing, from the failed node": 12}
+PAGE = REPOSITORY / "docs" / "architecture.md"
+HEADINGS = {
+    "## One job, from `kubectl apply` to a running gang": 15,
+    "## A healing, from the failed node to the running gang": 12,
+    "## One question, from `gangline why` to its answer": 11,
+}
 
 
 def section(heading: str) -> str:
@@ -134,10 +211,29 @@ def test_the_way_through_the_code_is_short_and_every_file_on_it_exists(heading: 
     text = section(heading)
     stops = re.findall(r"^(\d+)\. ", text, re.MULTILINE)
     assert stops == [str(number) for number in range(1, len(stops) + 1)] and 5 < len(stops) <= most
-    paths = re.findall(r"`([\w/]+\.py)`", text)
+    paths = paths_in(text)
     assert len(paths) >= len(stops)
     for path in paths:
         assert (PACKAGE / path).is_file() or (REPOSITORY / path).is_file(), path
+
+
+def paths_in(text: str) -> list[str]:
+    return re.findall(r"`([\w/]+\.py)`", text)
+
+
+def test_every_walk_of_the_page_is_played() -> None:
+    assert {f"## {walk.heading}" for walk in walks.ON_THE_PAGE} == HEADINGS.keys()
+
+
+@pytest.mark.parametrize("walk", walks.WALKS, ids=lambda walk: walk.heading)
+def test_calls_go_through_every_file_that_a_walk_names(walk: walks.Walk) -> None:
+    """Played in this process (`scripts/walks.py`): each file is one in which a stop is, or one of its callers."""
+    trace = walks.walked(walk)
+    if walk in walks.ON_THE_PAGE:
+        named = {path for path in paths_in(section(f"## {walk.heading}")) if path.partition("/")[0] in walks.COUNTED}
+        assert named - set(trace.counted) == walk.not_played.keys()
+        assert {stop for stop in walk.stops if stop.partition("/")[0] in walks.COUNTED} <= named
+    assert len(trace.counted) < len(trace.entered) / 2, "helpers that everything uses are on no walk"
 
 
 @pytest.mark.parametrize(

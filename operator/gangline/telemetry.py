@@ -52,7 +52,7 @@ class ReadingSource(Protocol):
 #     {"time": 1767225600, "namespace": "team", "pod": "train-0-x7", "gpu": 0.93, "logBytes": 81234}
 #
 # `time` is in Unix seconds (left out: when the file was changed); `gpu`, `kernelAge`, `power`, `logBytes` and `xid` as in
-# `telemetry.readings.Reading`. The last line about a pod counts. Lines that can't be read are passed over.
+# `Reading`. The last line about a pod counts. Lines that can't be read are passed over.
 
 
 #: JSON name -> field

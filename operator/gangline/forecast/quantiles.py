@@ -1,7 +1,7 @@
 """A runtime distribution: five quantiles, a tail, interpolation between and beyond them, and conditioning on elapsed runtime.
 
 The logarithm of the runtime is linear in the probability's normal score between adjacent quantiles: a piecewise log-normal.
-Beyond q95 come the quantiles of the tail, as far as known: what all runs take that outlive this q95 (`tracking.survival`).
+Beyond q95 come the quantiles of the tail, as far as known: what all runs take that outlive this q95 (`Tracker.survival`).
 Beyond the last known quantile the tail is Pareto's, as steep as the quantiles before it: the expected remaining runtime of a run
 that exceeded its estimate grows with its elapsed runtime, as observed for runaway jobs. All times are seconds.
 

@@ -60,7 +60,7 @@ def worlds(history: RecordedHistory, shapes: Mapping[str, DecidingFields]) -> Re
 
 
 class RecordedWorld:
-    """The recorded cluster under one policy, see `replay.world.World`."""
+    """The recorded cluster under one policy, see `replay.world.ReplayedWorld`."""
 
     def __init__(self, recorded: RecordedWorlds, policy: Policy, restart_seconds: float) -> None:
         self._shapes = recorded.shapes

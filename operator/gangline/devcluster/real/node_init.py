@@ -1,6 +1,6 @@
 """The first process of a real node, in namespaces of its own: it mounts the node's own directories and runs its programs.
 
-Run as a script, with the standard library only: `node_init.py SPEC`, a JSON file (`nodes.NodeSpec`). When it dies, the kernel
+Run as a script, with the standard library only: `node_init.py SPEC`, a JSON file (`RealNodes._spec`). When it dies, the kernel
 ends every process of the node and removes its mounts.
 """
 

@@ -43,7 +43,7 @@ from gangline.objects import JobObject, Stored
 
 # --- the claims of roles whose pods get their shares of GPUs by DRA ---------------------------------------------------
 #
-# Pods that wait for their place get a claim each from the operator (`api.sharing.card_claims`); the others get theirs from a
+# Pods that wait for their place get a claim each from the operator (`control.nodes.gates.pod_gates`); the others get theirs from a
 # ResourceClaimTemplate of the gang. Its name follows from what it asks for, so it never has to change.
 
 

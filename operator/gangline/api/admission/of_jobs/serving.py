@@ -90,7 +90,7 @@ class _Template:
 
 @dataclass(frozen=True, slots=True)
 class _Marks:
-    """Implements `jobs.Holding`: the pods wait, and the object itself counts as held while none of them is ready."""
+    """Implements `jobs.JobHolding`: the pods wait, and the object itself counts as held while none of them is ready."""
 
     declaration: Declaration
     templates: tuple[_Template, ...]

@@ -41,7 +41,7 @@ from gangline.engine import model
 
 
 class Counted(NamedTuple):
-    """Pod sets, and why they are not admitted, see `counting.violation` and `counting.unclaimable`."""
+    """Pod sets, and why they are not admitted, see `namespace_rules.violation` and `namespace_rules.unclaimable`."""
 
     pod_sets: tuple[model.PodSet, ...]
     violation: str

@@ -209,7 +209,6 @@ def test_conversion_is_the_webhooks_only_where_versions_differ() -> None:
     }  # fmt: skip
     assert by_kind["Workload"]["webhook"] == {"clientConfig": config, "conversionReviewVersions": ["v1"]}
     assert not any("conversion" in c["spec"] for c in CRDS), "applied again, they leave it as the webhooks have set it"
-    assert {c["spec"]["names"]["kind"] for c in CRDS if crd_install.needs_conversion(c)} == converted
 
 
 @pytest.mark.parametrize(

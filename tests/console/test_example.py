@@ -13,7 +13,7 @@ from gangline.api.schema.kinds import KINDS
 from gangline.console.run import example as examples
 from gangline.console.run.example import Example, ExampleError, Manifest
 from gangline.control.answers.workloads.snapshot import requested
-from gangline.engine import accelerators
+from gangline.engine.model import accelerators
 from gangline.jobs import kind_of
 from gangline.objects import JobObject, WorkloadObject
 

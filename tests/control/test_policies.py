@@ -11,7 +11,8 @@ from gangline.api.read import policy_reader
 from gangline.api.schema.kinds import CLUSTER_QUEUE
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.status import policy_status, queue_status
-from gangline.engine import FIXES, model
+from gangline.engine import model
+from gangline.engine.model import FIXES
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

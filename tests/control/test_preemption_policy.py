@@ -10,7 +10,8 @@ from gangline.api.read import parse, policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.status import status_changes
-from gangline.engine import FIXES, HOLD_QUOTA, model
+from gangline.engine import model
+from gangline.engine.model import FIXES, HOLD_QUOTA
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from gangline.control.nodes.recovery import silent_nodes
 from gangline.control.nodes.recovery.fencing import out_of_reach_since
 from gangline.control.nodes.recovery.silent_nodes import FIRST_PROBES, NodeLeases, SilentNodes, answers, is_silent
 from gangline.engine import model
-from gangline.engine.nodes.health import HEALTH_SIGNALS
+from gangline.engine.model import HEALTH_SIGNALS
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gangline.engine.text.wording import accelerators, is_accelerator
+from gangline.engine.model import accelerators, is_accelerator
 
 
 @pytest.mark.parametrize(

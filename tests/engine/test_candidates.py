@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 from tests.builders.engine import EngineWorld, cluster_queue, cohort, gang, of
 
-from gangline.engine.model import Preempt, PreemptionPolicy, Quota, Settings, VictimPolicy
+from gangline.engine.model import FIXES, Preempt, PreemptionPolicy, Quota, Settings, VictimPolicy
 from gangline.engine.preemption.preemptor import Candidates, Key, classic_victims
-from gangline.engine.text.wording import FIXES
 
 POLICIES = (
     PreemptionPolicy("LowerPriority", "Any"),

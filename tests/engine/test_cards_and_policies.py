@@ -25,10 +25,10 @@ from gangline.engine.model import (
     Swap,
     Traits,
     Workload,
+    accelerators,
 )
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.placing.own_scorers import OWN_SCORERS
-from gangline.engine.text.wording import accelerators
 
 RDMA = PlacementFilter("RDMA")
 

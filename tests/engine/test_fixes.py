@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.builders.engine import EngineWorld, cluster_queue, cohort, gang, group, of
 
 from gangline.engine.model import (
+    FIXES,
+    HOLD_QUOTA,
+    STILL_HELD,
     Admit,
     BoundPod,
     Flavor,
@@ -17,15 +20,7 @@ from gangline.engine.model import (
     Topology,
     WorkloadPods,
 )
-from gangline.engine.text.wording import (
-    FALSE_FIT,
-    FIXES,
-    FREE_PLACES,
-    HOLD_QUOTA,
-    NO_READMIT,
-    PODS_IN_SEARCH,
-    STILL_HELD,
-)
+from gangline.engine.model.settings import FALSE_FIT, FREE_PLACES, NO_READMIT, PODS_IN_SEARCH
 
 
 def with_fix(name: str, on: bool) -> Settings:

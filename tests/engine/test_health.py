@@ -10,6 +10,11 @@ import pytest
 from tests.engine.node_world import TPU, NodeWorld, node, plain, queue
 
 from gangline.engine.model import (
+    DEGRADED,
+    HEALTH_SIGNALS,
+    LEAVING,
+    LOST,
+    SUSPECT,
     BoundPod,
     Gone,
     HealthPolicy,
@@ -22,7 +27,7 @@ from gangline.engine.model import (
     WorkloadPods,
 )
 from gangline.engine.model.units import millis
-from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, LEAVING, LOST, SUSPECT, NodeHealth
+from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.pod_locations import Complaints
 
 NOW = 1_000_000_000

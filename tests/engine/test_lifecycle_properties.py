@@ -12,6 +12,7 @@ from tests.engine.twins import Twins
 from tests.examples import examples
 
 from gangline.engine.model import (
+    FIXES,
     AdmissionCheck,
     Admit,
     CheckRef,
@@ -34,7 +35,6 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.state.lifecycle import required_checks
-from gangline.engine.text.wording import FIXES
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.engine.model import Expression, PreferredTerm, Taint, Toleration
-from gangline.engine.topology.node_filter import NodeSelection, NodeTerms, expression_matches, tolerates
+from gangline.engine.model import Expression, PreferredTerm, Taint, Toleration, expression_matches, tolerates
+from gangline.engine.topology.node_filter import NodeSelection, NodeTerms
 
 KEYS = ("a", "b", "c")
 VALUES = ("", "1", "2", "-3", "+2", "x", "99999999999999999999")

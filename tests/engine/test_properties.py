@@ -15,6 +15,8 @@ from tests.examples import examples
 
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
+    FIXES,
+    STILL_HELD,
     Admit,
     ClusterQueue,
     CompleteAdmission,
@@ -30,7 +32,6 @@ from gangline.engine.model import (
     VictimPolicy,
     WriteFailed,
 )
-from gangline.engine.text.wording import FIXES, STILL_HELD
 
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")
 BORROW = PreemptionPolicy("LowerOrNewerEqualPriority", "LowerPriority", "LowerPriority", 1)

@@ -15,6 +15,7 @@ from tests.engine.node_world import NodeWorld, node, plain, queue
 from tests.examples import examples
 
 from gangline.engine.model import (
+    FIXES,
     Backfill,
     CheckpointPreemption,
     Decision,
@@ -31,7 +32,6 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.simulation.outlook import outlook
-from gangline.engine.text.wording import FIXES
 
 LOWER = PreemptionPolicy("LowerPriority")
 RECLAIM = PreemptionPolicy("LowerPriority", "Any")

@@ -9,9 +9,8 @@ import pytest
 
 from gangline.api.admission import syntax
 from gangline.api.read import conditions
-from gangline.engine.model import Expression, Node
+from gangline.engine.model import Expression, Node, expression_matches
 from gangline.engine.nodes import health
-from gangline.engine.topology.node_filter import expression_matches
 from gangline.jobs import podspec
 from gangline.telemetry import FileSource, _samples
 

@@ -125,7 +125,7 @@ WRITTEN_HERE = (
     "gangline_webhooks.facts._is_queued",
 )
 #: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 254 characters
-ONE_PASS = ("gangline.engine.text.wording.is_accelerator",)
+ONE_PASS = ("gangline.engine.model.devices.is_accelerator",)
 #: commands that a person starts for herself, on her own files and arguments, a cluster on her own machine, and images from
 #: locked packages
 COMMANDS = (

@@ -390,7 +390,7 @@ async def test_an_overdue_event_reconnects() -> None:
             assert subject.check()
             await until(lambda: view.objects == truth(server))
             assert subject.counters.lists == 1
-            assert subject.version_of("here/a") == written
+            assert view.objects["here/a"][1] == written
 
 
 async def test_an_event_that_came_first_is_not_expected() -> None:
@@ -401,7 +401,7 @@ async def test_an_event_that_came_first_is_not_expected() -> None:
         subject.expect("here/a", written, within=0.0)
         assert not subject.check()
         newer = server.put(HERE, "a")["metadata"]["resourceVersion"]
-        await until(lambda: subject.version_of("here/a") == newer)
+        await until(lambda: view.objects["here/a"][1] == newer)
         subject.expect("here/a", written, within=0.0)
         assert not subject.check(), "the observer lags behind the stream"
         subject.expect("here/a", "unseen", within=0.0)

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from gangline.engine.cycle.explanations import NOT_TRIED
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
-    from gangline.engine.floor.modes import BY_FORECAST, MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
+    from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
     from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
     from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
+    from gangline.engine.model import FIXES, accelerators, accelerators_of, is_accelerator, tolerates
     from gangline.engine.model.runtime import Runtime
-    from gangline.engine.nodes.health import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT
     from gangline.engine.occupancy.fitting import HOSTNAME, usage_of
     from gangline.engine.placing.hosts import Host, HostPlace, PodRequest
     from gangline.engine.placing.own_scorers import OWN_SCORERS, Fragments, OwnScorers
@@ -37,17 +37,8 @@ if TYPE_CHECKING:
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.alarms import Alarms
-    from gangline.engine.text.wording import (
-        FIXES,
-        HOLD_QUOTA,
-        STILL_HELD,
-        accelerators,
-        accelerators_of,
-        is_accelerator,
-        span_text,
-    )
+    from gangline.engine.text.wording import span_text
     from gangline.engine.topology.leaf_ranking import OF_POLICY
-    from gangline.engine.topology.node_filter import expression_matches, tolerates
     from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
     from gangline.engine.topology.placing import ReplacementRequest, levels_of, place, replace_node
     from gangline.engine.topology.topology_ledger import TopologyLedger
@@ -74,7 +65,6 @@ _MODULES: Final = {
     "engine": ("Engine",),
     "floor.floor": ("Floor",),
     "floor.modes": (
-        "BY_FORECAST",
         "MODES",
         "Mode",
         "PLAIN",
@@ -89,15 +79,14 @@ _MODULES: Final = {
         "EngineFault",
         "IsolatedEngine",
     ),
-    "model.runtime": ("Runtime",),
-    "nodes.health": (
-        "DEGRADED",
-        "HEALTH_SIGNALS",
-        "IGNORE",
-        "LEAVING",
-        "LOST",
-        "SUSPECT",
+    "model": (
+        "FIXES",
+        "accelerators",
+        "accelerators_of",
+        "is_accelerator",
+        "tolerates",
     ),
+    "model.runtime": ("Runtime",),
     "occupancy.fitting": (
         "HOSTNAME",
         "usage_of",
@@ -139,20 +128,8 @@ _MODULES: Final = {
     ),
     "state.overrun": ("OVERRUN_STATES",),
     "text.alarms": ("Alarms",),
-    "text.wording": (
-        "FIXES",
-        "HOLD_QUOTA",
-        "STILL_HELD",
-        "accelerators",
-        "accelerators_of",
-        "is_accelerator",
-        "span_text",
-    ),
+    "text.wording": ("span_text",),
     "topology.leaf_ranking": ("OF_POLICY",),
-    "topology.node_filter": (
-        "expression_matches",
-        "tolerates",
-    ),
     "topology.placement_request": (
         "PlacementRequest",
         "PlacementResult",
@@ -171,18 +148,11 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 __all__ = [
     "BACKFILL",
     "BUDGET",
-    "BY_FORECAST",
-    "DEGRADED",
     "EARLY_END",
     "FIXES",
     "FLOOR_LEAST",
-    "HEALTH_SIGNALS",
-    "HOLD_QUOTA",
     "HORIZON",
     "HOSTNAME",
-    "IGNORE",
-    "LEAVING",
-    "LOST",
     "MODES",
     "NOT_TRIED",
     "OF_POLICY",
@@ -192,9 +162,7 @@ __all__ = [
     "POLICY",
     "PROFILES",
     "REVOKED",
-    "STILL_HELD",
     "STOPPING",
-    "SUSPECT",
     "Alarms",
     "BestPlace",
     "BorrowingLimit",
@@ -235,7 +203,6 @@ __all__ = [
     "TopologyLedger",
     "accelerators",
     "accelerators_of",
-    "expression_matches",
     "flavors_of",
     "has_floor",
     "is_accelerator",

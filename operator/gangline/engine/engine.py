@@ -431,12 +431,6 @@ class Engine:
         queue = self._store.queues.get(cluster_queue)
         return [gang.key for gang in queue.pending.in_queue_order()] if queue else []
 
-    def pending_counts(self, cluster_queue: str) -> tuple[int, int]:
-        """How many are in the heap, and how many are inadmissible."""
-        self._store.settle()
-        queue = self._store.queues.get(cluster_queue)
-        return (queue.pending.active, queue.pending.total() - queue.pending.active) if queue else (0, 0)
-
     def active(self, cluster_queue: str) -> list[str]:
         """The workloads of the heap, in queue order."""
         self._store.settle()

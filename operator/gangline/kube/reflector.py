@@ -184,11 +184,6 @@ class Reflector:
     def __len__(self) -> int:
         return len(self._known)
 
-    def version_of(self, key: str) -> str | None:
-        """The resourceVersion of this object that the sink got last."""
-        known = self._known.get(key)
-        return known[1] if known else None
-
     # --- the watchdog's side ------------------------------------------------------------------------------------------
 
     def restart(self, reason: str = "asked", *, relist: bool = False) -> None:

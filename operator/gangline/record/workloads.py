@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Final
 
 from gangline.api.read.reading import ParseError
-from gangline.engine import accelerators_of, is_accelerator, model
-from gangline.engine.model import Millis
+from gangline.engine import model
+from gangline.engine.model import Millis, accelerators_of, is_accelerator
 from gangline.record import values
 from gangline.record.history import Recorded, RecordedHistory, RecordError
 from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayedOutcome, ReplayResult, Sample, Stint

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from gangline.api.read import policy_reader
 from gangline.api.read.reading import ParseError
-from gangline.engine import accelerators, model
+from gangline.engine import model
 from gangline.engine.model import Change as Fact
-from gangline.engine.model import Gone, Millis, Put
+from gangline.engine.model import Gone, Millis, Put, accelerators
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import values

@@ -10,6 +10,7 @@ from tests.builders.engine import GPU, group
 from tests.engine.histories.chance import Chance
 
 from gangline.engine.model import (
+    FIXES,
     AdmissionCheck,
     AdmissionFairSharing,
     Backfill,
@@ -33,7 +34,6 @@ from gangline.engine.model import (
     Topology,
     VictimPolicy,
 )
-from gangline.engine.text.wording import FIXES
 
 THEMES: Final = ("quota", "fair", "planning", "backfill", "nodes", "slices", "topology")
 HOST, RACK, BLOCK, ZONE = "kubernetes.io/hostname", "rack", "block", "zone"

@@ -86,7 +86,7 @@ class History(Events):
             self.log.append(
                 f"  queue {name}: {brief(engine.pending(name))} active {brief(active)} {brief(inadmissible)}"
             )
-            self.log.append(f"    {brief(engine.queue_status(name))} {engine.pending_counts(name)}")
+            self.log.append(f"    {brief(engine.queue_status(name))} ({len(active)}, {len(inadmissible)})")
             self.log.append(f"    holds {brief(engine.usage(name))}")
         for key in sorted(self.workloads):
             if explanation := engine.explain(key):

@@ -20,7 +20,8 @@ from gangline.api.read.reading import ParseError, child, labels, root
 from gangline.api.schema.v1alpha1 import queuepolicy
 from gangline.api.schema.v1alpha1.placement import PlacementFilterSpec, PlacementScoreSpec, PlacementWeights
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
-from gangline.engine import FIXES, HOLD_QUOTA, STILL_HELD, model
+from gangline.engine import model
+from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
 from gangline.kube.resources import Json, key_of
 
 Policy = TypeVar("Policy", bound=Json)

@@ -140,11 +140,6 @@ def amount(value: Any, resource: str, path: str) -> int:
     return found
 
 
-def optional_amount(parent: Json, key: str, resource: str, path: str) -> int | None:
-    value = parent.get(key)
-    return None if value is None else amount(value, resource, at(path, key))
-
-
 def amounts(parent: Json, key: str, path: str) -> dict[str, int]:
     """A map of resources to quantities, in engine units."""
     return all_amounts(child(parent, key, path), at(path, key))

@@ -19,11 +19,6 @@ def crds(conversion: Json | None = None) -> list[Json]:
     ]
 
 
-def needs_conversion(crd: Json) -> bool:
-    """Whether the versions of this CRD differ in their fields."""
-    return crd["metadata"]["name"] in {kind.name for kind in CONVERTED}
-
-
 def files() -> dict[str, str]:
     """File name -> YAML text, as kept under crds/."""
     return crdgen.files(KINDS)

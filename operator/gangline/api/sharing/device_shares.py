@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api.sharing import numbers
-from gangline.engine import is_accelerator
-from gangline.engine.model import Share
+from gangline.engine.model import Share, is_accelerator
 from gangline.engine.model.devices import WHOLE
 
 _MIB: Final = 1 << 20

@@ -11,8 +11,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.sharing import numbers, share_annotations
 from gangline.bounded import parser, shown
-from gangline.engine import is_accelerator
-from gangline.engine.model import Requests, Share
+from gangline.engine.model import Requests, Share, is_accelerator
 from gangline.engine.model.devices import WHOLE
 
 # --- hami -------------------------------------------------------------------------------------------------------------

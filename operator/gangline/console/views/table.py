@@ -17,7 +17,7 @@ from gangline.control.answers.workloads.snapshot import (
     WorkloadView,
 )
 from gangline.control.answers.workloads.words import amount, why
-from gangline.engine import is_accelerator
+from gangline.engine.model import is_accelerator
 
 if TYPE_CHECKING:
     from rich.text import Text

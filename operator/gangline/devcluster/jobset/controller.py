@@ -29,8 +29,7 @@ from gangline.devcluster.jobset.reconcile import (
     Step,
     reconcile,
 )
-from gangline.engine import tolerates
-from gangline.engine.model import ForeignPod, Node
+from gangline.engine.model import ForeignPod, Node, tolerates
 from gangline.kube.client import AlreadyExists, ApiClient, ApiError, Conflict, NotFound
 from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import (

@@ -39,7 +39,7 @@ from gangline.engine.cycle.tournament import Tournament
 from gangline.engine.flavors import partial_admission
 from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
-from gangline.engine.model import Settings, TopologyAssignment
+from gangline.engine.model import STILL_HELD, Settings, TopologyAssignment
 from gangline.engine.model.units import whole_second
 from gangline.engine.occupancy.node_ledger import NOWHERE
 from gangline.engine.preemption.preemptor import Preemptor
@@ -64,7 +64,6 @@ from gangline.engine.queues.states import LifecycleState
 from gangline.engine.queues.workload_parts import LastScan, ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, QuotaNode
-from gangline.engine.text.wording import STILL_HELD
 from gangline.engine.topology.placement_request import has_placements
 
 

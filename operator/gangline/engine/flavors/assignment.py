@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import NamedTuple
 
-from gangline.engine.model import Admission, Affinity, Flavor, Millis, PodSet, PodSetAssignment, TopologyAssignment
+from gangline.engine.model import (
+    Admission,
+    Affinity,
+    Flavor,
+    Millis,
+    PodSet,
+    PodSetAssignment,
+    TopologyAssignment,
+    expression_matches,
+    tolerates,
+)
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.queues.cluster_queue import (
     Amounts,
@@ -22,7 +32,6 @@ from gangline.engine.queues.cluster_queue import (
 from gangline.engine.queues.workload_parts import ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
-from gangline.engine.topology.node_filter import expression_matches, tolerates
 from gangline.engine.topology.placement import Placing, mismatch
 from gangline.engine.topology.placement_request import NodeNeeds, node_needs
 from gangline.engine.topology.topologies import Topologies

@@ -28,6 +28,7 @@ from gangline.engine.flavors.assignment import (
 )
 from gangline.engine.flavors.placement_preview import preview
 from gangline.engine.model import UNLIMITED, Flavor, Fungibility, PodSet, Settings, TopologyAssignment
+from gangline.engine.model.settings import FALSE_FIT
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
@@ -44,7 +45,6 @@ from gangline.engine.queues.cluster_queue import (
 from gangline.engine.queues.workload_parts import ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
-from gangline.engine.text.wording import FALSE_FIT
 from gangline.engine.topology.placement import PENDING, placed_on, placing
 from gangline.engine.topology.topologies import PlacementResult, Topologies
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from gangline.engine.model import Backfill, ClusterQueue, Cohort, Item, LocalQueue, Millis
+from gangline.engine.model import BY_FORECAST, Backfill, ClusterQueue, Cohort, Item, LocalQueue, Millis
 
 #: Policy: order and backfill as configured. BestEffort: as Kueue's BestEffortFIFO. Easy: in order of age, one reservation by
 #: forecasts, nothing evicted.
@@ -28,8 +28,6 @@ class PolicyFallback(NamedTuple):
 
 
 _ONE_RESERVATION: Final = Backfill()
-#: orders that are as good as the forecasts are
-BY_FORECAST: Final = frozenset({"ShortestFirst", "AgedShortestFirst", "HighestResponseRatio"})
 
 
 def has_floor(queue: ClusterQueue) -> bool:

@@ -12,11 +12,10 @@ from statistics import median
 from typing import Final, NamedTuple, TypeAlias
 
 from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode
-from gangline.engine.model import Millis, RuntimeForecast, Workload
+from gangline.engine.model import Millis, RuntimeForecast, Workload, accelerators_of
 from gangline.engine.model.runtime import NEVER, Runtime
 from gangline.engine.model.units import SECOND
 from gangline.engine.queues.ordering import flavors_of
-from gangline.engine.text.wording import accelerators_of
 
 #: of the lists in a `WorkloadWaits`: reality, then one counterfactual for each mode
 REAL: Final = 0

@@ -26,9 +26,35 @@ from gangline.engine.model.decisions import (
     Warn,
     Withdraw,
 )
-from gangline.engine.model.devices import CardSeat, CardUse, Device, Mode, NodeCards, Part, Profile, Share
-from gangline.engine.model.nodes import INTERFACE, BoundPod, ForeignPod, Node, RuntimeForecast, Topology, WorkloadPods
+from gangline.engine.model.devices import (
+    CardSeat,
+    CardUse,
+    Device,
+    Mode,
+    NodeCards,
+    Part,
+    Profile,
+    Share,
+    accelerators,
+    is_accelerator,
+)
+from gangline.engine.model.nodes import (
+    DEGRADED,
+    HEALTH_SIGNALS,
+    IGNORE,
+    INTERFACE,
+    LEAVING,
+    LOST,
+    SUSPECT,
+    BoundPod,
+    ForeignPod,
+    Node,
+    RuntimeForecast,
+    Topology,
+    WorkloadPods,
+)
 from gangline.engine.model.queues import (
+    BY_FORECAST,
     SWAP_WINDOW,
     AdmissionCheck,
     Backfill,
@@ -53,8 +79,26 @@ from gangline.engine.model.queues import (
     ResourceGroup,
     VictimPolicy,
 )
-from gangline.engine.model.selection import Affinity, Expression, LabelSelector, PreferredTerm, Taint, Toleration
-from gangline.engine.model.settings import AdmissionFairSharing, FairSharing, HealthPolicy, PodsReadyPolicy, Settings
+from gangline.engine.model.selection import (
+    Affinity,
+    Expression,
+    LabelSelector,
+    PreferredTerm,
+    Taint,
+    Toleration,
+    expression_matches,
+    tolerates,
+)
+from gangline.engine.model.settings import (
+    FIXES,
+    HOLD_QUOTA,
+    STILL_HELD,
+    AdmissionFairSharing,
+    FairSharing,
+    HealthPolicy,
+    PodsReadyPolicy,
+    Settings,
+)
 from gangline.engine.model.statuses import (
     ClusterQueueFigures,
     CohortFigures,
@@ -76,11 +120,22 @@ from gangline.engine.model.workloads import (
     TopologyRequest,
     Traits,
     Workload,
+    accelerators_of,
 )
 
 __all__ = [
+    "BY_FORECAST",
+    "DEGRADED",
+    "FIXES",
+    "HEALTH_SIGNALS",
+    "HOLD_QUOTA",
+    "IGNORE",
     "INTERFACE",
+    "LEAVING",
+    "LOST",
     "NO_TRAITS",
+    "STILL_HELD",
+    "SUSPECT",
     "SWAP_WINDOW",
     "UNLIMITED",
     "Admission",
@@ -166,4 +221,9 @@ __all__ = [
     "Workload",
     "WorkloadPods",
     "WriteFailed",
+    "accelerators",
+    "accelerators_of",
+    "expression_matches",
+    "is_accelerator",
+    "tolerates",
 ]

@@ -6,8 +6,10 @@ not said (of a share).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 #: One card, in thousandths.
@@ -207,3 +209,28 @@ class NodeCards:
 def _part(whole: int, amount: int, of: int) -> int:
     """`amount` / `of` of the whole, rounded up."""
     return -(-whole * amount // max(1, of))
+
+
+# --- accelerators -----------------------------------------------------------------------------------------------------
+# Which resources are accelerators: what "GPUs" means in sizes, shares, forecasts and tables.
+
+
+#: By name, since Kubernetes has no kinds of devices. Parts of a shared GPU (memory, cores, percent, thousandths) are not counted
+#: again; network cards, licenses and the like are not accelerators.
+_NAMES = re.compile(
+    r"gpu(?![-_.]?(?:mem|core|percent|milli))|/(?:mig-|[tnh]pu|mlu|dcu|gaudi|neuron|i915|xe$|ascend)|furiosa\.ai/|rebellions\.ai/",
+    re.IGNORECASE,
+)
+
+
+@lru_cache(maxsize=1024)
+def is_accelerator(resource: str) -> bool:
+    """Whether a resource of this name counts as an accelerator."""
+    return _NAMES.search(resource) is not None
+
+
+def accelerators(amounts: Mapping[str, int]) -> int:
+    """The number of accelerators among these amounts by resource. Those of cards (`engine.cards`), whose names have a sign that
+    those of resources have not, are none.
+    """
+    return sum(amount for resource, amount in amounts.items() if "#" not in resource and is_accelerator(resource))

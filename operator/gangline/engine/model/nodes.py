@@ -1,4 +1,4 @@
-"""Nodes, topologies, and pods of others that take room."""
+"""Nodes with the signals of their health, topologies, and pods of others that take room."""
 
 from __future__ import annotations
 
@@ -103,3 +103,77 @@ class WorkloadPods:
     pods: tuple[BoundPod, ...]
     #: pods that failed through a fault of their node: (pod, node)
     failed: tuple[tuple[str, str], ...] = ()
+
+
+# --- health -----------------------------------------------------------------------------------------------------------
+# One table of the signals of a node's health. `engine.nodes.health` follows them over time.
+
+
+#: The node no longer runs its pods.
+LOST: Final = "Lost"
+#: The node gets no new work until the signal is gone.
+SUSPECT: Final = "Suspect"
+#: The node will be drained.
+LEAVING: Final = "LeavingSoon"
+#: The pods of the node that use devices are lost, and the others keep running.
+DEGRADED: Final = "DegradedDevice"
+#: A configuration gives a condition this class so that it has no effect.
+IGNORE: Final = "Ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSignal:
+    """A row of the table: what is read, and what it means while it shows.
+
+    `read` is Ready, Condition, Taint, Cordon, Label, Annotation, Due (a label with the second at which something begins),
+    Object (existence and identity), or Pods (reported by `NodeHealth.note`). No `values` = any value.
+    """
+
+    kind: str
+    read: str
+    key: str
+    means: str
+    grace: Millis = 0
+    values: frozenset[str] = frozenset()
+    #: the signal counts for this long, if it still shows then; 0 = for as long as it shows
+    lasts: Millis = 0
+
+
+_UNFIT_STATES = ("quarantined", "draining", "drain-succeeded", "drain-failed", "remediating", "remediation-failed")
+
+#: Ready=Unknown has already been silent for the node controller's grace (40 s and more); Ready=False is often a restart.
+HEALTH_SIGNALS: Final[tuple[HealthSignal, ...]] = (
+    HealthSignal("NotReady", "Ready", "False", LOST, 2_000),
+    HealthSignal("Unreachable", "Ready", "Unknown", LOST, 1_000),
+    HealthSignal("Deleted", "Object", "gone", LOST),
+    HealthSignal("Unknown", "Object", "never seen", LOST, 10_000),
+    HealthSignal("Silent", "Taint", "gangline.io/silent", LOST),
+    HealthSignal("OutOfService", "Taint", "node.kubernetes.io/out-of-service", LOST),
+    HealthSignal("UnreachableTaint", "Taint", "node.kubernetes.io/unreachable", LOST, 1_000),
+    HealthSignal("NotReadyTaint", "Taint", "node.kubernetes.io/not-ready", LOST, 2_000),
+    HealthSignal("Vacated", "Taint", "gangline.io/vacate", LEAVING),
+    HealthSignal("Cordoned", "Cordon", "spec.unschedulable", LEAVING),
+    HealthSignal("ImpendingTermination", "Taint", "cloud.google.com/impending-node-termination", LEAVING),
+    HealthSignal("SpotInterruption", "Taint", "aws-node-termination-handler/spot-itn", LEAVING),
+    HealthSignal("ScaleDown", "Taint", "ToBeDeletedByClusterAutoscaler", LEAVING),
+    HealthSignal("Disrupted", "Taint", "karpenter.sh/disrupted", LEAVING),
+    HealthSignal("Maintenance", "Label", "cloud.google.com/active-node-maintenance", LEAVING),
+    HealthSignal("MaintenanceDue", "Due", "cloud.google.com/scheduled-maintenance-time", LEAVING),
+    HealthSignal("Quarantined", "Label", "dgxc.nvidia.com/nvsentinel-state", SUSPECT, values=frozenset(_UNFIT_STATES)),
+    HealthSignal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
+    # NVSentinel: fatal conditions of a GPU or of its links
+    *(
+        HealthSignal(kind, "Condition", kind, DEGRADED, 10_000)
+        for kind in ("GpuMemWatch", "GpuNvlinkWatch", "GpuPcieWatch", "GpuInforomWatch", "GpuDriverWatch")
+    ),
+    *(
+        HealthSignal(kind, "Condition", kind, DEGRADED, 10_000)
+        for kind in ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff")
+    ),
+    # node-problem-detector
+    HealthSignal("KernelDeadlock", "Condition", "KernelDeadlock", SUSPECT),
+    HealthSignal("ReadonlyFilesystem", "Condition", "ReadonlyFilesystem", SUSPECT),
+    HealthSignal("DevicesMissing", "Pods", "allocatable below what is bound", DEGRADED, 30_000),
+    HealthSignal("StuckTerminating", "Pods", "pods that do not end", SUSPECT, 120_000),
+    HealthSignal("PodsFailed", "Pods", "pods that failed by the node's fault", SUSPECT, lasts=300_000),
+)

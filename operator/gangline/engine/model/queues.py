@@ -17,6 +17,10 @@ from gangline.engine.model.units import Millis, millis, millis_or_none
 SWAP_WINDOW: Millis = 3_600_000
 
 
+#: Orders that are as good as the forecasts are.
+BY_FORECAST: Final = frozenset({"ShortestFirst", "AgedShortestFirst", "HighestResponseRatio"})
+
+
 @dataclass(frozen=True, slots=True)
 class Ordering:
     """The order of workloads of equal priority (QueuePolicy.spec.order).

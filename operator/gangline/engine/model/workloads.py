@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gangline.engine.model.devices import CardSeat, Share
+from gangline.engine.model.devices import CardSeat, Share, accelerators
 from gangline.engine.model.queues import SWAP_WINDOW
 from gangline.engine.model.selection import Affinity, PreferredTerm, Toleration
 from gangline.engine.model.units import SECOND, Millis, Requests, millis, millis_or_none
@@ -263,3 +263,8 @@ class Workload:
     def with_past(self, ran: Millis) -> Workload:
         """The same workload, with a run of this length among its earlier ones."""
         return replace(self, past_execution_seconds=self.past_execution_seconds + ran // SECOND)
+
+
+def accelerators_of(pod_sets: Iterable[PodSet]) -> int:
+    """The number of accelerators that all pods of these pod sets ask for."""
+    return sum(pod_set.count * accelerators(pod_set.requests) for pod_set in pod_sets)

@@ -8,10 +8,9 @@ from typing import Final, TypeAlias
 
 from gangline.engine.cards.card_amounts import CardRoom, Resident, on_each
 from gangline.engine.cards.card_seating import bound, cheapest, why_none, why_not
-from gangline.engine.model import Share, Taint
+from gangline.engine.model import Share, Taint, accelerators, is_accelerator
 from gangline.engine.model.devices import WHOLE
 from gangline.engine.occupancy.fitting import PodRequests, how_many, limit
-from gangline.engine.text.wording import accelerators, is_accelerator
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection
 from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, kind_mark
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
+from gangline.engine.model import accelerators
 from gangline.engine.placing.hosts import CPU, MEMORY, Host, HostPlace, PodRequest
 from gangline.engine.placing.own_scorers import OWN_SCORERS, Fragments, points
-from gangline.engine.text.wording import accelerators
 from gangline.engine.topology.policy_filter import kind_mark, number
 
 POINT: Final = 10_000

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from gangline.engine.flavors.assignment import Assignment, Grade, Mode
 from gangline.engine.model import Millis, Settings
+from gangline.engine.model.settings import PODS_IN_SEARCH
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.occupancy.node_ledger import NOWHERE, NodeLedger
@@ -33,7 +34,6 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
-from gangline.engine.text.wording import PODS_IN_SEARCH
 from gangline.engine.topology.topologies import Topologies
 
 # --- candidates -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from heapq import heappushpop
 from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from gangline.engine.model import Millis
+from gangline.engine.model import Millis, is_accelerator
 from gangline.engine.model.units import seconds
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
@@ -22,7 +22,6 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
-from gangline.engine.text.wording import is_accelerator
 from gangline.engine.topology.placement import Placing
 
 # --- fewest victims ---------------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from gangline.engine.model import Admission, Backfill, Millis, Ordering, RuntimeForecast
+from gangline.engine.model import Admission, Backfill, Millis, Ordering, RuntimeForecast, accelerators, is_accelerator
 from gangline.engine.model.runtime import NEVER, Runtime
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.text.wording import accelerators, is_accelerator
 
 # --- estimates --------------------------------------------------------------------------------------------------------
 # Estimated runtimes of gangs, by the newest forecast and the time limit: on any flavor, or on the flavors held or assigned.

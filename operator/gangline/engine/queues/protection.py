@@ -8,11 +8,11 @@ and drained queues.
 
 from __future__ import annotations
 
-from gangline.engine.model import Millis, VictimPolicy
+from gangline.engine.model import Millis, VictimPolicy, accelerators_of
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.text.wording import accelerators_of, minute_text
+from gangline.engine.text.wording import minute_text
 
 #: Ends of protection are rounded up to multiples of this, so that gangs that started together wake others once.
 STEP: Millis = 1000

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
+from gangline.engine.model import HOLD_QUOTA
+from gangline.engine.model.settings import NO_READMIT
 from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger
 from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
-from gangline.engine.text.wording import HOLD_QUOTA, NO_READMIT
 
 
 def quota_holds_of(root: QuotaNode) -> list[QuotaHold]:

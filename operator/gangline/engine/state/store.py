@@ -25,7 +25,9 @@ from gangline.engine.model import (
     Settings,
     Topology,
     WorkloadPods,
+    expression_matches,
 )
+from gangline.engine.model.settings import FREE_PLACES
 from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import NodeHealth
@@ -44,9 +46,7 @@ from gangline.engine.queues.workload_state import NO_FAMILY, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
-from gangline.engine.text.wording import FREE_PLACES
 from gangline.engine.topology.leaf_ranking import LeafRanking
-from gangline.engine.topology.node_filter import expression_matches
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE
 from gangline.engine.topology.placement_request import has_placements
 from gangline.engine.topology.topologies import Topologies

@@ -1,4 +1,4 @@
-"""Words for users, and small shared tools: numbers and times as text, alarms, change logs, the names of fixes.
+"""Words for users, and small shared tools: numbers and times as text, alarms and change logs.
 
 In: plain values. Out: strings and numbers. Decides nothing.
 """

@@ -12,11 +12,10 @@ from hashlib import blake2b
 from typing import Final, Protocol
 
 from gangline.engine.cards.card_amounts import is_of_card, is_trait
-from gangline.engine.model import PlacementFilter, PodSet, Requests, Share, Traits
+from gangline.engine.model import PlacementFilter, PodSet, Requests, Share, Traits, accelerators
 from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION
 from gangline.engine.model.nodes import INTERFACE
 from gangline.engine.model.queues import BANDWIDTH_FIT, MEM_SAFE
-from gangline.engine.text.wording import accelerators
 
 #: resources of nodes that stand for RDMA: by their group, and by their whole names
 RDMA_GROUP: Final = "rdma"

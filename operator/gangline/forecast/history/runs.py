@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from gangline import bounded
-from gangline.engine import accelerators_of, is_accelerator
-from gangline.engine.model import Workload
+from gangline.engine.model import Workload, accelerators_of, is_accelerator
 from gangline.traces import TraceJob
 
 #: minimum runtime, so that its logarithm is defined

@@ -33,7 +33,7 @@ from gangline.forecast.tracking.flavors import FlavorScale
 
 try:
     import lightgbm as lightgbm
-    from lightgbm.libpath import _LIB  # pyright: ignore[reportPrivateUsage]  # the C library, whose interface is public
+    from lightgbm.libpath import _LIB  # the C library, whose interface is public
 except OSError as error:
     raise ImportError(
         "forecast models need LightGBM, and that needs libgomp.so.1, which this machine lacks "
@@ -106,7 +106,7 @@ class _Prepared:
         self._columns = booster.num_feature()
         self._answer = ctypes.c_double * outputs
         self._config = ctypes.c_void_p()
-        handle = booster._handle  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType]
+        handle = booster._handle
         _checked(
             _LIB.LGBM_BoosterPredictForMatSingleRowFastInit(
                 handle, _NORMAL, _FIRST, _ALL, _FLOAT32, ctypes.c_int32(self._columns), _ONE_THREAD,

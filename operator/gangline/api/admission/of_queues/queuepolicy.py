@@ -19,7 +19,7 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
-from gangline.engine import BY_FORECAST, HOLD_QUOTA
+from gangline.engine.model import BY_FORECAST, HOLD_QUOTA
 
 #: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))

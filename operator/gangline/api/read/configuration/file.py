@@ -40,7 +40,8 @@ from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.api.read.configuration.sections import Retention
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
-from gangline.engine import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT, model
+from gangline.engine import model
+from gangline.engine.model import DEGRADED, HEALTH_SIGNALS, IGNORE, LEAVING, LOST, SUSPECT
 from gangline.kube.resources import Json
 from gangline.tls.connections import USUAL, Handshakes
 

@@ -15,7 +15,8 @@ from gangline.api.jobkinds import Declaration, others
 from gangline.api.read.configuration import declared_kinds, selectors
 from gangline.api.read.configuration.fields import ConfigurationError, flag, mapping
 from gangline.api.read.configuration.gates import Gates
-from gangline.engine import expression_matches, model
+from gangline.engine import model
+from gangline.engine.model import expression_matches
 from gangline.kube.resources import Json, Resource
 
 #: Kueue's name of plain pods and pod groups, which are no job kind of `jobkinds`

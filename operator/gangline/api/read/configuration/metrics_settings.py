@@ -16,7 +16,8 @@ from gangline.api import label_syntax
 from gangline.api.read.configuration import selectors
 from gangline.api.read.configuration.fields import ConfigurationError, choice, flag, mapping, rows, text
 from gangline.api.read.configuration.gates import Gates
-from gangline.engine import expression_matches, model
+from gangline.engine import model
+from gangline.engine.model import expression_matches
 from gangline.kube.resources import Json
 
 CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, WORKLOAD = "ClusterQueue", "Cohort", "LocalQueue", "Workload"

@@ -15,8 +15,7 @@ from gangline.api import quantity
 from gangline.api.read.reading import Json, child, flag, items, needed, number, root, text
 from gangline.api.sharing import numbers
 from gangline.api.sharing.device_shares import CapacityPolicy
-from gangline.engine import is_accelerator
-from gangline.engine.model import Device, Profile
+from gangline.engine.model import Device, Profile, is_accelerator
 from gangline.engine.model.devices import NODE, PHB, SYS, WHOLE
 
 #: devices of one slice that are read: the API server takes no more

@@ -16,7 +16,7 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.workloads.words import age
-from gangline.engine import is_accelerator
+from gangline.engine.model import is_accelerator
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 

@@ -24,6 +24,7 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from gangline.kube.resources import Resource
+from gangline.objects import JobObject, WorkloadObject
 
 pytestmark = pytest.mark.cluster
 
@@ -42,21 +43,21 @@ class Cluster:
     def info(self, name: str, count: int, **more: Any) -> PodSetInfo:
         return PodSetInfo(name, count, node_selector=self.pool, **more)
 
-    async def get(self, kind: JobKind, name: str) -> Json:
-        return await self.client.get(kind.resource, self.namespace, name)
+    async def get(self, kind: JobKind, name: str) -> JobObject:
+        return JobObject(await self.client.get(kind.resource, self.namespace, name))
 
-    async def mine(self, resource: Resource, owner: Json) -> list[Json]:
-        found = await self.client.list(resource, self.namespace)
+    async def mine(self, resource: Resource, owner: Json) -> list[JobObject]:
+        found = map(JobObject, (await self.client.list(resource, self.namespace)).items)
         uid = owner["metadata"]["uid"]
-        return [
-            item for item in found.items if uid in [ref["uid"] for ref in item["metadata"].get("ownerReferences", [])]
-        ]
+        return [item for item in found if uid in [row["uid"] for row in item.owners]]
 
-    async def patch(self, kind: JobKind, job: Json, patch: Patch) -> Json:
+    async def patch(self, kind: JobKind, job: Json, patch: Patch) -> JobObject:
         body = {**patch.body}
         body["metadata"] = {**body.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
         name = job["metadata"]["name"]
-        return await self.client.patch(kind.resource, self.namespace, name, body, subresource=patch.subresource)
+        return JobObject(
+            await self.client.patch(kind.resource, self.namespace, name, body, subresource=patch.subresource)
+        )
 
     async def turn(self, kind: JobKind, name: str, decide: Callable[[Json], Patch | None]) -> None:
         """Decide from the newest state and write it, again when another controller was faster."""
@@ -151,7 +152,7 @@ async def test_a_job_is_started_stopped_and_started_elsewhere(cluster: Cluster):
         "metadata": {"name": "train", "annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}},
         "spec": {"suspend": True, "parallelism": 3, "completions": 3, "template": _pods()},
     }
-    job = await cluster.client.create(kube.JOBS, cluster.namespace, body)
+    job = JobObject(await cluster.client.create(kube.JOBS, cluster.namespace, body))
     original, pod_sets = job["spec"], kind.pod_sets(job)
     built = workload.build(kind, job, pod_sets, queue="q", priority=0)
 
@@ -168,7 +169,7 @@ async def test_a_job_is_started_stopped_and_started_elsewhere(cluster: Cluster):
     assert job["status"]["active"] == 2
     assert kind.is_active(job, Children())
     built["status"] = {"admission": {"podSetAssignments": [{"name": "main", "count": 2}]}}
-    assert workload.equivalent(built, kind.pod_sets(job), job)
+    assert workload.equivalent(WorkloadObject(built), kind.pod_sets(job), job)
 
     steps = 0
 
@@ -188,7 +189,7 @@ async def test_a_job_is_started_stopped_and_started_elsewhere(cluster: Cluster):
     assert not kind.is_active(job, Children())
     assert job["spec"] == original
     del built["status"]
-    assert workload.equivalent(built, kind.pod_sets(job), job)
+    assert workload.equivalent(WorkloadObject(built), kind.pod_sets(job), job)
 
     await cluster.turn(kind, "train", lambda now: kind.start(now, [cluster.info("main", 3)]))
     job = await _until(running, "the Job's pods again")
@@ -213,7 +214,7 @@ def _gpu_job(name: str, **spec: Any) -> Json:
 
 async def _start(cluster: Cluster, body: Json) -> list[PodSetInfo]:
     kind = GPUJobKind()
-    job = await cluster.client.create(kube.GPU_JOBS, cluster.namespace, body)
+    job = JobObject(await cluster.client.create(kube.GPU_JOBS, cluster.namespace, body))
     infos = [cluster.info(item["name"], item["count"]) for item in kind.pod_sets(job)]
     name = job["metadata"]["name"]
     await cluster.sync_until(name, None, lambda now, _: now.get("status", {}).get("phase") == "Pending")

@@ -12,7 +12,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.api.read import merge, reading
+from gangline.api.read import conditions, merge, reading
 from gangline.api.read.workloads import swap_record
 from gangline.jobs.base import Json, Patch, PodSetInfo
 from gangline.jobs.gpujob.gang import Gang, Role
@@ -192,7 +192,7 @@ def held(job: JobObject, gang: Gang, jobs: Sequence[JobObject]) -> Patch | None:
     ended = [child.deletion_time for child in jobs if child.deletion_time]
     if ended or not jobs:
         at = max(ended, default=latest(job))
-        status["conditions"] = _with(job, SUSPENDED, "True", "Held", "The job waits for its admission", at)
+        status["conditions"] = _with(job, SUSPENDED, True, "Held", "The job waits for its admission", at)
     return _patch(job, status)
 
 
@@ -203,7 +203,7 @@ def running(job: JobObject, gang: Gang, infos: Sequence[PodSetInfo], jobs: Seque
     status["expectedStart"] = None  # it has come true
     if jobs:
         created = max(child.created or latest(job) for child in jobs)
-        status["conditions"] = _with(job, SUSPENDED, "False", "Admitted", "The job was admitted", created)
+        status["conditions"] = _with(job, SUSPENDED, False, "Admitted", "The job was admitted", created)
         status["startTime"] = job.status.get("startTime") or created
     return _patch(job, status)
 
@@ -234,20 +234,19 @@ def _interruptions(job: JobObject, reason: str, message: str, at: str) -> list[J
 
 def pods_refused(job: JobObject, refused: bool, reason: str, message: str, at: str) -> Patch | None:
     """Record that the API server refuses the job's pods, or no longer does."""
-    word = "True" if refused else "False"
-    return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, word, reason, message, at)})
+    return _patch(job, {"conditions": _with(job, names.PODS_REFUSED, refused, reason, message, at)})
 
 
 def ending(job: JobObject, verdict: GangVerdict) -> Patch | None:
     """Record that the end is decided, while pods may still run."""
-    return _patch(job, {"conditions": _with(job, verdict.interim, "True", verdict.reason, verdict.message, verdict.at)})
+    return _patch(job, {"conditions": _with(job, verdict.interim, True, verdict.reason, verdict.message, verdict.at)})
 
 
 def ended(job: JobObject, gang: Gang, jobs: Sequence[JobObject], verdict: GangVerdict) -> Patch | None:
     """Record that the end is decided, and that no pod runs any more."""
     status: Json = {
         "phase": "Succeeded" if verdict.success else "Failed",
-        "conditions": _with(job, verdict.final, "True", verdict.reason, verdict.message, verdict.at),
+        "conditions": _with(job, verdict.final, True, verdict.reason, verdict.message, verdict.at),
         "completionTime": verdict.at,
     }
     before = job.status.get("roles")
@@ -299,16 +298,11 @@ def _child(gang: Gang, role_name: str, jobs: Sequence[JobObject]) -> JobObject |
     return find(gang, role, jobs) if role else None
 
 
-def _with(job: JobObject, kind: str, status: str, reason: str, message: str, at: str) -> list[Json]:
+def _with(job: JobObject, kind: str, status: bool, reason: str, message: str, at: str) -> list[Json]:
     """The job's conditions with one of them set; it keeps its time while its status stays the same."""
-    wanted: Json = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
     rows: list[Json] = [dict(row) for row in job.conditions]
-    for i, row in enumerate(rows):
-        if row["type"] == kind:
-            same = row["status"] == status
-            rows[i] = {**row, **wanted, "lastTransitionTime": row["lastTransitionTime"] if same else at}
-            return rows
-    return [*rows, wanted]
+    conditions.put(rows, kind, status, reason, message, at=at)
+    return rows
 
 
 def _patch(job: JobObject, wanted: Json) -> Patch | None:

@@ -51,7 +51,9 @@ def conditions_page(code: Code, values: Values) -> str:
     )
     for function, places in CONDITIONS.items():
         for call, scope in code.calls[function]:
-            if len(call.args) <= places[-1]:
+            if (
+                len(call.args) <= places[-1] or scope.functions[-1].name in CONDITIONS
+            ):  # one that passes on what it is given
                 continue
             kind, status, reason, message = (call.args[place] for place in places)
             about = OBJECTS[scope.module.rpartition(".")[2]]
@@ -119,11 +121,18 @@ def _statements(code: Code, values: Values, said: Sequence[ast.expr], scope: Sco
     asked = [arg.id if isinstance(arg, ast.Name) else "" for arg in said]
     for node in ast.walk(scope.functions[-1]):
         match node:
-            case ast.MatchClass(cls=cls, patterns=patterns) if [
-                getattr(pattern, "name", "") for pattern in patterns
-            ] == asked:
+            case ast.match_case(pattern=ast.MatchClass(cls=cls, patterns=patterns), body=body) if any(
+                inner is said[-1] for statement in body for inner in ast.walk(statement)
+            ):
+                bound = [getattr(pattern, "name", "") for pattern in patterns]
+                if not set(filter(None, asked)) <= set(bound):
+                    continue
                 for made, where in code.calls[last_name(cls)]:
-                    yield tuple(values.of(arg, where) for arg in made.args)
+                    given = dict(zip(bound, made.args, strict=False))
+                    yield tuple(
+                        values.of(given[name], where) if name in given else values.of(arg, scope)
+                        for name, arg in zip(asked, said, strict=True)
+                    )
                 return
             case ast.Assign(
                 targets=[ast.Tuple(elts=targets)], value=ast.IfExp(body=ast.Tuple() as one, orelse=ast.Tuple() as other)

@@ -43,8 +43,8 @@ from gangline.objects import JobObject, Stored
 
 # --- the claims of roles whose pods get their shares of GPUs by DRA ---------------------------------------------------
 #
-# Pods that wait for their place get a claim each from the operator (`control.nodes.gates.pod_gates`); the others get theirs from a
-# ResourceClaimTemplate of the gang. Its name follows from what it asks for, so it never has to change.
+# Pods that wait for their place get a claim each from the operator (`control.nodes.gates.pod_gates`); the others get theirs from
+# a ResourceClaimTemplate of the gang. Its name follows from what it asks for, so it never has to change.
 
 
 _CLAIM_DIGEST_LENGTH: Final = 10

@@ -163,16 +163,10 @@ def test_a_module_that_moved_would_be_found() -> None:
 
 
 def module_names(text: str) -> set[str]:
-    """Dotted names that begin with one of our packages. One with a capital inside a word is a field of the API."""
+    """Dotted names that begin with one of our packages, but for fields of the API (`api.readSettings`)."""
     first = {name.split(".")[1] for name in modules() if "." in name} - AMBIGUOUS | set(ROOTS)
     found = {name for name in DOTTED.findall(text) if name.partition(".")[0] in first}
-    return {name for name in found if not re.search(r"[a-z][A-Z]", name.rpartition(".")[2]) or _is_class(name)} - {
-        ENTRY_POINTS
-    }
-
-
-def _is_class(name: str) -> bool:
-    return name.rpartition(".")[2][0].isupper()
+    return {name for name in found if not re.search(r"\.[a-z]+[A-Z]", name)} - {ENTRY_POINTS}
 
 
 def names_something(name: str) -> bool:

@@ -129,7 +129,7 @@ class CelExpression:
             return program
 
     def selects(self, device: dict[str, Any]) -> bool:
-        """`device`: from `device_values.value`. Raises ExpressionError."""
+        """`device`: from `values.value`. Raises ExpressionError."""
         data = {variable: device[name] for name, variable in _VARIABLES}
         if self._whole:
             data["device"] = device

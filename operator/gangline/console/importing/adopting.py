@@ -3,7 +3,7 @@
 1. the Workload, gated, so that it does not wait in its queue;
 2. its admission;
 3. the gate is removed;
-4. `handing_over`: what runs names its queue and its Workload, and is managed from then on.
+4. `HandingOver`: what runs names its queue and its Workload, and is managed from then on.
 """
 
 from __future__ import annotations

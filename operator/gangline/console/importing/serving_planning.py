@@ -1,6 +1,6 @@
 """Decides which running Deployments and StatefulSets can be adopted, and with which Workloads. Pure.
 
-What serves is adopted while its controller is at rest: then its pods are all of one template, which `serving_handover` marks
+What serves is adopted while its controller is at rest: then its pods are all of one template, which `adopting` marks
 without a roll-out. The controller of LeaderWorkerSets starts every group anew when a template changes, whatever the change: they
 get their queues only where a roll-out is allowed.
 """

@@ -1,5 +1,5 @@
-"""Keeps the condition Active of the AdmissionChecks that Gangline answers, in one place for all their controllers.
+"""The admission checks that Gangline answers: `provisioning` and `multikueue`, and whether each check is active.
 
-In: AdmissionChecks, and what each controller's package says about its own. Out: the condition Active of the checks. Checks of
-other controllers are left to them.
+In: AdmissionChecks, and Workloads with quota that wait for them. Out: the states of checks on Workloads, the condition Active of
+AdmissionChecks. Checks of other controllers are left to them.
 """

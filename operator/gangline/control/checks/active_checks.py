@@ -1,6 +1,6 @@
-"""Writes the condition Active of the AdmissionChecks that Gangline answers.
+"""Writes the condition Active of the AdmissionChecks that Gangline answers, in one place for all their controllers.
 
-The condition Active of an AdmissionCheck, and the reference to its configuration. Messages are Kueue's.
+Each controller's package says what is wrong with its own checks and their configuration. Messages are Kueue's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Carries out each decision of the engine.
+"""Decides when the engine decides, and carries out each of its decisions.
 
-In: `model.Decision`. Out: status changes, events, metrics and notices.
+In: facts that have arrived, the pace of writes, `model.Decision`. Out: calls of `decide`, status changes, events, metrics and
+notices.
 """

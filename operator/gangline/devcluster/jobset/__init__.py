@@ -5,7 +5,7 @@ local control plane, where it is not installed, the stand-in replaces it: child 
 `failurePolicy.maxRestarts` (Recreate and BlockingRecreate), success policy, exclusive topology, status. It lacks failure policy
 rules, startup order, `dependsOn`, coordinators, network policies of their own and TTLs.
 
-If JobSet itself is in the cluster, or is installed later, the stand-in stops (`presence`).
+If JobSet itself is in the cluster, or is installed later, the stand-in stops (`controller.appears`).
 
 `python -m gangline.devcluster.jobset --kubeconfig FILE` installs a CRD without validation, and runs it.
 """

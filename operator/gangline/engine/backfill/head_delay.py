@@ -1,8 +1,8 @@
 """The delay that backfill causes for heads: counted exactly, moment by moment, against the same moment without backfill.
 
 A reserved head is *delayed* while it would fit if the workloads that were backfilled before it were not there. The time for
-which that is so is counted under the first of the causes below whose workloads explain it (`delay_causes`). A head is *late* if
-it starts after the first start that was promised to it since it waits, whatever became of its reservation meanwhile.
+which that is so is counted under the first of the causes below whose workloads explain it (`revocation.DelayCauses`). A head is
+*late* if it starts after the first start that was promised to it since it waits, whatever became of its reservation meanwhile.
 """
 
 from __future__ import annotations

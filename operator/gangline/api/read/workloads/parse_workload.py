@@ -243,7 +243,7 @@ def _slices(body: Json, path: str) -> tuple[model.Slice, ...]:
 
 # --- parse workload ---------------------------------------------------------------------------------------------------
 #
-# Workloads from JSON (v1beta2) to the engine's facts: spec, status, and the parts of `parse_pod_sets` and `parse_admission`.
+# Workloads from JSON (v1beta2) to the engine's facts: spec, status, its pod sets and its admission (`admissions.admission`).
 
 
 NO_CONDITION: Final[Json] = {}

@@ -1,4 +1,4 @@
-"""Kueue's visibility API, served to the API server's aggregator.
+"""Kueue's visibility API and `answers.gangline.io`, served to the API server's aggregator.
 
-In: requests. Out: the pending workloads of a queue, for users who may see them.
+In: requests of users, as the API server forwards them. Out: answers as JSON, for users who may see them.
 """

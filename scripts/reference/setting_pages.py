@@ -1,17 +1,17 @@
-"""The pages of the chart's values, of gates, of job kinds, and of what works as in Kueue: from tables in the code."""
+"""The pages of the chart's values, of gates, of job kinds, and of what differs from Kueue: from tables in the code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from scripts.reference.compatibility import keys
 from scripts.reference.compatibility.features import FEATURES, Feature
-from scripts.reference.compatibility.settings import SETTINGS
+from scripts.reference.compatibility.fields import FIELDS, Rows, Support, fields_of_kinds, is_covered
+from scripts.reference.compatibility.settings import SETTINGS, fields_of_file
 from scripts.reference.markdown import as_cell, as_code, as_table, listed
 
 from gangline.api import jobkinds
-from gangline.api.compatibility.fields import FIELDS, Support
 from gangline.api.jobkinds.declaration import shown
 from gangline.api.read.configuration import gate_table, managed_jobs
 from gangline.api.read.configuration.versions import VERSIONS
@@ -33,43 +33,54 @@ def values_page() -> str:
 #: what a state is called
 _STATES: Final = {"works": "works", "differs": "differs", "no": "does not work"}
 _COMPATIBILITY: Final = """\
-Every part of Kueue's API: whether it works in Gangline as in Kueue, differs, or does not work. Tests compare the rows with the
-code: a field, key or setting without a row fails, and so does one that *works* and is not used. Who sets a field of a spec that
-does not work gets a warning from the webhooks; settings and gates without effect are named when the operator starts.
+Each row names what differs, or what may surprise although it works as in Kueue. Whatever has no row works as in Kueue. Tests
+compare the rows with the code, and fail for a field without a row that the code does not use. Settings and gates without effect
+are named when the operator starts. A row of a field holds for all fields below it, too.
 
 Events have a [page of their own](events.md).
 """
 
 
 def compatibility_page() -> str:
-    gates = {
-        "follows the gate": [name for name, (_, does) in gate_table.GATES.items() if does == gate_table.READ],
-        "always on": [name for name, (_, does) in gate_table.GATES.items() if does == gate_table.ON],
-        "not there": [name for name, (_, does) in gate_table.GATES.items() if does == gate_table.OFF],
-        "makes no difference": [name for name, (_, does) in gate_table.GATES.items() if does == gate_table.NEITHER],
-    }
+    by_effect: dict[str, list[str]] = {}
+    for name, (_, does) in gate_table.GATES.items():
+        by_effect.setdefault(does, []).append(name)
+    gates = [(_DOES[does], listed(by_effect[does])) for does in (gate_table.ON, gate_table.OFF, gate_table.NEITHER)]
     metrics = kueue_table.TABLE.values()
     absent = [(f"`{metric.name}`", _STATES["no"], metric.absent) for metric in metrics if metric.absent]
-    frameworks = [(f"`{name}`", _STATES["works"]) for name in sorted(managed_jobs.FRAMEWORKS)]
+    fields = fields_of_kinds()
+    counts = {kind: _uncovered(every, FIELDS.get(kind, {})) for kind, every in fields.items()}
     return "\n".join(
         [
-            "# What works as in Kueue\n",
+            "# What differs from Kueue\n",
             _COMPATIBILITY,
             "## Features\n",
-            as_table(("feature", "in Gangline", "how", "gates"), (_feature(*row) for row in FEATURES.items())),
+            as_table(("feature", "in Gangline", "how", "gates"), _features()),
+            f"These work as in Kueue: {'; '.join(_title(*row) for row in FEATURES.items() if not row[1].state.words)}.\n",
             "## Job kinds\n",
-            "By their names in `integrations.frameworks`. GPUJob is Gangline's own.\n",
-            as_table(("job kind", "in Gangline"), frameworks),
+            f"All {len(managed_jobs.FRAMEWORKS)} names of `integrations.frameworks` work: [job kinds](job-kinds.md). GPUJob is"
+            " Gangline's own.\n",
             "## Fields of kinds\n",
-            "Of both versions; the [kinds](kueue.md) have their meanings.\n",
-            *(_states(kind, "field", fields, "###") for kind, fields in FIELDS.items()),
-            _states("Labels, annotations, finalizers and gates of pods", "name", keys.KEYS, "##"),
-            _states("Conditions", "condition", keys.CONDITIONS, "##"),
-            "Their reasons and messages: [conditions](conditions.md).\n",
-            _states("Fields of the configuration file", "field", SETTINGS, "##"),
+            as_table(
+                ("kind", "field", "in Gangline", "how"),
+                ((kind, *row) for kind, rows in FIELDS.items() for row in _worded(rows)),
+            ),
+            f"The other {sum(counts.values())} fields of both versions work as in Kueue:"
+            f" {', '.join(f'{count} of {kind}' for kind, count in counts.items())}. The [kinds](kueue.md) have their"
+            " meanings.\n",
+            "## Labels, annotations, finalizers and gates of pods\n",
+            _differing("name", keys.KEYS),
+            f"The other {_plain(keys.KEYS)} work as in Kueue. The page of [names](names.md) says what most of them are for.\n",
+            "## Conditions\n",
+            _differing("condition", keys.CONDITIONS),
+            f"The other {_plain(keys.CONDITIONS)} work as in Kueue. Their reasons and messages: [conditions](conditions.md).\n",
+            "## Fields of the configuration file\n",
+            _differing("field", SETTINGS),
+            f"The other {_uncovered(fields_of_file(), SETTINGS)} fields of both versions work as in Kueue.\n",
             "## Feature gates\n",
-            "Stages and defaults: [feature gates](gates.md).\n",
-            as_table(("Gangline", "gates"), ((how, listed(which)) for how, which in gates.items())),
+            as_table(("Gangline", "gates"), gates),
+            f"The other {len(by_effect[gate_table.READ])} gates work as in Kueue. Stages and defaults:"
+            " [feature gates](gates.md).\n",
             "## Metrics\n",
             f"{len(metrics) - len(absent)} of {len(metrics)} work: [metrics](metrics.md).\n",
             *([as_table(("metric", "in Gangline", "how"), absent)] if absent else []),
@@ -77,21 +88,33 @@ def compatibility_page() -> str:
     )
 
 
-def _feature(name: str, feature: Feature) -> tuple[str, ...]:
-    title = f"[{name}](../{feature.page})" if feature.page else name
-    return (title, _STATES[feature.state.does], _words(feature.state), listed(feature.gates))
+def _features() -> Iterator[tuple[str, ...]]:
+    for name, feature in FEATURES.items():
+        if feature.state.words:
+            yield _title(name, feature), _STATES[feature.state.does], _words(feature.state), listed(feature.gates)
 
 
-def _states(title: str, what: str, rows: Mapping[str, Support], level: str) -> str:
-    """The rows that need words as a table, the others as one list."""
-    told = [(f"`{name}`", _STATES[state.does], _words(state)) for name, state in rows.items() if state.words]
-    plain = [name for name, state in rows.items() if not state.words]
-    parts = [f"{level} {title}\n"]
-    if told:
-        parts.append(as_table((what, "in Gangline", "how"), told))
-    if plain:
-        parts.append(f"{'These work' if told else 'All work'}: {listed(plain)}.\n")
-    return "\n".join(parts)
+def _title(name: str, feature: Feature) -> str:
+    return f"[{name}](../{feature.page})" if feature.page else name
+
+
+def _differing(what: str, rows: Mapping[str, Support]) -> str:
+    return as_table((what, "in Gangline", "how"), _worded(rows))
+
+
+def _worded(rows: Mapping[str, Support]) -> Iterator[tuple[str, ...]]:
+    """The rows that need words."""
+    return ((f"`{name}`", _STATES[state.does], _words(state)) for name, state in rows.items() if state.words)
+
+
+def _plain(rows: Mapping[str, Support]) -> int:
+    """The number of rows without words."""
+    return sum(not state.words for state in rows.values())
+
+
+def _uncovered(paths: Iterable[str], rows: Rows) -> int:
+    """The number of fields that no row is about."""
+    return sum(not is_covered(path, rows) for path in paths)
 
 
 def _words(state: Support) -> str:

@@ -1,4 +1,4 @@
-"""The tables of what works: complete, and no row says more than the code does."""
+"""The tables of what differs from Kueue: whatever has no row is used, and no row says more than the code does."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Any, get_args
 
 import pytest
 from scripts.reference.compatibility.features import FEATURES
+from scripts.reference.compatibility.fields import FIELDS, Rows, Support, fields_of_kinds, is_covered
 from scripts.reference.compatibility.keys import CONDITIONS, KEYS
-from scripts.reference.compatibility.settings import SETTINGS
-from tests.api.accepted import schemas
+from scripts.reference.compatibility.settings import SETTINGS, fields_of_file, settings_of
 
 import gangline
-from gangline.api import admission, names
-from gangline.api.compatibility.fields import FIELDS, Support, without_effect
+from gangline.api import names
 from gangline.api.read.configuration import gates, load, sections, shapes
 
 Json = dict[str, Any]
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = Path(gangline.__path__[0])
 WEBHOOKS = PACKAGE.parents[1] / "webhooks" / "gangline_webhooks"
-#: the tables themselves, the CRDs, and the conversion, which treats every field alike
-WITHOUT = ("api/compatibility/", "api/schema/", "api/convert/")
+#: the CRDs, and the conversion, which treats every field alike
+WITHOUT = ("api/schema/", "api/convert/")
 STATES = [
     *(state for fields in FIELDS.values() for state in fields.values()),
     *KEYS.values(),
@@ -43,11 +42,16 @@ def source() -> Iterator[tuple[str, str]]:
                 yield within, path.read_text()
 
 
+def is_a_shape(node: ast.AnnAssign) -> bool:
+    return "Shape" in {each.id for each in ast.walk(node.annotation) if isinstance(each, ast.Name)}
+
+
 def words_of_the_code() -> set[str]:
-    """Every name and every word of a text in the code; comments and docstrings do nothing."""
+    """Every name and every word of a text in the code. Comments, docstrings and the shapes of the file do nothing."""
     found: set[str] = set()
     for _, text in source():
         tree = ast.parse(text)
+        tree.body = [node for node in tree.body if not (isinstance(node, ast.AnnAssign) and is_a_shape(node))]
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
@@ -61,18 +65,6 @@ def words_of_the_code() -> set[str]:
     return found
 
 
-def paths(schema: Json, path: str = "") -> Iterator[str]:
-    """Every field of a kind but its head; conditions are one field."""
-    for name, inner in schema.get("properties", {}).items():
-        if not path and name in ("apiVersion", "kind", "metadata"):
-            continue
-        whole = f"{path}{name}"
-        yield whole
-        inside = inner.get("items", inner)
-        if name != "conditions" and name != "template":
-            yield from paths(inside, f"{whole}[]." if "items" in inner else f"{whole}.")
-
-
 def test_every_word_stands_where_it_is_needed() -> None:
     """What differs says how, what is not there says what holds instead."""
     known = get_args(Support.__dataclass_fields__["does"].type) or ("works", "differs", "no")
@@ -81,36 +73,42 @@ def test_every_word_stands_where_it_is_needed() -> None:
         assert state.does == "works" or 10 < len(state.words) < 130, state
 
 
-def test_each_field_of_the_crds_has_a_row_and_each_row_is_a_field() -> None:
-    found: dict[str, set[str]] = {}
-    for kind, group, _, schema in schemas():
-        if group == names.GROUP:
-            found.setdefault(kind, set()).update(paths(schema))
-    assert {kind: set(fields) for kind, fields in FIELDS.items()} == found
+def test_each_row_is_about_a_field() -> None:
+    fields = fields_of_kinds()
+    assert FIELDS.keys() <= fields.keys()
+    for kind, rows in FIELDS.items():
+        assert rows.keys() <= fields[kind], kind
+    assert SETTINGS.keys() <= fields_of_file()
 
 
-def test_a_field_that_works_is_used_somewhere() -> None:
+@pytest.mark.parametrize("rows", [*FIELDS.values(), SETTINGS], ids=[*FIELDS, "Configuration"])
+def test_each_row_says_what_no_other_one_does(rows: Rows) -> None:
+    """A row holds for all fields below its own, too."""
+    for path, state in rows.items():
+        assert state.words, path
+        assert not is_covered(path, {row: state for row, state in rows.items() if row != path}), path
+
+
+def test_a_field_without_a_row_is_used_somewhere() -> None:
     used = words_of_the_code()
-    unused = [
-        f"{kind} {path}"
-        for kind, fields in FIELDS.items()
-        for path, state in fields.items()
-        if state.does == "works" and not state.words and not {(leaf := path.split(".")[-1]), _snake(leaf)} & used
-    ]
-    assert not unused
+    tables: dict[str, tuple[set[str], Rows]] = {
+        **{kind: (fields, FIELDS.get(kind, {})) for kind, fields in fields_of_kinds().items()},
+        "Configuration": (fields_of_file(), SETTINGS),
+    }
+    for kind, (fields, rows) in tables.items():
+        assert len(fields) > 1
+        for path in fields:
+            leaf = path.removesuffix("[]").split(".")[-1]
+            assert is_covered(path, rows) or {leaf, _snake(leaf)} & used, f"{kind} {path}"
+
+
+def test_no_field_of_a_kind_is_without_effect() -> None:
+    """The webhooks would have to warn who sets it."""
+    assert not [path for rows in FIELDS.values() for path, state in rows.items() if state.does == "no"]
 
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def test_below_a_field_without_effect_nothing_works() -> None:
-    tables: dict[str, Mapping[str, Support]] = {**FIELDS, "Configuration": SETTINGS}
-    for kind, fields in tables.items():
-        none = [path for path, state in fields.items() if state.does == "no"]
-        for path, state in fields.items():
-            inside = any(path.startswith((f"{outer}.", f"{outer}[]")) for outer in none)
-            assert not inside or state.does == "no", (kind, path)
 
 
 def test_every_key_that_the_code_uses_has_a_row() -> None:
@@ -152,29 +150,8 @@ def test_a_condition_does_something_if_and_only_if_code_names_it() -> None:
     """Types of a Workload's conditions are constants; those that nobody sets have no constant."""
     for row, state in CONDITIONS.items():
         kind, type_ = row.split(" ")
-        assert kind in FIELDS and "status.conditions" in FIELDS[kind]
+        assert "status.conditions" in fields_of_kinds()[kind]
         assert is_used(type_, f'"{type_}"') == (state.does != "no"), row
-
-
-def settings_of(shape: Any, path: str = "") -> Iterator[str]:
-    if isinstance(shape, list):
-        yield from settings_of(shape[0], f"{path}[]")
-    elif isinstance(shape, Mapping):
-        for name, inner in shape.items():
-            whole = f"{path}.{name}" if path else name
-            yield whole
-            yield from settings_of(inner, whole)
-
-
-def test_each_field_of_the_configuration_has_a_row_and_each_row_is_a_field() -> None:
-    known = {*settings_of(sections.V1BETA1), *settings_of(sections.V1BETA2)}
-    # those are ours
-    known = {path for path in known if not path.startswith(("gangline", "integrations.declared"))}
-    covering = [path for path, state in SETTINGS.items() if state.does != "works"]
-    assert SETTINGS.keys() <= known
-    assert {
-        path for path in known if not any(path.startswith((f"{row}.", f"{row}[]")) for row in covering)
-    } == SETTINGS.keys()
 
 
 def test_settings_that_do_not_work_are_those_of_which_the_operator_says_so() -> None:
@@ -223,21 +200,3 @@ def test_features_agree_with_their_gates_and_pages(name: str) -> None:
     if feature.state.does == "no":
         assert any(gates.does(gate) == gates.OFF for gate in feature.gates)
     assert not feature.page or (DOCS / feature.page).is_file()
-
-
-# --- what authors of objects are told ---
-
-
-def test_the_author_of_a_field_without_effect_is_told() -> None:
-    policy = {"concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}}
-    queue = {"apiVersion": names.V1BETA2, "kind": "ClusterQueue", "metadata": {"name": "q"}, "spec": policy}
-    row = FIELDS["ClusterQueue"]["spec.concurrentAdmissionPolicy"]
-    told = [f"spec.concurrentAdmissionPolicy has no effect: {row.words}"] if row.does == "no" else []
-    assert [text for text in admission.warnings(queue) if "has no effect" in text] == told
-    assert list(without_effect("ClusterQueue", {**queue, "spec": {}})) == []
-
-
-@pytest.mark.parametrize("spec", [None, 7, [], "x", {"preemptionGates": None}, {"preemptionGates": []}])
-def test_objects_of_any_shape_are_looked_through(spec: Any) -> None:
-    assert list(without_effect("Workload", {"spec": spec})) == []
-    assert list(without_effect("NoSuchKind", {"spec": spec})) == []

@@ -45,7 +45,7 @@ class Protocol(HttpToolsProtocol):
         self._in_body = False
         self._host = False
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.app_state = {**self.app_state, CERTIFIED: bool(transport.get_extra_info("peercert"))}
 

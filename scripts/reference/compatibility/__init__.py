@@ -1,5 +1,4 @@
-"""What of Kueue's features, keys, conditions and settings works in Gangline, differs, or does not work.
+"""What of Kueue's API works in Gangline, differs, or does not work: tables for a page of the reference.
 
-The page of the reference is made of these tables and of `gangline.api.compatibility`, whose fields the webhooks read, too. Tests
-compare each row with the code.
+Tests compare each row, and each field without a row, with the code.
 """

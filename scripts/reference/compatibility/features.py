@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api.compatibility.fields import WORKS, Support, differs, works
+from scripts.reference.compatibility.fields import WORKS, Support, differs, works
 
 
 @dataclass(frozen=True, slots=True)

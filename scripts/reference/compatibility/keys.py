@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gangline.api.compatibility.fields import WORKS, Support, differs, no
+from scripts.reference.compatibility.fields import WORKS, Support, differs, no
 
 _READ_FROM_CLUSTER: Final = (
     "neither written nor read, and a warning says so: sizes and names follow the RayCluster itself"

@@ -1,144 +1,56 @@
-"""Fields of Kueue's configuration file: what each does in Gangline.
-
-A row for each field, by its path: `[]` stands for the items of a list. A row without `WORKS` holds for all that is below it, too.
-"""
+"""Fields of Kueue's configuration file, and what those do in Gangline that need a word."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gangline.api.compatibility.fields import WORKS, Fields, differs, no, works
+from scripts.reference.compatibility.fields import Rows, differs, no, works
 
-_EXEC: Final = (
-    "apiVersion",
-    "args",
-    "command",
-    "env",
-    "env[].name",
-    "env[].value",
-    "installHint",
-    "provideClusterInfo",
-)
+from gangline.api.read.configuration import sections
+from gangline.api.read.configuration.shapes import Shape
 
+_NO_INPUT: Final = works("checked; the program never gets an input, as in Kueue")
+#: fields of the file that are Gangline's own
+_OURS: Final = ("gangline", "integrations.declared")
 
-def _providers(path: str) -> Fields:
-    """A list of programs that fetch credentials."""
-    no_input = works("checked; the program never gets an input, as in Kueue")
-    works_all = [path, f"{path}[].name", f"{path}[].execConfig", *(f"{path}[].execConfig.{name}" for name in _EXEC)]
-    return {**dict.fromkeys(works_all, WORKS), f"{path}[].execConfig.interactiveMode": no_input}
-
-
-SETTINGS: Final[Fields] = {
-    "admissionFairSharing": WORKS,
-    "admissionFairSharing.resourceWeights": WORKS,
-    "admissionFairSharing.usageHalfLifeTime": WORKS,
-    "admissionFairSharing.usageSamplingInterval": WORKS,
-    "apiVersion": WORKS,
+#: The fields that need a word. Every other one works as in Kueue.
+SETTINGS: Final[Rows] = {
     "clientConnection": no("the operator writes as fast as the API server takes it"),
     "controller": no("one loop does all work: there is nothing to run in parallel"),
-    "fairSharing": WORKS,
-    "fairSharing.enable": WORKS,
-    "fairSharing.preemptionStrategies": WORKS,
-    "featureGates": WORKS,
-    "health": WORKS,
-    "health.healthProbeBindAddress": WORKS,
     "health.livenessEndpointName": differs("always /healthz"),
     "health.readinessEndpointName": differs("always /readyz"),
-    "integrations": WORKS,
-    "integrations.externalFrameworks": WORKS,
     "integrations.frameworks": differs(
         "JobSets are managed without a list, too; declared kinds and GPUJobs always are"
     ),
-    "integrations.labelKeysToCopy": WORKS,
     "integrations.podOptions": no("managedJobsNamespaceSelector selects namespaces of pods, too"),
-    "internalCertManagement": WORKS,
     "internalCertManagement.enable": differs("`--mode` of `gangline admin webhooks` takes its place"),
     "internalCertManagement.webhookSecretName": differs("`--secret` of `gangline admin webhooks` takes its place"),
     "internalCertManagement.webhookServiceName": differs("`--service` of `gangline admin webhooks` takes its place"),
-    "kind": WORKS,
-    "leaderElection": WORKS,
-    "leaderElection.leaderElect": WORKS,
-    "leaderElection.leaseDuration": WORKS,
-    "leaderElection.renewDeadline": WORKS,
-    "leaderElection.resourceLock": WORKS,
-    "leaderElection.resourceName": WORKS,
-    "leaderElection.resourceNamespace": WORKS,
-    "leaderElection.retryPeriod": WORKS,
-    "manageJobsWithoutQueueName": WORKS,
-    "managedJobsNamespaceSelector": WORKS,
-    "metadata": WORKS,
-    "metrics": WORKS,
-    "metrics.bindAddress": WORKS,
-    "metrics.customLabels": WORKS,
-    "metrics.customLabels[].name": WORKS,
-    "metrics.customLabels[].sourceAnnotationKey": WORKS,
-    "metrics.customLabels[].sourceKind": WORKS,
-    "metrics.customLabels[].sourceLabelKey": WORKS,
-    "metrics.customLabels[].trackedValues": WORKS,
-    "metrics.enableClusterQueueResources": WORKS,
-    "metrics.localQueueMetrics": WORKS,
-    "metrics.localQueueMetrics.enable": WORKS,
-    "metrics.localQueueMetrics.localQueueSelector": WORKS,
-    "multiKueue": WORKS,
-    "multiKueue.clusterProfile": WORKS,
-    **_providers("multiKueue.clusterProfile.accessProviders"),
-    **_providers("multiKueue.clusterProfile.credentialsProviders"),
-    "multiKueue.dispatcherName": WORKS,
-    "multiKueue.externalFrameworks": WORKS,
-    "multiKueue.externalFrameworks[].name": WORKS,
-    "multiKueue.gcInterval": WORKS,
-    "multiKueue.incrementalDispatcherConfig": WORKS,
-    "multiKueue.incrementalDispatcherConfig.stepSize": WORKS,
-    "multiKueue.origin": WORKS,
-    "multiKueue.workerLostTimeout": WORKS,
-    "namespace": WORKS,
-    "objectRetentionPolicies": WORKS,
-    "objectRetentionPolicies.workloads": WORKS,
-    "objectRetentionPolicies.workloads.afterDeactivatedByKueue": WORKS,
-    "objectRetentionPolicies.workloads.afterFinished": WORKS,
+    "multiKueue.clusterProfile.accessProviders[].execConfig.interactiveMode": _NO_INPUT,
+    "multiKueue.clusterProfile.credentialsProviders[].execConfig.interactiveMode": _NO_INPUT,
     "pprofBindAddress": no("there is no such server"),
     "queueVisibility": no("the visibility API took its place, in Kueue, too"),
-    "resources": WORKS,
-    "resources.deviceClassMappings": WORKS,
-    "resources.deviceClassMappings[].deviceClassNames": WORKS,
-    "resources.deviceClassMappings[].name": WORKS,
-    "resources.deviceClassMappings[].sources": WORKS,
-    "resources.deviceClassMappings[].sources[].capacity": WORKS,
-    "resources.deviceClassMappings[].sources[].capacity.deviceSelector": WORKS,
-    "resources.deviceClassMappings[].sources[].capacity.deviceSelector.cel": WORKS,
-    "resources.deviceClassMappings[].sources[].capacity.deviceSelector.cel.expression": WORKS,
-    "resources.deviceClassMappings[].sources[].capacity.driver": WORKS,
-    "resources.deviceClassMappings[].sources[].capacity.name": WORKS,
-    "resources.deviceClassMappings[].sources[].counter": WORKS,
-    "resources.deviceClassMappings[].sources[].counter.deviceSelector": WORKS,
-    "resources.deviceClassMappings[].sources[].counter.deviceSelector.cel": WORKS,
-    "resources.deviceClassMappings[].sources[].counter.deviceSelector.cel.expression": WORKS,
-    "resources.deviceClassMappings[].sources[].counter.driver": WORKS,
-    "resources.deviceClassMappings[].sources[].counter.name": WORKS,
-    "resources.excludeResourcePrefixes": WORKS,
-    "resources.quotaCheckStrategy": WORKS,
-    "resources.transformations": WORKS,
-    "resources.transformations[].input": WORKS,
-    "resources.transformations[].multiplyBy": WORKS,
-    "resources.transformations[].outputs": WORKS,
-    "resources.transformations[].strategy": WORKS,
-    "tls": WORKS,
-    "tls.cipherSuites": WORKS,
     "tls.curvePreferences": no("the groups are those of OpenSSL"),
-    "tls.minVersion": WORKS,
     "visibilityServer": differs("`--visibility-listen` of `gangline admin operator` takes its place"),
-    "waitForPodsReady": WORKS,
-    "waitForPodsReady.blockAdmission": WORKS,
-    "waitForPodsReady.enable": WORKS,
-    "waitForPodsReady.recoveryTimeout": WORKS,
-    "waitForPodsReady.requeuingStrategy": WORKS,
-    "waitForPodsReady.requeuingStrategy.backoffBaseSeconds": WORKS,
-    "waitForPodsReady.requeuingStrategy.backoffLimitCount": WORKS,
-    "waitForPodsReady.requeuingStrategy.backoffMaxSeconds": WORKS,
-    "waitForPodsReady.requeuingStrategy.timestamp": WORKS,
-    "waitForPodsReady.timeout": WORKS,
-    "webhook": WORKS,
     "webhook.certDir": differs("`--cert-dir` of `gangline admin webhooks` takes its place"),
     "webhook.host": differs("`--listen` of `gangline admin webhooks` takes its place"),
     "webhook.port": differs("`--listen` of `gangline admin webhooks` takes its place"),
 }
+
+
+def fields_of_file() -> set[str]:
+    """The paths of all fields that Kueue's configuration file may have, in both versions."""
+    found = {*settings_of(sections.V1BETA1), *settings_of(sections.V1BETA2)}
+    return {path for path in found if not path.startswith(_OURS)}
+
+
+def settings_of(shape: Shape, path: str = "") -> Iterator[str]:
+    """The paths of the fields of a shape. A `Map` has names of the user's own, so it has none."""
+    if isinstance(shape, list):
+        yield from settings_of(shape[0], f"{path}[]")
+    elif isinstance(shape, Mapping):
+        for name, inner in shape.items():
+            whole = f"{path}.{name}" if path else name
+            yield whole
+            yield from settings_of(inner, whole)

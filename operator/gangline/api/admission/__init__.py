@@ -25,7 +25,6 @@ from gangline.api.admission.findings import (
 from gangline.api.admission.of_jobs import batch_job, declared_job, gpu_shares, gpujob, jobset, queued_pod, serving
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.admission.of_queues import clusterqueue, other_kinds, queuepolicy
-from gangline.api.compatibility.fields import without_effect
 
 __all__ = [
     "KINDS",
@@ -111,9 +110,10 @@ def _too_large(obj: Json, old: Json | None) -> list[FieldError]:
 
 def warnings(obj: Json) -> list[str]:
     """What the author of a valid object should know. Raises UnknownKindError."""
-    rules, kueues = _rules(obj), text(obj.get("apiVersion")).startswith(f"{names.GROUP}/")
-    told = [*rules.warn(obj), *(without_effect(text(obj.get("kind")), obj) if kueues else ())]
-    return told if kueues or not queue_name(obj) else [*told, *gpu_shares.doubts(obj)]
+    found = list(_rules(obj).warn(obj))
+    if queue_name(obj) and not text(obj.get("apiVersion")).startswith(f"{names.GROUP}/"):
+        found += gpu_shares.doubts(obj)
+    return found
 
 
 def _rules(obj: Json) -> KindRules:

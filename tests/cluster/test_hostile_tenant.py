@@ -12,7 +12,7 @@ from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, flavor, gpu_job, job, local_queue
 
 from gangline.api import names
-from gangline.control.kinds.planner import MOST
+from gangline.control.kinds.planner import MOST_CREATIONS as MOST
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 

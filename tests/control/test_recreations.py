@@ -8,7 +8,9 @@ from tests.builders.objects import Workload
 from tests.builders.parts import Recorder
 from tests.objects import WorkloadObject, as_stored
 
-from gangline.control.kinds.planner import MOST, WITHIN, Recreations
+from gangline.control.kinds.planner import CREATIONS_WITHIN as WITHIN
+from gangline.control.kinds.planner import MOST_CREATIONS as MOST
+from gangline.control.kinds.planner import Recreations
 
 
 def workload(name: str = "job-train-1a2b3") -> WorkloadObject:

@@ -1,10 +1,8 @@
 """The base of all parts that plan: one job is seen whole, a pure function says its next steps, and these are carried out here.
 
-How often each Workload was created lately: of a job, of a pod group, of a kind that serves, or a variant.
-
-Whoever may delete Workloads can delete that of a job as soon as it is there, again and again. Each new one costs the API server
-more than a deletion: the object with the job's template, its status, pods that stop and start. So after some creations of the
-same Workload the next one waits.
+`Recreations` bounds how often the same Workload is created. Whoever may delete Workloads can delete that of a job as soon as it is
+there, again and again. Each new one costs the API server more than a deletion: the object with the job's template, its status,
+pods that stop and start. So after some creations of the same Workload the next one waits.
 """
 
 from __future__ import annotations
@@ -42,29 +40,32 @@ log = logging.getLogger(__name__)
 
 
 #: a Workload is created for a job at most so many times …
-MOST: Final = 5
+MOST_CREATIONS: Final = 5
 #: … within so many seconds
-WITHIN: Final = 60.0
+CREATIONS_WITHIN: Final = 60.0
 #: Workloads whose creations are known
-_KNOWN: Final = 20_000
+_KNOWN_WORKLOADS: Final = 20_000
 
 
 class Recreations:
-    """The times at which each Workload was created, the last `MOST` of them. Another owner of the same name has Workloads of its
-    own, and so has each size of an elastic job. The owner hears of it by an event when a creation has to wait.
+    """The times at which each Workload was created, the last `MOST_CREATIONS` of them. Another owner of the same name has
+    Workloads of its own, and so has each size of an elastic job. The owner hears of it by an event when a creation has to wait.
     """
 
     def __init__(self, recorder: EventRecorder, clock: Callable[[], float] = time.monotonic) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._made: SharedRoom[tuple[str, str], deque[float]] = SharedRoom(_KNOWN)
+        self._made: SharedRoom[tuple[str, str], deque[float]] = SharedRoom(_KNOWN_WORKLOADS)
 
     def may_create(self, workload: Json, owner: Stored) -> bool:
         """Whether this Workload of the owner may be created now. If so, it counts as created."""
         namespace, now = workload["metadata"]["namespace"], self._clock()
-        made = self._made.use(namespace, (key_of(workload), owner.uid), lambda: deque[float](maxlen=MOST))
-        if len(made) == MOST and now - made[0] < WITHIN:
-            message = f"The Workload was deleted and created {MOST} times within {WITHIN:.0f} s: the next one is created later"
+        made = self._made.use(namespace, (key_of(workload), owner.uid), lambda: deque[float](maxlen=MOST_CREATIONS))
+        if len(made) == MOST_CREATIONS and now - made[0] < CREATIONS_WITHIN:
+            message = (
+                f"The Workload was deleted and created {MOST_CREATIONS} times within {CREATIONS_WITHIN:.0f} s: "
+                "the next one is created later"
+            )
             self._recorder.record(owner, "Warning", "WorkloadDeletedAgain", message)
             return False
         made.append(now)

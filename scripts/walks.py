@@ -57,6 +57,9 @@ PACKAGE: Final = Path(__file__).parents[1] / "operator" / "gangline"
 COUNTED: Final = ("control", "engine", "console")
 NAMESPACE: Final = "ml"
 NOW: Final = 1_700_000_000_000
+#: rounds in a row that leave nothing: then nothing more follows from what has happened
+QUIET_ROUNDS: Final = 8
+MOST_ROUNDS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +163,18 @@ class _Cluster:
         self.controller.lead()
         await self.rounds()
 
-    async def rounds(self, most: int = 12) -> None:
-        """Rounds of the operator's loop, with the answers to its writes in between."""
-        for _ in range(most):
+    async def rounds(self) -> None:
+        """Rounds of the operator's loop, with the answers to its writes in between, until several in a row have left nothing."""
+        quiet = 0
+        for _ in range(MOST_ROUNDS):
             self.controller.absorb()
             self.controller.act()
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            left = self.controller.waiting() or self.writer.queued or self.writer.in_flight
+            quiet = 0 if left else quiet + 1
+            if quiet == QUIET_ROUNDS:
+                return
+        raise AssertionError(f"the operator does not come to rest within {MOST_ROUNDS} rounds")
 
     def one(self, resource: Resource) -> Json:
         [obj] = [obj for key, obj in self.objects.items() if key.resource == resource]

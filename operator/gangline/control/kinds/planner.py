@@ -1,8 +1,8 @@
 """The base of all parts that plan: one job is seen whole, a pure function says its next steps, and these are carried out here.
 
-`Recreations` bounds how often the same Workload is created. Whoever may delete Workloads can delete that of a job as soon as it is
-there, again and again. Each new one costs the API server more than a deletion: the object with the job's template, its status,
-pods that stop and start. So after some creations of the same Workload the next one waits.
+`Recreations` bounds how often the same Workload is created. Whoever may delete Workloads can delete that of a job as soon as it
+is there, again and again. Each new one costs the API server more than a deletion: the object with the job's template, its
+status, pods that stop and start. So after some creations of the same Workload the next one waits.
 """
 
 from __future__ import annotations

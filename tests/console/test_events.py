@@ -142,10 +142,10 @@ def test_an_audit_without_a_record_tells_of_the_leaders_promises(capsys: pytest.
         "lateSeconds": 2.5,
         "delaySeconds": {"backfill": 2.5},
     }
-    presenting.show(audit.LISTING, Presentation(), audit.told([quiet, busy]))
+    presenting.show(audit.LISTING, Presentation(), audit.with_reservations([quiet, busy]))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[-1] == ["a", "3", "1", "2.5", "s", "backfill", "2.5", "s"] and len(lines) == 2
-    presenting.show(audit.LISTING, Presentation(), audit.told([quiet]))
+    presenting.show(audit.LISTING, Presentation(), audit.with_reservations([quiet]))
     assert "No reserved job has started" in capsys.readouterr().err
 
 

@@ -30,8 +30,8 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
     """Name -> the lines for a terminal of so many columns."""
     return {
         "why": lambda width: why.rendered(_waits(), _explained(), width),
-        "whatif": lambda width: whatif.told(_answer(), width),
-        "whatif-nothing": lambda width: whatif.told(
+        "whatif": lambda width: whatif.answer_lines(_answer(), width),
+        "whatif-nothing": lambda width: whatif.answer_lines(
             {**_answer(), "suggestions": [], "startsInSeconds": None, "obstacle": SHORT, "because": ""}, width
         ),
         "eta-history": lambda width: [
@@ -39,7 +39,7 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
             *(part for line in eta.outcome_lines(_promised(), NOW) for part in wrapped(line, width)),
         ],
         "audit": lambda width: presenting.drawn(
-            audit.LISTING, presenting.Presentation(), audit.told(_audited()), NOW, width
+            audit.LISTING, presenting.Presentation(), audit.with_reservations(_audited()), NOW, width
         ),
         "forecast-eval": lambda width: forecast.lines(_evaluated(), width),
         "replay": lambda width: presenting.styled(replay.table(_replayed()), width),

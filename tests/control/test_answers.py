@@ -288,7 +288,7 @@ async def test_promises_are_told_with_the_queues_record_and_without_others_names
     here = clusters.shared()
     answers, ledger = here.answers(), Ledger()
     seen = here.outlook()
-    ledger.told(seen.starts.values(), NOW * 1000)
+    ledger.promise_starts(seen.starts.values(), NOW * 1000)
     ledger.records["a"] = PromiseRecord(412, 200, 375)
     here.ledger = ledger
     job, told = await answers.promises(Reader("ml"), "ml", "", "next")
@@ -312,7 +312,7 @@ async def test_asking_for_promises_makes_the_first_one(monkeypatch: pytest.Monke
 
     def told(only: frozenset[str] | None) -> Outlook:
         seen = foresee(only)
-        ledger.told(seen.starts.values(), NOW * 1000)
+        ledger.promise_starts(seen.starts.values(), NOW * 1000)
         return seen
 
     monkeypatch.setattr(here, "outlook", told)

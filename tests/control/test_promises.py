@@ -45,7 +45,7 @@ def test_a_move_is_kept_with_its_cause_and_what_hardly_moves_is_not() -> None:
             start(60, 80, "after team/c ends"),
         )
     ):
-        ledger.told([said], minute * MINUTE)
+        ledger.promise_starts([said], minute * MINUTE)
     told = ledger.of("team/w")
     assert told is not None
     assert [(each.p50 // MINUTE, each.cause) for each in told.promises] == [
@@ -59,8 +59,8 @@ def test_a_move_is_kept_with_its_cause_and_what_hardly_moves_is_not() -> None:
 
 def test_the_first_promise_is_what_counts() -> None:
     ledger = Ledger()
-    ledger.told([start(60, 120)], 0)
-    ledger.told([start(100, 110)], 30 * MINUTE)
+    ledger.promise_starts([start(60, 120)], 0)
+    ledger.promise_starts([start(100, 110)], 30 * MINUTE)
     ledger.started("team/w", "q", 80 * MINUTE)
     told = ledger.of("team/w")
     assert told is not None and told.started == 80 * MINUTE and told.first.p50 == 60 * MINUTE
@@ -68,7 +68,7 @@ def test_the_first_promise_is_what_counts() -> None:
     ledger.started("team/w", "q", 90 * MINUTE)
     ledger.started("team/unknown", "q", 90 * MINUTE)
     assert ledger.records["q"].starts == 1, "nothing was promised"
-    ledger.told([start(200, 300)], 100 * MINUTE)
+    ledger.promise_starts([start(200, 300)], 100 * MINUTE)
     again = ledger.of("team/w")
     assert again is not None and not again.started, "a preempted job waits anew"
     ledger.forget("team/w")
@@ -79,23 +79,25 @@ def test_p90_follows_what_came_true_and_p50_stays_with_the_plan() -> None:
     ledger, now = Ledger(), 0
     for number in range(LEAST_OUTCOMES):  # each takes three times as long as its p90 says
         key, now = f"team/{number}", now + 100 * MINUTE
-        ledger.told([at(now, 10, 20, key)], now, {key: "q"})
+        ledger.promise_starts([at(now, 10, 20, key)], now, {key: "q"})
         ledger.started(key, "q", now + 60 * MINUTE)
     now += 100 * MINUTE
-    told = ledger.told([at(now, 10, 20, "team/w"), at(now, 10, 20, "team/x")], now, {"team/w": "q", "team/x": "other"})
+    told = ledger.promise_starts(
+        [at(now, 10, 20, "team/w"), at(now, 10, 20, "team/x")], now, {"team/w": "q", "team/x": "other"}
+    )
     assert (told["team/w"].p50 - now, told["team/w"].p90) == (10 * MINUTE, now + 60 * MINUTE)
     assert told["team/x"].p90 == now + 20 * MINUTE, "another queue has a record of its own"
     nowhere = Admission("q", ())
     stretch = Stretch("team/v", "q", now + 10 * MINUTE, now + 90 * MINUTE, nowhere)
     seen = ledger.moved(Outlook(now, {"team/v": at(now, 10, 20, "team/v")}, (stretch,), 20))
     assert seen.starts["team/v"].p90 == now + 60 * MINUTE and ledger.of("team/v") is None, "as for what is only asked"
-    assert ledger.told([start(10, None, key="team/y")], now, {"team/y": "q"})["team/y"].p90 is None
+    assert ledger.promise_starts([start(10, None, key="team/y")], now, {"team/y": "q"})["team/y"].p90 is None
     # what is promised with the margin comes true; it is the courses' p90 that is judged, so the margin stays
     for number in range(LEAST_OUTCOMES):
         key, now = f"team/again-{number}", now + 100 * MINUTE
-        ledger.told([at(now, 10, 20, key)], now, {key: "q"})
+        ledger.promise_starts([at(now, 10, 20, key)], now, {key: "q"})
         ledger.started(key, "q", now + 60 * MINUTE)
-    told = ledger.told([at(now := now + 100 * MINUTE, 10, 20, "team/z")], now, {"team/z": "q"})
+    told = ledger.promise_starts([at(now := now + 100 * MINUTE, 10, 20, "team/z")], now, {"team/z": "q"})
     assert told["team/z"].p90 == now + 60 * MINUTE
     assert ledger.records["q"].within_p90 == LEAST_OUTCOMES
     saved = PromiseRecord.of(orjson.loads(orjson.dumps(ledger.records["q"].saved())))
@@ -108,7 +110,7 @@ def test_p90_follows_what_came_true_and_p50_stays_with_the_plan() -> None:
 def test_who_waits_beyond_its_p90_counts_and_who_started_early_not_yet() -> None:
     ledger = Ledger()
     keys = [f"team/{number}" for number in range(LEAST_OUTCOMES)]
-    ledger.told([at(0, 10, 20, key) for key in keys], 0, dict.fromkeys(keys, "q"))
+    ledger.promise_starts([at(0, 10, 20, key) for key in keys], 0, dict.fromkeys(keys, "q"))
     for key in keys[5:]:
         ledger.started(key, "q", 5 * MINUTE)
     assert ledger.margins(15 * MINUTE, {"q"}) == {}, "it is not known yet who will wait longer"
@@ -120,18 +122,18 @@ def test_who_waits_beyond_its_p90_counts_and_who_started_early_not_yet() -> None
 def test_memory_is_bounded() -> None:
     ledger = Ledger()
     for number in range(3 * MOST_MOVES):
-        ledger.told([start(10_000 * (1 + number % 2))], number)
+        ledger.promise_starts([start(10_000 * (1 + number % 2))], number)
     told = ledger.of("team/w")
     assert told is not None and len(told.promises) == MOST_MOVES and told.first.at == 0
     assert told.promises[-1].at == 3 * MOST_MOVES - 1
-    ledger.told((start(1, key=f"team/{n}") for n in range(MOST_OPEN + 5)), 0)
+    ledger.promise_starts((start(1, key=f"team/{n}") for n in range(MOST_OPEN + 5)), 0)
     assert len(ledger._open) == MOST_OPEN  # pyright: ignore[reportPrivateUsage]
 
 
 def test_records_outlive_a_process() -> None:
     ledger = Ledger()
     for number in range(ERRORS + 10):
-        ledger.told([start(10, 20)], 0)
+        ledger.promise_starts([start(10, 20)], 0)
         ledger.started("team/w", "q", (5 + number % 20) * MINUTE)
     record = ledger.records["q"]
     again = PromiseRecord.of(orjson.loads(orjson.dumps(record.saved())))
@@ -141,9 +143,9 @@ def test_records_outlive_a_process() -> None:
 
 def test_promises_to_many_workloads_of_one_namespace_make_those_to_others_forgotten_no_more() -> None:
     ledger = Ledger()
-    ledger.told([start(60, 120, key="quiet/w"), start(60, 120, key="quiet/ran")], 0)
+    ledger.promise_starts([start(60, 120, key="quiet/w"), start(60, 120, key="quiet/ran")], 0)
     ledger.started("quiet/ran", "cq", MINUTE)
-    ledger.told([start(60, 120, key=f"loud/w{number}") for number in range(MOST_OPEN + 100)], MINUTE)
+    ledger.promise_starts([start(60, 120, key=f"loud/w{number}") for number in range(MOST_OPEN + 100)], MINUTE)
     for number in range(6000):
         ledger.started(f"loud/w{MOST_OPEN + 99 - number}", "cq", 2 * MINUTE)
     assert ledger.of("quiet/w") is not None and ledger.of("quiet/ran") is not None

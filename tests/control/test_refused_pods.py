@@ -144,7 +144,7 @@ class Room:
         """One look of its loop; status and reason of the condition."""
         suspects = await self.refused._look()
         for namespace in self.refused._in_turn({suspect.value.namespace for suspect in suspects}):
-            self.refused._judge(suspects, await self.refused._told(namespace))
+            self.refused._judge(suspects, await self.refused._refusals_in(namespace))
         raw = self.mirror.get(kube.WORKLOADS, KEY)
         row = condition_of(raw, names.PODS_REFUSED) if raw is not None else None
         return (row["status"], row["reason"]) if row else ("", "")

@@ -346,7 +346,7 @@ def _resource_of(reference: Json) -> Resource:
     return Resource(group, version, f"{reference['kind'].lower()}s", kind=reference["kind"])
 
 
-def _told(child: Json) -> bytes:
+def _head_of_child(child: Json) -> bytes:
     """Kind, name and size of a job, or the labels of a pod, for `owners.creates`."""
     meta, spec = child.get("metadata"), child.get("spec")
     name = meta.get("name") if isinstance(meta, dict) else None
@@ -370,7 +370,9 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
 
     def owner_is_queued(namespace: str, reference: Json, child: Json) -> bool:
         parts = (reference.get(part) for part in ("apiVersion", "kind", "name", "uid"))
-        return bool(namespace) and ask(_Queued(namespace, *(str(part or "") for part in parts), child=_told(child)))
+        return bool(namespace) and ask(
+            _Queued(namespace, *(str(part or "") for part in parts), child=_head_of_child(child))
+        )
 
     def namespace_is_managed(namespace: str, queued: bool) -> bool:
         return not managed.asks_namespace(queued=queued) or (bool(namespace) and ask(_Selected(namespace)))

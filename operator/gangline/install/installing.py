@@ -12,7 +12,15 @@ from typing import Final, Literal
 
 from gangline.install import inventory, kinds
 from gangline.install.differences import changes
-from gangline.install.inventory import BY_KIND, CLUSTER_ROLES, DEPLOYMENTS, FIELD_MANAGER, Inventory, key_of, told
+from gangline.install.inventory import (
+    BY_KIND,
+    CLUSTER_ROLES,
+    DEPLOYMENTS,
+    FIELD_MANAGER,
+    Inventory,
+    key_of,
+    kind_and_name,
+)
 from gangline.install.manifests.tree import KUEUE_NAMESPACE, MANAGED_BY, OPERATOR_NAME, PART_OF, PRODUCT
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, Invalid, NotFound
@@ -86,7 +94,7 @@ async def plan(api: ApiClient, namespace: str, wanted: Sequence[Json]) -> Instal
 
     found = await asyncio.gather(*(one(body) for body in wanted))
     known = before.made if before else frozenset[ObjectKey]()
-    left = sorted(known - {key_of(body) for body in wanted}, key=told, reverse=True)
+    left = sorted(known - {key_of(body) for body in wanted}, key=kind_and_name, reverse=True)
     removed = [ObjectChange("remove", key) for key in left if key.resource not in _KEPT and await _there(api, key)]
     return InstallPlan(namespace, (*found, *removed), before)
 
@@ -133,7 +141,7 @@ async def _compare(api: ApiClient, body: Json) -> ObjectChange:
     ours = (live["metadata"].get("labels") or {}).get(PART_OF) == PRODUCT
     if not ours and key.resource not in _TAKEN_OVER:
         raise InstallationError(
-            f"{told(key)} is there already and not Gangline's (no label {PART_OF}={PRODUCT}): remove it first"
+            f"{kind_and_name(key)} is there already and not Gangline's (no label {PART_OF}={PRODUCT}): remove it first"
         )
     try:
         after = await apply(api, body, dry_run=True)
@@ -204,10 +212,12 @@ async def _carry_out(api: ApiClient, change: ObjectChange, say: Say) -> None:
         try:
             await apply(api, change.body)
         except NotFound as error:
-            raise InstallationError(f"{told(change.key)}: the cluster does not serve this kind: {error}") from error
+            raise InstallationError(
+                f"{kind_and_name(change.key)}: the cluster does not serve this kind: {error}"
+            ) from error
         except Forbidden as error:
-            raise InstallationError(f"{told(change.key)}: {error.message}") from error
-    say(f"✓ {told(change.key)}: {_DONE[change.action]}")
+            raise InstallationError(f"{kind_and_name(change.key)}: {error.message}") from error
+    say(f"✓ {kind_and_name(change.key)}: {_DONE[change.action]}")
 
 
 _DONE: Final[dict[Action, str]] = {

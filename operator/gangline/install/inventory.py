@@ -59,7 +59,7 @@ def key_of(body: Json) -> ObjectKey:
     return ObjectKey.of(BY_KIND[body["kind"]], body)
 
 
-def told(key: ObjectKey) -> str:
+def kind_and_name(key: ObjectKey) -> str:
     """`Deployment gangline-system/gangline-operator`."""
     return f"{key.resource.kind} {key.text}"
 

@@ -15,7 +15,7 @@ from typing import Final
 from gangline.api.schema.kinds import CONVERTED, KINDS, ApiKind
 from gangline.install import inventory
 from gangline.install.installing import InstallationError, remove
-from gangline.install.inventory import BY_KIND, CLAIMS, DEPLOYMENTS, MADE_AT_RUN_TIME, key_of, told
+from gangline.install.inventory import BY_KIND, CLAIMS, DEPLOYMENTS, MADE_AT_RUN_TIME, key_of, kind_and_name
 from gangline.install.manifests import objects, values
 from gangline.install.manifests.tree import (
     KUEUE_NAMESPACE,
@@ -86,7 +86,7 @@ async def look(api: ApiClient, namespace: str) -> Remains:
     counts = {kind.name: await _count(api, resource) for kind, resource in _kinds()}
     return Remains(
         namespace,
-        tuple(sorted(there | at_run_time, key=told)),
+        tuple(sorted(there | at_run_time, key=kind_and_name)),
         noted.adopted,
         {name: count for name, count in counts.items() if count is not None},
     )
@@ -118,7 +118,7 @@ async def take_off(api: ApiClient, found: Remains, *, everything: bool, seconds:
     await _remove_namespaces(api, found, {key.namespace for key in kept}, deadline)
     # what says which objects were others' goes last
     await remove(api, ObjectKey(BY_KIND["ConfigMap"], found.namespace, inventory.NAME))
-    left = ["kinds and their objects", *map(told, sorted(kept, key=told))]
+    left = ["kinds and their objects", *map(kind_and_name, sorted(kept, key=kind_and_name))]
     say("✓ nothing is left" if everything else f"✓ nothing is left but {', '.join(left)}")
 
 

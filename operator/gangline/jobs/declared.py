@@ -109,7 +109,7 @@ class DeclaredKind(Declared):
                 have, where = written.get(place.name) or {}, f"pod set {place.name}"
             else:
                 have, where = podspec.parts_of(at(job, place.path) or {}), shown(place.path)
-            missing += [f"{where}: {part}" for part in podspec.lacking(have, podspec.asked(info))]
+            missing += [f"{where}: {part}" for part in podspec.lacking(have, podspec.additions_of(info))]
         return missing
 
     def stop(self, job: JobObject, pod_sets: Sequence[Json]) -> Patch | None:

@@ -87,7 +87,7 @@ class BatchJob(Declared):
     def not_kept(self, job: JobObject, infos: Sequence[PodSetInfo]) -> list[str]:
         (info,) = infos
         have = podspec.parts_of(job.spec["template"])
-        missing = [f"spec.template: {part}" for part in podspec.lacking(have, podspec.asked(info))]
+        missing = [f"spec.template: {part}" for part in podspec.lacking(have, podspec.additions_of(info))]
         more = _min_count(job) is not None and _count(job.spec) > info.count
         return [*missing, "spec.parallelism"] if more else missing
 

@@ -56,13 +56,13 @@ def additions(template: Json, info: PodSetInfo, path: str, replaced: Collection[
     """
     merged = merge(template, info, path)
     patience = [dict(row) for row in info.patience if row in (merged.get("spec") or {}).get("tolerations", ())]
-    added = asked(info)
+    added = additions_of(info)
     if tolerations := [*added.get("tolerations", ()), *patience]:
         added["tolerations"] = tolerations
     return {part: merged["spec"][part] if part in replaced else rows for part, rows in added.items()}
 
 
-def asked(info: PodSetInfo) -> Json:
+def additions_of(info: PodSetInfo) -> Json:
     """What an admission adds to any pods of a pod set, in the form of `additions`."""
     parts: Json = {
         "labels": dict(info.labels),

@@ -246,7 +246,7 @@ def _no_problem(job: Json, old: Json | None) -> Sequence[Problem]:
     return ()
 
 
-def _believed(job: Json, child: Json) -> bool:
+def _always_created_by_it(job: Json, child: Json) -> bool:
     return True
 
 
@@ -262,11 +262,11 @@ def _no_warning(job: Json) -> Sequence[str]:
     return ()
 
 
-def _by_itself(job: Json) -> Reference | None:
+def _no_reference(job: Json) -> Reference | None:
     return None
 
 
-def _sizeless(job: Json) -> Json:
+def _no_sizes(job: Json) -> Json:
     return {}
 
 
@@ -274,7 +274,7 @@ def _unchanged(job: Json, other: Json) -> Json:
     return {}
 
 
-def _unsaid(labels: Mapping[str, str]) -> str:
+def _no_words(labels: Mapping[str, str]) -> str:
     return ""
 
 
@@ -336,7 +336,7 @@ class Declaration:
     #: why a job that names a queue is left alone all the same, "" = it is not
     left_alone: Callable[[Json], str] = _never
     #: whether the job's controller creates such a child: any user can write an owner reference
-    creates: Callable[[Json, Json], bool] = _believed
+    creates: Callable[[Json, Json], bool] = _always_created_by_it
     #: its controller will not run the job as it is, so its Workload is put on hold
     on_hold: Test | None = None
     #: its jobs may grow and shrink while they run, where their author says so
@@ -344,7 +344,7 @@ class Declaration:
     #: where the status names the RayCluster that runs the job, whose autoscaler sizes its groups; () = none does
     sized_by: tuple[Path, ...] = ()
     #: the fields that say how many pods such a job has, reduced to what two jobs differ by
-    size: Callable[[Json], Json] = _sizeless
+    size: Callable[[Json], Json] = _no_sizes
     #: the change of the spec of one job after which it has the size of another: (the one, the other) -> fields
     resized: Callable[[Json, Json], Json] = _unchanged
     #: the job's controller suspends what it has created whenever the job is suspended
@@ -353,13 +353,13 @@ class Declaration:
     #: job, and those that are suspended when it starts are deleted, so that the controller makes them anew
     remakes_children: bool = False
     #: the pod set of a pod, by the labels that its controller gives it; "" = they do not say
-    pod_set_of: Callable[[Mapping[str, str]], str] = _unsaid
+    pod_set_of: Callable[[Mapping[str, str]], str] = _no_words
     #: the labels by which its controller finds its pods, besides their owner; the first has the job's name
     found_by: tuple[str, ...] = ()
     #: it is never suspended: its pods wait in its place, one by one or in groups (`gangline.jobs.serving`)
     by_pods: bool = False
     #: the object elsewhere that describes the job's pods; the job carries it as DESCRIPTION when it is planned
-    described_by: Callable[[Json], Reference | None] = _by_itself
+    described_by: Callable[[Json], Reference | None] = _no_reference
     #: the kinds of such objects
     descriptions: tuple[Resource, ...] = ()
     #: the templates of the pod sets are made of other fields, so they are compared as Kueue compares them

@@ -240,7 +240,7 @@ class Expected:
 
     def _take(self, seen: Outlook) -> None:
         waiting = [start for key, start in seen.starts.items() if self._waits(key)]
-        self.starts = self.ledger.told(waiting, self._now(), queues_in(seen))
+        self.starts = self.ledger.promise_starts(waiting, self._now(), queues_in(seen))
         self.outlook = replace(seen, starts={**seen.starts, **self.starts})
         for key, start in self.starts.items():
             self._first.setdefault(key, start)

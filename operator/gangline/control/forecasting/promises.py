@@ -129,7 +129,7 @@ class Ledger:
         self._open: SharedRoom[str, PromisesOfWait] = SharedRoom(MOST_OPEN)
         self._kept: SharedRoom[str, PromisesOfWait] = SharedRoom(MOST_KEPT)
 
-    def told(
+    def promise_starts(
         self, starts: Iterable[ExpectedStart], now: Millis, queues: Mapping[str, str] | None = None
     ) -> dict[str, ExpectedStart]:
         """Promise starts to all workloads that wait, and return what is promised. `starts` are those of the simulated courses,

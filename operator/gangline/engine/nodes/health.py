@@ -242,7 +242,7 @@ class NodeHealth:
         node = self.nodes.get(name)
         if node is None:
             return found, later
-        found.extend((signal, min(since, now)) for signal, since in self._told(node, now))
+        found.extend((signal, min(since, now)) for signal, since in self._signals_of(node, now))
         for signal, begins in _announced(node):
             notice = begins - MAINTENANCE_NOTICE
             if notice <= now:
@@ -251,7 +251,7 @@ class NodeHealth:
                 later.append(notice)
         return found, later
 
-    def _told(self, node: Node, now: Millis) -> Iterator[tuple[HealthSignal, Millis]]:
+    def _signals_of(self, node: Node, now: Millis) -> Iterator[tuple[HealthSignal, Millis]]:
         status, at = node.conditions.get("Ready", ("True" if node.ready else "False", 0))
         if status != "True":
             yield _ROWS["Unreachable" if status == "Unknown" else "NotReady"], at or now

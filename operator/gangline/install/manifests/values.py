@@ -337,7 +337,7 @@ def chosen(given: Sequence[Json]) -> Json:
     try:
         return Values.model_validate(merged, strict=True, by_alias=True, by_name=False).model_dump(by_alias=True)
     except ValidationError as error:
-        found = [_told(each) for each in error.errors(include_url=False, include_input=False)]
+        found = [_in_words(each) for each in error.errors(include_url=False, include_input=False)]
         more = [f"and {len(found) - MOST_FAULTS} more"] if len(found) > MOST_FAULTS else []
         raise ValuesError("\n".join([*found[:MOST_FAULTS], *more])) from None
 
@@ -355,7 +355,7 @@ def _over(below: Json, above: Json) -> Json:
     return merged
 
 
-def _told(error: ErrorDetails) -> str:
+def _in_words(error: ErrorDetails) -> str:
     where = ".".join(bounded.printable(str(step))[: bounded.SHOWN] for step in error["loc"])
     words = "there is no such value" if error["type"] == "extra_forbidden" else error["msg"].lower()
     advice = OF_KUEUES_CHART.get(where) or OF_KUEUES_CHART.get(where.partition(".")[0])

@@ -143,7 +143,7 @@ def start(pod: GroupPod, info: PodSetInfo) -> Json:
 
 def not_kept(pod: PodObject, info: PodSetInfo) -> list[str]:
     """What the patch of `start` has added to a pod, and the pod, as the API server has stored it, lacks."""
-    return podspec.lacking(podspec.parts_of(pod), podspec.asked(replace(info, scheduling_gates=())))
+    return podspec.lacking(podspec.parts_of(pod), podspec.additions_of(replace(info, scheduling_gates=())))
 
 
 def marked(pod: GroupPod, reason: str, message: str, at: str) -> Json:

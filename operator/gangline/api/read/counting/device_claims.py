@@ -254,7 +254,7 @@ def _specs(pod_sets: Any) -> Iterator[Json]:
     return (mapping(mapping(mapping(pod_set).get("template")).get("spec")) for pod_set in listing(pod_sets))
 
 
-def asked(spec: Json, claims: Mapping[str, Claim]) -> list[DeviceAsk]:
+def device_asks(spec: Json, claims: Mapping[str, Claim]) -> list[DeviceAsk]:
     """What the claims of one pod with this spec ask for, as far as they are known."""
     found: list[DeviceAsk] = []
     for i, row in enumerate(items(spec, "resourceClaims", "")[:_MOST_CLAIMS]):

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gangline.api.read import podspec
-from gangline.api.read.counting.device_claims import Claim, asked
+from gangline.api.read.counting.device_claims import Claim, device_asks
 from gangline.api.read.reading import Json, child
 from gangline.api.sharing import asking
 from gangline.engine.model import UNLIMITED, Requests, Share
@@ -48,7 +48,7 @@ def gpu_shares(
     annotations = child(child(template, "metadata", "template"), "annotations", "template.metadata")
     running, starting = podspec.by_container(spec)
     sidecars = [requests for requests, stays in starting if stays]
-    claimed = asked(spec, claims) if claims and spec.get("resourceClaims") else []
+    claimed = device_asks(spec, claims) if claims and spec.get("resourceClaims") else []
     ask = asking.PodAsk([*running, *sidecars], annotations, claimed)
     found = asking.shares(ask)
     charges = asking.charged(found, sizes, explained)

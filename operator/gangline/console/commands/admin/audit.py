@@ -116,7 +116,7 @@ async def _ask(
 async def _queues(api: ApiClient, namespace: str | None, shape: Presentation) -> list[Json]:
     """The audits of queues to print; a table has only those with reservations."""
     found = await _asked(api, namespace)
-    return told(found) if shape.format.kind in ("", "wide") else found
+    return with_reservations(found) if shape.format.kind in ("", "wide") else found
 
 
 async def _asked(api: ApiClient, namespace: str | None) -> list[Json]:
@@ -131,7 +131,7 @@ async def _asked(api: ApiClient, namespace: str | None) -> list[Json]:
         raise click.ClickException(str(error)) from error
 
 
-def told(found: Iterable[Json]) -> list[Json]:
+def with_reservations(found: Iterable[Json]) -> list[Json]:
     """The audits of those ClusterQueues in which a job had a reservation."""
     return [each for each in found if each["promised"] or each["delaySeconds"]]
 

@@ -17,7 +17,7 @@ from gangline.files import read_text
 from gangline.install import inventory, removal, rollout
 from gangline.install.differences import MOST_LINES
 from gangline.install.installing import InstallationError, InstallPlan, carry_out, foreign_namespaces, plan
-from gangline.install.inventory import told
+from gangline.install.inventory import kind_and_name
 from gangline.install.manifests import chart, objects, values
 from gangline.install.manifests.values import ValuesError
 from gangline.kube.resources import Json, ObjectKey
@@ -198,7 +198,7 @@ def _show(decided: InstallPlan) -> None:
         if change.action in ("create", "keep"):
             continue
         note = " (not of this installation's making)" if change.action == "take over" else ""
-        terminal.say(f"{_MARKS[change.action]} {told(change.key)}{note}")
+        terminal.say(f"{_MARKS[change.action]} {kind_and_name(change.key)}{note}")
         for line in change.fields[:MOST_LINES]:
             terminal.say(f"    {line}")
         if len(change.fields) > MOST_LINES:

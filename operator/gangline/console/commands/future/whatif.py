@@ -107,10 +107,10 @@ def read(file: Path) -> tuple[Json, JobKind]:
 def _show(answer: Json) -> None:
     if answer["unexamined"]:
         terminal.say(f"({answer['unexamined']} changes were not tried: the time was not enough)", err=True)
-    terminal.say(*told(answer, presenting.width()))
+    terminal.say(*answer_lines(answer, presenting.width()))
 
 
-def told(answer: Json, columns: int | None) -> list[str]:
+def answer_lines(answer: Json, columns: int | None) -> list[str]:
     """The answer as lines for a terminal of so many columns; None: for a pipe."""
     reason = f", {answer['because']}" if answer["because"] else ""
     obstacle = f": {answer['obstacle']}" if answer["obstacle"] else ""

@@ -185,8 +185,8 @@ class Happenings(Part):
         self._known: dict[str, _Known] = {}
         # of what the watch shows while a write is in doubt the mirror learns later
         self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
-        messages.subscribe(Recovered, lambda message: self._told(RECOVERED, message.workload, message.text))
-        messages.subscribe(StartMoved, lambda message: self._told(START_MOVED, message.workload, message.text))
+        messages.subscribe(Recovered, lambda message: self._add_text(RECOVERED, message.workload, message.text))
+        messages.subscribe(StartMoved, lambda message: self._add_text(START_MOVED, message.workload, message.text))
 
     def lead(self) -> None:
         self.log.begin()
@@ -232,7 +232,7 @@ class Happenings(Part):
         if known is not None or at >= since:
             self.log.add(str(state), of, self._cause(view) or message, reason)
 
-    def _told(self, what: str, raw: WorkloadObject, text: str) -> None:
+    def _add_text(self, what: str, raw: WorkloadObject, text: str) -> None:
         if self._since is None:
             return
         try:

@@ -175,7 +175,7 @@ class Provisioning(Reconciler[str]):
         if workload is None:
             return
         self._recorder.record(workload, "Warning", "FailedCreate", message)
-        change = _told(check, message[: conditions.MAX_MESSAGE])
+        change = _message_of_check(check, message[: conditions.MAX_MESSAGE])
         self._writes.change(key, "provisioning-trouble", change, priority=Priority.STATUS)
 
 
@@ -193,7 +193,7 @@ def _changed_rows(rows: Sequence[tuple[Json, Json]]) -> Change:
     return change
 
 
-def _told(check: str, message: str) -> Change:
+def _message_of_check(check: str, message: str) -> Change:
     def change(status: Json, now: int) -> None:
         for row in status.get("admissionChecks") or ():
             if row["name"] == check and row["state"] == "Pending":

@@ -83,7 +83,7 @@ class StrayPods(Reconciler[str]):
             if not (host := awaited_host(pod)):
                 continue
             self._waiting.setdefault(key, set()).add(host)
-            if is_stray(value, host, self._names.found(host), tolerations):
+            if is_stray(value, host, self._names.node_of(host), tolerations):
                 self._fail(key, pod)
 
     def _fail(self, workload: str, pod: PodObject) -> None:

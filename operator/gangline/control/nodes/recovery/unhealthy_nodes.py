@@ -56,7 +56,7 @@ class HostNames:
     def node(self, host: str) -> str:
         return self._nodes.get(host, host)
 
-    def found(self, host: str) -> NodeObject | None:
+    def node_of(self, host: str) -> NodeObject | None:
         """The node with this host name; None if there is none."""
         return self._mirror.nodes.get(self.node(host))
 
@@ -143,7 +143,7 @@ class UnhealthyNodes(Part):
         return failed_hosts(
             value,
             busy=busy,
-            node_of=self._names.found,
+            node_of=self._names.node_of,
             tolerations=Tolerations(self._mirror, raw),
             rules=self._rules,
             now=now,

@@ -144,7 +144,7 @@ class RefusedPodsOfRuns(Part):
             try:
                 suspects = await self._look()
                 for namespace in self._in_turn({suspect.value.namespace for suspect in suspects}):
-                    told = await self._told(namespace)
+                    told = await self._refusals_in(namespace)
                     if leading():
                         self._judge([each for each in suspects if each.value.namespace == namespace], told)
             except ApiError as error:
@@ -201,7 +201,7 @@ class RefusedPodsOfRuns(Part):
             self._last = namespace
             yield namespace
 
-    async def _told(self, namespace: str) -> dict[str, Refusal]:
+    async def _refusals_in(self, namespace: str) -> dict[str, Refusal]:
         """The last refusal that the events tell of, by the uid of the Job."""
         selector = f"reason={FAILED_CREATE},regarding.kind=Job"
         found: dict[str, Refusal] = {}

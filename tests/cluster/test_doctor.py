@@ -32,6 +32,7 @@ from gangline.install.kinds import install_kinds
 from gangline.install.manifests.workloads import CONFIGURATION
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
+from gangline.objects import Stored
 from gangline.tls import certificates
 from gangline_webhooks.certificate_store import SECRET
 
@@ -104,7 +105,7 @@ async def test_an_installation_in_order(system: System, api: Api, tmp_path: Path
 
     async def available() -> bool:
         found = await api.client.get(api_service.API_SERVICES, None, "v1beta2.visibility.kueue.x-k8s.io")
-        return kube.true_condition(found, "Available") is not None
+        return Stored(found).true_condition("Available") is not None
 
     await api.until(available, "the visibility API is available")
 

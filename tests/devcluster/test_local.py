@@ -27,9 +27,9 @@ pytestmark = pytest.mark.cluster
 OWNER = """
 import sys, time
 from pathlib import Path
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
-plane = LocalControlPlane(Options(directory=Path(sys.argv[1]) if len(sys.argv) > 1 else None)).start()
+plane = LocalControlPlane(ControlPlaneOptions(directory=Path(sys.argv[1]) if len(sys.argv) > 1 else None)).start()
 print(plane.directory, flush=True)
 time.sleep(300)
 """

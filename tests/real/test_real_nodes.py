@@ -41,7 +41,7 @@ for _ in range(100):
 """
 OWNER = """
 import sys, time
-from gangline.devcluster.components import Options
+from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.real.settings import RealPool
 
@@ -50,7 +50,7 @@ class Telling(LocalControlPlane):
         print(self.directory, flush=True)
         super()._start_all()
 
-Telling(Options(real=RealPool(2))).start()
+Telling(ControlPlaneOptions(real=RealPool(2))).start()
 time.sleep(300)
 """
 

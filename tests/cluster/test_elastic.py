@@ -112,7 +112,8 @@ async def test_a_job_grows_and_shrinks_under_quota_pressure(system: System, api:
     )
 
     async def told() -> list[Json]:
-        return [each for each in await api.all(kube.EVENTS, "default") if each["reason"] == "WorkloadSliceReplaced"]
+        found = [each for each in await api.all(kube.EVENTS, "default") if each["reason"] == "WorkloadSliceReplaced"]
+        return [each for each in found if each["regarding"]["uid"] == first["metadata"]["uid"]]
 
     await api.until(told, "it is told in an event, which is written after the status")
     assert len(await told()) == 1

@@ -123,7 +123,7 @@ async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
         assert (await stalled(api, "train")).get("status") != "True", "it reports, so it is alive"
 
     async def requeued() -> bool:
-        return any("it is stopped and queued again" in note for note in await events(api, "Stalled"))
+        return any("the workload is stopped and queued again" in note for note in await events(api, "Stalled"))
 
     await api.until(requeued, "it is found to hang", 60)
     await api.until(lambda: events(api, "EvictedDueToStalled"), "it is evicted")

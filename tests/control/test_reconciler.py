@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -51,6 +51,7 @@ class Labeller(Reconciler[str]):
         self.woken = 0
         self.reconciled: list[str] = []
         self.reported: list[tuple[str, str]] = []
+        self.deadlines: dict[str, int] = {}
         quarantine = Quarantine(lambda subject, obj, what: self.reported.append((subject[1], what)))
         context = a_context(writes=answers, quarantine=quarantine, wake=self._count)
         super().__init__(context, KeySet[str](lambda key: True))
@@ -61,7 +62,14 @@ class Labeller(Reconciler[str]):
     def note(self, *keys: str) -> None:
         self._changed.update(keys)
 
+    def _gather(self, now: int) -> None:
+        self._changed.update(key for key, time in self.deadlines.items() if time <= now)
+
+    def _times(self) -> Iterable[int]:
+        return self.deadlines.values()
+
     def _reconcile(self, key: str, now: int) -> None:
+        self.deadlines.pop(key, None)
         self.reconciled.append(key)
         if key.endswith("broken"):
             raise ValueError("spec: nobody can read this")
@@ -129,3 +137,19 @@ async def test_an_object_that_cannot_be_handled_stops_no_other(part: Labeller, a
     part.note("ns/broken")
     part.act(0)
     assert part.reconciled == ["ns/a", "ns/broken", "ns/c"], "it pauses"
+
+
+async def test_a_time_that_has_come_for_a_key_that_waits_does_not_keep_the_loop_awake(
+    part: Labeller, answers: Answers
+) -> None:
+    part.note("ns/a")
+    part.act(0)
+    part.deadlines |= {"ns/a": 5, "ns/b": 20}
+    part.act(1)
+    assert part.due == 5
+    part.act(10)
+    assert part.reconciled == ["ns/a"], "its write is in flight"
+    assert part.due == 20, "its answer wakes the loop, the time has done so"
+    answers.succeed()
+    part.act(11)
+    assert part.reconciled == ["ns/a", "ns/a"] and part.due == 20

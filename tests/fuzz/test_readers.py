@@ -35,7 +35,7 @@ NUMBERS = (
     "gangline.control.forecasting.promises.PromiseRecord.of",
     "gangline.control.forecasting.tallies._record",
     "gangline.control.checks.multikueue.multikueue.MultiKueue.__init__",
-    "gangline.control.checks.multikueue.multikueue.MultiKueue._next_time",
+    "gangline.control.checks.multikueue.multikueue.MultiKueue._times",
     "gangline.control.checks.multikueue.plan.stopping.patience",
     "gangline.control.process.lease.Elector._free",
     "gangline.control.process.lease.Elector._write",

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -59,7 +60,7 @@ class Reconciler(Part, Generic[K]):
         for key in self._quarantine.in_turn(ready, self._changed.update):
             if not self._quarantine.attempt(self.doing, *self._subject(key), partial(self._reconcile, key, now)):
                 self._attempts.pause(key)
-        self.due = self._next_time()
+        self.due = min((time for time in self._times() if time > now), default=None)
 
     def _gather(self, now: int) -> None:
         """Add the keys that follow from other changes, or whose time has come."""
@@ -68,9 +69,12 @@ class Reconciler(Part, Generic[K]):
     def _reconcile(self, key: K, now: int, /) -> None:
         """Look at one object and write what follows. An exception quarantines the object."""
 
-    def _next_time(self) -> int | None:
-        """When this part has to act next if nothing happens before, in milliseconds since the epoch."""
-        return None
+    def _times(self) -> Iterable[int]:
+        """When this part has to act even if nothing happens before, in milliseconds since the epoch.
+
+        A key whose time has come, and that is not ready, waits for an answer or the end of a pause, which wake the loop.
+        """
+        return ()
 
     def _subject(self, key: K) -> Subject:
         """The object that a key stands for: a Workload, where the key is text."""

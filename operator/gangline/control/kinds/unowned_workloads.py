@@ -11,7 +11,7 @@ quota in Kueue: here it is released once none of its pods runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from gangline.api import names
@@ -71,8 +71,8 @@ class UnownedWorkloads(Reconciler[str]):
         self._changed.update(self._kept if nodes else self._kept & changed)
         self._changed.update(key for key, time in self._deadlines.items() if time <= now)
 
-    def _next_time(self) -> int | None:
-        return min(self._deadlines.values(), default=None)
+    def _times(self) -> Iterable[int]:
+        return self._deadlines.values()
 
     def _reconcile(self, key: str, now: int) -> None:
         self._deadlines.pop(key, None)

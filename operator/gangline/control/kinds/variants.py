@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -134,8 +134,8 @@ class Variants(Planner):
                 self._recorder.record(queue, "Warning", "ConcurrentAdmissionOff", note)
         self._idle.clear()
 
-    def _next_time(self) -> int | None:
-        return min(self._later.values(), default=None)
+    def _times(self) -> Iterable[int]:
+        return self._later.values()
 
     def _reconcile(self, ref: JobRef, now: int) -> None:
         key = ref[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gangline.api import names
 from gangline.api.read.configuration.multikueue import MultiKueueSettings as Settings
 from gangline.api.read.configuration.multikueue import sent as kinds_sent
@@ -176,12 +178,12 @@ class MultiKueue(Reconciler[str]):
         self._changed.update(key for key, at in self._steps.alarms.items() if at <= now)
         self._tidy(now)
 
-    def _next_time(self) -> int | None:
-        tidy = (
-            [self._tidied + int(self._settings.gc_interval * 1000)] if self._tidies() and self._clusters.all() else []
-        )
-        parted = [self._parted.due] if self._parted.due is not None else []
-        return min([*self._steps.alarms.values(), *tidy, *parted], default=None)
+    def _times(self) -> Iterable[int]:
+        yield from self._steps.alarms.values()
+        if self._tidies() and self._clusters.all():
+            yield self._tidied + int(self._settings.gc_interval * 1000)
+        if self._parted.due is not None:
+            yield self._parted.due
 
     def _checked(self) -> list[str]:
         return [key for key, each in self._mirror.workloads.items() if "admissionChecks" in each.status]

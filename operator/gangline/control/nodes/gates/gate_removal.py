@@ -82,8 +82,8 @@ class GateRemoval(Reconciler[str]):
             if asked is not None and self._asked.get(pod) is asked:  # and was not asked for again
                 del self._asked[pod]
 
-    def _next_time(self) -> int | None:
-        return self._failures[0][0] if self._failures else None
+    def _times(self) -> Iterable[int]:
+        return (self._failures[0][0],) if self._failures else ()  # the first is the earliest
 
     def _reconcile(self, key: str, now: int) -> None:
         workload, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)

@@ -8,6 +8,7 @@ recovers gangs (`fencing`); what is left behind, and annotated, is deleted here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -95,7 +96,7 @@ class StuckPods(Reconciler[str]):
         self._pods: dict[str, StuckPod] = {}
         super().__init__(context, KeySet[str](self._pods.__contains__))
         self._on: dict[str, set[str]] = {}  # node -> keys of its stuck pods
-        self._times: dict[str, int] = {}  # when the patience with a pod ends
+        self._deadlines: dict[str, int] = {}  # when the patience with a pod ends
         self._nodes = context.mirror.changes.nodes.subscribe(worth=lambda node: node in self._on)
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -107,7 +108,7 @@ class StuckPods(Reconciler[str]):
     def _keep(self, key: str, pod: StuckPod | None) -> None:
         old = self._pods.pop(key, None)
         if old is not None:
-            self._times.pop(key, None)
+            self._deadlines.pop(key, None)
             on = self._on[old.node]
             on.discard(key)
             if not on:
@@ -125,20 +126,20 @@ class StuckPods(Reconciler[str]):
     def _gather(self, now: int) -> None:
         """Add the pods whose node changed, and those with whom the patience has ended."""
         self._changed.update(key for node in self._nodes.take() for key in self._on.get(node, ()))
-        self._changed.update(key for key, time in self._times.items() if time <= now)
+        self._changed.update(key for key, time in self._deadlines.items() if time <= now)
 
-    def _next_time(self) -> int | None:
-        return min(self._times.values(), default=None)
+    def _times(self) -> Iterable[int]:
+        return self._deadlines.values()
 
     def _reconcile(self, key: str, now: int) -> None:
         pod = self._pods.get(key)
-        self._times.pop(key, None)
+        self._deadlines.pop(key, None)
         if pod is None:
             return
         if pod.due + PATIENCE > now:
-            self._times[key] = pod.due + PATIENCE
+            self._deadlines[key] = pod.due + PATIENCE
         elif self._writer.pending(ObjectKey.parse(kube.PODS, key)):  # something else about it
-            self._times[key] = now + RETRY
+            self._deadlines[key] = now + RETRY
         elif is_unreachable(self._mirror.nodes.get(pod.node)):
             self._end(pod)
 

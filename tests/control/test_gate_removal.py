@@ -15,6 +15,7 @@ from gangline.control.nodes.gates.gate_removal import GateRemoval
 from gangline.control.nodes.gates.pod_gates import PodGates
 from gangline.kube import resources as kube
 from gangline.kube.errors import Conflict, Forbidden
+from gangline.kube.resources import ObjectKey
 
 HOSTS = ("n1", "n2", "n3", "n4")
 
@@ -145,6 +146,19 @@ def test_a_conflict_with_a_version_that_was_seen_before_its_answer_came() -> Non
     assert world.look() == ["d"]
     world.answer("d")
     assert world.places() == Counter(("n1",))
+
+
+def test_a_pod_with_another_write_on_its_way_is_looked_at_again() -> None:
+    """The watch shows the other write before its answer is there: nothing else happens afterwards."""
+    world = GatedGang()
+    world.comes("d")
+    other = ObjectKey.of(kube.PODS, world.at["d"])
+    world.writer.busy.add(other)
+    assert world.look(T) == []
+    assert world.gates.due is not None and T < world.gates.due <= T + 1000
+    assert world.look(world.gates.due) == [], "it is still on its way"
+    world.writer.busy.discard(other)
+    assert world.look(T + 1000) == ["d"]
 
 
 def test_a_pod_whose_start_was_refused_is_tried_again() -> None:

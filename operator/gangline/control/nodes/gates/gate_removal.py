@@ -22,6 +22,9 @@ from gangline.objects import PodObject, WorkloadObject
 
 #: within this time after a conflict the newest version of a pod is seen, or the pod is gone; after a refusal it is tried again
 _LATER: Final = 60 * SECOND
+#: after this time a pod is looked at again of which another write was on its way: the watch may have shown that write before its
+#: answer was there, and shows nothing more
+_SOON: Final = SECOND // 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class GateRemoval(Reconciler[str]):
         self._asked: dict[str, _Asked] = {}  # by the key of the pod
         #: when it is over, keys of workload and pod; without the latter the workload is only looked at again
         self._failures: deque[tuple[int, str, str, _Asked | None]] = deque()
+        #: workload with a pod of which another write is on its way -> when to look at it again
+        self._busy: dict[str, int] = {}
 
     @abstractmethod
     def _changes(self, context: Context) -> tuple[ChangedKeys[str], ChangedKeys[str]]:
@@ -76,6 +81,9 @@ class GateRemoval(Reconciler[str]):
         return PodObject({**pod, "metadata": metadata, "spec": {**pod.spec, **asked.spec}})
 
     def _gather(self, now: int) -> None:
+        for key in [key for key, when in self._busy.items() if when <= now]:
+            del self._busy[key]
+            self._changed.add(key)
         while self._failures and self._failures[0][0] <= now:
             _, workload, pod, asked = self._failures.popleft()
             self._changed.add(workload)
@@ -83,7 +91,9 @@ class GateRemoval(Reconciler[str]):
                 del self._asked[pod]
 
     def _times(self) -> Iterable[int]:
-        return (self._failures[0][0],) if self._failures else ()  # the first is the earliest
+        yield from self._busy.values()
+        if self._failures:
+            yield self._failures[0][0]  # the earliest
 
     def _reconcile(self, key: str, now: int) -> None:
         workload, raw = self._mirror.workload_value(key), self._mirror.workloads.get(key)
@@ -99,6 +109,7 @@ class GateRemoval(Reconciler[str]):
         """Write the patch that removes a pod's gate, unless another write of the pod is on its way."""
         target, name = ObjectKey.of(kube.PODS, pod), pod.key
         if self._writer.pending(target):
+            self._busy[key] = self._now() + _SOON
             return
         told = body["metadata"].get("annotations", {})
         self._asked[name] = asked = _Asked(pod.resource_version, told, body["spec"])

@@ -276,14 +276,6 @@ class ExternalKind(SentAlone):
         self.suspension: Suspension = SPEC_SUSPEND
         self.followed: Sequence[Path] = ()
 
-    @property
-    def api_version(self) -> str:
-        return self.resource.api_version
-
-    @property
-    def kind(self) -> str:
-        return self.resource.kind
-
     def sent(self, job: JobObject, pod_sets: Sequence[Json]) -> Json:
         return {name: value for name, value in job.spec.items() if name != "managedBy"}
 

@@ -397,14 +397,6 @@ class ServingElsewhere:
         self.followed: Sequence[Path] = self._kind.declaration.followed
 
     @property
-    def api_version(self) -> str:
-        return self.resource.api_version
-
-    @property
-    def kind(self) -> str:
-        return self.resource.kind
-
-    @property
     def shared(self) -> bool:
         return self._kind.has_many
 

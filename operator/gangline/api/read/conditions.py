@@ -65,12 +65,12 @@ def put(
     reason: str,
     message: str,
     *,
-    now: int = 0,
-    at: str = "",
+    now: int | str,
     generation: int | None = None,
 ) -> bool:
-    """Set one condition in place, at a time in milliseconds or as an API server has written it. Returns whether anything but its
-    observed generation changed.
+    """Set one condition in place. Returns whether anything but its observed generation changed.
+
+    `now`: in milliseconds, or as an API server has written a time.
     """
     wanted = "True" if status else "False"
     message = cut(message)
@@ -80,7 +80,7 @@ def put(
         current = conditions[-1]
     changed = (current["status"], current.get("reason"), current.get("message")) != (wanted, reason, message)
     if current["status"] != wanted or not current.get("lastTransitionTime"):
-        current["lastTransitionTime"] = at or timestamp(now)
+        current["lastTransitionTime"] = now if isinstance(now, str) else timestamp(now)
     current.update(status=wanted, reason=reason, message=message)
     if generation is not None:
         current["observedGeneration"] = generation

@@ -27,12 +27,13 @@ from gangline.api.role_hash import role_hash
 from gangline.console.importing.adoptions import AdoptableJob, AdoptablePods, Adoption
 from gangline.console.importing.assigning import GATE
 from gangline.console.importing.serving_planning import is_marked
+from gangline.console.views.targets import until_unchanged
 from gangline.control.writes.status.status_changes import imported
 from gangline.jobs.pods import member
 from gangline.jobs.pods.member import REVISION
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import AlreadyExists, Conflict, NotFound
+from gangline.kube.errors import AlreadyExists, NotFound
 from gangline.kube.resources import Json, Resource, controller_uid
 from gangline.objects import PodObject
 from gangline.objects.stored import Stored
@@ -46,12 +47,7 @@ _TRIES: Final = 5
 
 async def again(attempt: Callable[[], Awaitable[T]]) -> T:
     """The result of an attempt, which is repeated after conflicts. Raises Conflict if the last attempt met one, too."""
-    for _ in range(_TRIES - 1):
-        try:
-            return await attempt()
-        except Conflict:
-            continue
-    return await attempt()
+    return await until_unchanged(attempt, _TRIES)
 
 
 #: seconds between the last Workload and the first job that is handed over: the operator has seen the Workloads by then

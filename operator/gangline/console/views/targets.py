@@ -125,9 +125,11 @@ async def members(api: ApiClient, workload: Json) -> list[PodObject]:
     return [pod for pod in map(PodObject, listed) if group_name(pod) == meta["name"]]
 
 
-async def until_unchanged(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The outcome of looking, judging and writing, repeated while the object changes in between."""
-    for _ in range(_TRIES - 1):
+async def until_unchanged(attempt: Callable[[], Awaitable[T]], tries: int = _TRIES) -> T:
+    """The outcome of looking, judging and writing, repeated while the object changes in between. Raises Conflict if the last
+    attempt met one, too.
+    """
+    for _ in range(tries - 1):
         try:
             return await attempt()
         except Conflict:

@@ -57,6 +57,15 @@ def named_configuration(check: Stored, wanted: Resource) -> str:
     return name
 
 
+def configuration(check: Stored, wanted: Resource, named: Callable[[str], Stored | None]) -> Stored:
+    """The configuration of this kind to which the check refers; `named` finds it by its name. Raises UnusableError."""
+    name = named_configuration(check, wanted)
+    config = named(name)
+    if config is None:
+        raise UnusableError(f'{wanted.kind}.{wanted.group} "{name}" not found')
+    return config
+
+
 #: what a controller says about one of its AdmissionChecks
 Judge: TypeAlias = Callable[[Stored], Activity]
 

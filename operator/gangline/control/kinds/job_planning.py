@@ -150,7 +150,8 @@ class JobPlanning(Planner):
     def _report(self, ref: JobRef, key: ObjectKey, error: ApiError) -> None:
         job = self._mirror.job(ref)
         if job is None or (key.resource == ref[0] and self._starts.has_alternative(ref, error)):
-            return  # the job is gone, or it is planned again with the other field
+            self._again(ref)  # the job is gone, or it is planned again with the other field
+            return
         super()._report(ref, key, error)
         self._report_child(ref, job, key, error)
 

@@ -30,6 +30,7 @@ from gangline.control.writes.pod_writes import PodWrites
 from gangline.control.writes.writes import Done
 from gangline.jobs.base import Create, Delete, JobError, PodSetInfo, UnknownClassError
 from gangline.jobs.pods.group import IncompleteError
+from gangline.jobs.pods.member import KnownPod
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, ObjectKey, Resource, key_of
@@ -168,8 +169,8 @@ class Planner(Reconciler[JobRef]):
             case steps.Own(Delete(kube.PODS, namespace, name, uid)):
                 self._writes.end_pod(f"{namespace}/{name}", uid, owner=ref)
             case steps.Own(Delete(child, namespace, name, uid, propagation)):
-                options = {"uid": uid} | ({"propagation": propagation} if propagation else {})
-                send(ObjectKey(child, namespace, name), "delete", options, priority=Priority.START_STOP)
+                key, priority = ObjectKey(child, namespace, name), Priority.START_STOP
+                self._writes.delete(key, uid=uid, propagation=propagation, priority=priority, owner=ref)
 
     def _write_workload(self, ref: JobRef, step: steps.WorkloadStep, done: Done | None = None) -> None:
         """Write a Workload of the job. Nothing is counted or notified before the write has succeeded."""
@@ -178,7 +179,8 @@ class Planner(Reconciler[JobRef]):
             case steps.CreateWorkload(body):
                 send(ObjectKey.of(kube.WORKLOADS, body), "create", body, done=partial(self._created, ref, done))
             case steps.DeleteWorkload(workload):
-                send(ObjectKey.of(kube.WORKLOADS, workload), "delete", {"uid": workload.uid}, done=done)
+                key, priority = ObjectKey.of(kube.WORKLOADS, workload), Priority.LIFECYCLE
+                self._writes.delete(key, uid=workload.uid, priority=priority, owner=ref, done=done)
             case steps.PatchWorkload(workload, body):
                 send(ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, body), done=done)
             case steps.ChangeStatus(workload, slot, change, doubt):
@@ -204,12 +206,10 @@ class Planner(Reconciler[JobRef]):
         ref, error = message.owner, message.error
         if ref is None or ref[0] not in self._planned_kinds:
             return
-        self._attempts.resolved(ref)
-        self._again(ref)
         if error is None:
-            self._attempts.forgive(ref)
-        elif not self._writes.expected(error):
-            self._report(ref, message.key, error)
+            self._written(ref, None, None)
+        else:
+            self._refused(ref, None if self._writes.expected(error) else partial(self._report, ref, message.key), error)
 
     def _report(self, ref: JobRef, key: ObjectKey, error: ApiError) -> None:
         """Report a refusal that was not to be expected. The job pauses."""
@@ -220,7 +220,7 @@ class Planner(Reconciler[JobRef]):
         self._attempts.pause(ref)
 
 
-def named_pod(pod: steps.KnownPod) -> PodObject:
+def named_pod(pod: KnownPod) -> PodObject:
     """As much of a pod as an event about it needs."""
     meta = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
     return PodObject({"apiVersion": "v1", "kind": "Pod", "metadata": meta})

@@ -10,6 +10,7 @@ from gangline.control.feed.pod import Pod
 from gangline.control.writes.events import EventType
 from gangline.control.writes.status.change import Change
 from gangline.jobs.base import Children, Create, Delete, JobKind, Patch, PodSetInfo
+from gangline.jobs.pods.member import KnownPod
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, Stored, WorkloadObject
 
@@ -159,25 +160,6 @@ class ChangeStatus:
     slot: str
     change: Change
     doubt: bool = False
-
-
-class KnownPod(Protocol):
-    """A pod as it is known."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def uid(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

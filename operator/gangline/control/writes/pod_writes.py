@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from gangline.control.feed.changes import JobRef
 from gangline.control.writes.outgoing import PatchKind, Priority, Verb, Write
 from gangline.control.writes.writer import Writer
+from gangline.jobs.pods.member import KnownPod
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, NotFound
 from gangline.kube.resources import Json, ObjectKey
 
 Report: TypeAlias = Callable[[JobRef, ObjectKey, ApiError], None]
-
-
-class Written(Protocol):
-    """A pod as it is known."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def uid(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
 
 
 class PodWrites:
@@ -41,7 +29,7 @@ class PodWrites:
     def send(
         self,
         owner: JobRef,
-        pod: Written,
+        pod: KnownPod,
         verb: Verb,
         body: Json,
         done: Callable[[Any], object] | None = None,
@@ -70,7 +58,7 @@ class PodWrites:
             )
         )
 
-    def is_starting(self, pod: Written) -> bool:
+    def is_starting(self, pod: KnownPod) -> bool:
         """Whether a write lets the pod pass its gate, and the pod's next version is not known yet."""
         return self._starting.get(pod.uid) == pod.version
 
@@ -79,7 +67,7 @@ class PodWrites:
         self._asked.pop(uid, None)
         self._starting.pop(uid, None)
 
-    def _refused(self, owner: JobRef, pod: Written, error: ApiError) -> None:
+    def _refused(self, owner: JobRef, pod: KnownPod, error: ApiError) -> None:
         """Report a refused write, which is tried again. After a conflict the watch shows another version, or that the pod is
         gone: that is not reported.
         """

@@ -181,10 +181,17 @@ class Writes:
         return self._writer.pending(ObjectKey.parse(resource, key))
 
     def delete(
-        self, key: ObjectKey, *, uid: str, priority: Priority, owner: JobRef | None = None, propagation: str = ""
+        self,
+        key: ObjectKey,
+        *,
+        uid: str,
+        priority: Priority,
+        owner: JobRef | None = None,
+        propagation: str = "",
+        done: Done | None = None,
     ) -> None:
         options = {"uid": uid} | ({"propagation": propagation} if propagation else {})
-        self.send(key, "delete", options, priority=priority, owner=owner)
+        self.send(key, "delete", options, priority=priority, owner=owner, done=done)
 
     def end_pod(
         self, pod: str, uid: str, *, owner: JobRef | None = None, done: Done | None = None, failed: Failed | None = None

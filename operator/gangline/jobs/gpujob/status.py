@@ -301,7 +301,7 @@ def _child(gang: Gang, role_name: str, jobs: Sequence[JobObject]) -> JobObject |
 def _with(job: JobObject, kind: str, status: bool, reason: str, message: str, at: str) -> list[Json]:
     """The job's conditions with one of them set; it keeps its time while its status stays the same."""
     rows: list[Json] = [dict(row) for row in job.conditions]
-    conditions.put(rows, kind, status, reason, message, at=at)
+    conditions.put(rows, kind, status, reason, message, now=at)
     return rows
 
 

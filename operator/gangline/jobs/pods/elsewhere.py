@@ -32,14 +32,6 @@ class PodsElsewhere(SentAlone):
     followed: Sequence[Path] = ()
 
     @property
-    def api_version(self) -> str:
-        return self.resource.api_version
-
-    @property
-    def kind(self) -> str:
-        return self.resource.kind
-
-    @property
     def pods_wait(self) -> bool:
         return True
 

@@ -28,12 +28,26 @@ _META: Final = ("name", "namespace", "uid", "labels", "annotations", "ownerRefer
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPod:
-    """A pod with the label `managed`. Times are milliseconds since the epoch, 0 = not (yet)."""
+class KnownPod:
+    """A pod as it is known, as far as a write of it or an event about it needs. `key`: `namespace/name`."""
 
     key: str
     uid: str
     version: str
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPod(KnownPod):
+    """A pod with the label `managed`. Times are milliseconds since the epoch, 0 = not (yet)."""
+
     group: str  #: name of its pod group; "" for a pod that stands alone
     role: str
     queue: str
@@ -59,14 +73,6 @@ class GroupPod:
     packed: bytes = field(repr=False)
     left_behind: bool = False  #: it says that it was left behind on a node that is out of reach
     lost: bool = False  #: it was, and the node still is: its place is free for another pod
-
-    @property
-    def namespace(self) -> str:
-        return self.key.partition("/")[0]
-
-    @property
-    def name(self) -> str:
-        return self.key.partition("/")[2]
 
     @property
     def ended(self) -> bool:
@@ -190,12 +196,9 @@ LEADER_NAME: Final = "leaderworkerset.sigs.k8s.io/leader-name"
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPod:
+class HeldPod(KnownPod):
     """A pod with the annotation `pod-suspending-parent`."""
 
-    key: str
-    uid: str
-    version: str
     framework: str  #: that of the owner in whose place it waits
     owner: tuple[str, str, str]  #: apiVersion/kind, name and uid of its controller; empty texts without one
     set_name: str
@@ -207,14 +210,6 @@ class HeldPod:
     gated: bool
     deleted: bool
     ended: bool
-
-    @property
-    def namespace(self) -> str:
-        return self.key.partition("/")[0]
-
-    @property
-    def name(self) -> str:
-        return self.key.partition("/")[2]
 
     @property
     def stays(self) -> bool:

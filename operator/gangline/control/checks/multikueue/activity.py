@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gangline.api import names
 from gangline.api.admission.multikueue import CONTROLLER
-from gangline.control.checks.active_checks import ACTIVE, Activity, UnusableError, named_configuration
+from gangline.control.checks.active_checks import ACTIVE, Activity, UnusableError, configuration
 from gangline.kube import resources as kube
 from gangline.objects import Stored
 
@@ -25,12 +25,7 @@ def is_ours(check: Stored) -> bool:
 
 def config_of(check: Stored, config_named: Named) -> Stored:
     """The MultiKueueConfig to which the check refers. Raises UnusableError."""
-    wanted = kube.MULTI_KUEUE_CONFIGS
-    name = named_configuration(check, wanted)
-    config = config_named(name)
-    if config is None:
-        raise UnusableError(f'{wanted.kind}.{wanted.group} "{name}" not found')
-    return config
+    return configuration(check, kube.MULTI_KUEUE_CONFIGS, config_named)
 
 
 def clusters_of(check: Stored, config_named: Named) -> list[str]:

@@ -17,12 +17,10 @@ from gangline.control.checks.multikueue.workloads import views
 from gangline.control.checks.multikueue.workloads.carrying_out import CarryingOut
 from gangline.control.checks.multikueue.workloads.local_jobs import LocalJobs
 from gangline.control.checks.multikueue.workloads.parted_jobs import PartedJobs
-from gangline.control.checks.multikueue.workloads.views import Pair, Views
+from gangline.control.checks.multikueue.workloads.views import Views
 from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
-from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.kinds.group_index import GroupIndex
-from gangline.control.parts.attempts import Attempts
 from gangline.control.parts.messages import RemoteQuotasMoved, WriteResolved
 from gangline.jobs import EXTERNAL, elsewhere
 from gangline.jobs.serving import BY_RESOURCE
@@ -32,7 +30,7 @@ from gangline.kube.resources import Resource
 from gangline.objects import Stored, WorkloadObject
 
 
-class MultiKueue(Reconciler[str]):
+class MultiKueue(CarryingOut):
     """Follows the copies of each workload in all clusters."""
 
     name = "multikueue"
@@ -44,7 +42,7 @@ class MultiKueue(Reconciler[str]):
         self._leading = False
         # deleted Workloads stay in it while this process leads, for their copies have to go
         worth = lambda key: self._leading or exists(key)  # noqa: E731
-        super().__init__(context, context.mirror.changes.checked.subscribe(worth=worth))
+        super().__init__(context, context.mirror.changes.checked.subscribe(worth=worth), settings.origin)
         self._settings = settings
         self._groups = groups
         self._messages = context.messages
@@ -77,31 +75,15 @@ class MultiKueue(Reconciler[str]):
         self._moved = False
         self._look_at_all = False
         self._tidied = 0  # when copies without a workload were last looked for
-        self._there = Attempts[Pair](lambda pair: self._after_pause(pair[1]))  # writes in other clusters
         self._views = Views(
             context.mirror,
             settings,
-            {(kind.api_version, kind.kind): kind for kind in sent},
+            {(kind.resource.api_version, kind.resource.kind): kind for kind in sent},
             self._clusters.all,
             jobs=jobs,
             there=self._there,
         )
         self._chains, self._families = self._views.chains, self._views.families
-        self._steps = CarryingOut(
-            context.mirror,
-            context.writes,
-            context.writer,
-            context.recorder,
-            context.metrics.kueue,
-            settings.origin,
-            self._clusters.all,
-            self._attempts,
-            self._there,
-            changed=self._changed.add,
-            again=self._again,
-            withdrawn=self._look_at_slices,
-            begin_round=self._views.begin_round,
-        )
         context.mirror.messages.subscribe(WriteResolved, self._note_resolved)
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -109,7 +91,7 @@ class MultiKueue(Reconciler[str]):
             self._moved = True
         elif resource == kube.PODS:  # their groups say what has changed
             if isinstance(event, Removed):
-                self._steps.pods.forget(event.uid)
+                self._pod_writes.forget(event.uid)
         elif resource in BY_RESOURCE and isinstance(event, Upsert):
             name, kind = BY_RESOURCE[resource].workload_name(event.obj, 0), elsewhere(resource)
             self._changed.add(f"{event.obj.namespace}/{name}")
@@ -175,11 +157,11 @@ class MultiKueue(Reconciler[str]):
             job = self._mirror.job(ref)
             self._changed.update(self._chains.concerned(job) if job is not None else ())
         self._changed.update(self._groups.changed_workloads())
-        self._changed.update(key for key, at in self._steps.alarms.items() if at <= now)
+        self._changed.update(key for key, at in self._alarms.items() if at <= now)
         self._tidy(now)
 
     def _times(self) -> Iterable[int]:
-        yield from self._steps.alarms.values()
+        yield from self._alarms.values()
         if self._tidies() and self._clusters.all():
             yield self._tidied + int(self._settings.gc_interval * 1000)
         if self._parted.due is not None:
@@ -204,7 +186,7 @@ class MultiKueue(Reconciler[str]):
     # --- one workload ---
 
     def _reconcile(self, key: str, now: int) -> None:
-        self._steps.alarms.pop(key, None)
+        self._alarms.pop(key, None)
         workload = self._mirror.workloads.get(key)
         if workload is None:
             self._attempts.forgive(key)
@@ -212,7 +194,7 @@ class MultiKueue(Reconciler[str]):
             self._changed.update(each.key for each in self._mirror.heirs(key))
             for name, cluster in self._clusters.all().items():
                 self._withdraw_orphan(name, cluster, key)
-            self._steps.settled(key)
+            self._settled(key)
             if not copies.is_family(key):
                 self._changed.update(views.of_all(self._clusters.all()))
             return
@@ -227,9 +209,9 @@ class MultiKueue(Reconciler[str]):
             self._wake()
         planned = limited(lambda: planning.plan(view))
         for step in planned:
-            self._steps.carry_out(key, view, step)
+            self._carry_out(key, view, step)
         if not planned:
-            self._steps.settled(key)
+            self._settled(key)
         if view.chain is not None and view.chain.over:
             self._look_at_next(workload)
         stops = workload.deleting or workload.evicted
@@ -250,7 +232,7 @@ class MultiKueue(Reconciler[str]):
             or (not left and (copy is None or not copy.removable))
         ):
             return
-        self._steps.withdraw(key, steps.WithdrawFromCluster(name, copy, left))
+        self._withdraw(key, steps.WithdrawFromCluster(name, copy, left))
 
     # --- news ---
 
@@ -285,7 +267,10 @@ class MultiKueue(Reconciler[str]):
             self._changed.update(next_)
             self._wake()
 
-    def _look_at_slices(self, workload: WorkloadObject) -> None:
+    def _begin_round(self, key: str, now: int) -> None:
+        self._views.begin_round(key, now)
+
+    def _withdrawn(self, workload: WorkloadObject) -> None:
         """Look at the other slices of a job that was withdrawn: their copies may go, too."""
         self._changed.update(self._chains.siblings(workload))
 

@@ -9,7 +9,7 @@ from gangline.api import names
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child
 from gangline.api.schema.v1beta2.provisioning import ProvisioningRequestConfigSpec
-from gangline.control.checks.active_checks import ACTIVE, Activity, UnusableError, named_configuration
+from gangline.control.checks.active_checks import ACTIVE, Activity, UnusableError, configuration, named_configuration
 from gangline.kube import resources as kube
 from gangline.objects import Stored
 
@@ -26,14 +26,11 @@ def is_ours(check: Stored) -> bool:
 def config_of(check: Stored, config_named: ConfigOf) -> ProvisioningRequestConfigSpec:
     """The configuration that the check names. Raises UnusableError."""
     wanted = kube.PROVISIONING_CONFIGS
-    name = named_configuration(check, wanted)
-    config = config_named(name)
-    if config is None:
-        raise UnusableError(f'{wanted.kind}.{wanted.group} "{name}" not found')
+    config = configuration(check, wanted, config_named)
     try:
         return models.read(ProvisioningRequestConfigSpec, child(config, "spec", ""), "spec")
     except ParseError as error:
-        raise UnusableError(f"{wanted.kind} {name}: {error}") from None
+        raise UnusableError(f"{wanted.kind} {named_configuration(check, wanted)}: {error}") from None
 
 
 def activity_of(check: Stored, config_named: ConfigOf, *, served: bool) -> Activity:

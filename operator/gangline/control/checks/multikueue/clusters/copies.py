@@ -207,4 +207,4 @@ def job_body(kind: RunsElsewhere, job: JobObject, spec: Json, workload: str, ori
         (labels if part_with_room(workload) == "labels" else annotations)[names.PREBUILT_WORKLOAD] = workload
     annotations |= kind.marks(job)
     metadata = {"name": job.name, "namespace": job.namespace, "labels": labels, "annotations": annotations}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+    return {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, "metadata": metadata, "spec": spec}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
@@ -12,17 +13,15 @@ from gangline.control.checks.multikueue.clusters import copies
 from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster, Work
 from gangline.control.checks.multikueue.plan import planning, steps
 from gangline.control.checks.multikueue.workloads import local_changes, remote_writes
-from gangline.control.checks.multikueue.workloads.local_jobs import WrittenPod, owner_of
+from gangline.control.checks.multikueue.workloads.local_jobs import owner_of
 from gangline.control.checks.multikueue.workloads.views import Pair
 from gangline.control.feed.changes import JobRef
-from gangline.control.feed.mirror import Mirror
-from gangline.control.metrics.recording import KueueMetrics
+from gangline.control.kernel.context import Context
+from gangline.control.kernel.reconciler import Reconciler
 from gangline.control.parts.attempts import Attempts
-from gangline.control.writes.events import EventRecorder
-from gangline.control.writes.outgoing import Priority
+from gangline.control.parts.changed_keys import KeySet
 from gangline.control.writes.pod_writes import PodWrites
-from gangline.control.writes.writer import Writer
-from gangline.control.writes.writes import Writes
+from gangline.jobs.pods.member import KnownPod
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, ApiError, Conflict
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -43,119 +42,106 @@ class After(Enum):
     REST = "the next write waits, longer each time in a row"
 
 
-class CarryingOut:
-    """Sends the steps of plans. `clusters`: the connections now; `here` and `there`: the writes
-    in this cluster and to the others; `changed`: called with the key of a
-    Workload that is to be looked at again, `again`: at once; `withdrawn`: called with a Workload whose job has left a cluster;
-    `begin_round`: as in `Views`.
-    """
+class CarryingOut(Reconciler[str]):
+    """Reconciles Workloads by steps that are carried out here and in other clusters. Subclasses know clusters and plan."""
 
-    def __init__(
-        self,
-        mirror: Mirror,
-        writes: Writes,
-        writer: Writer,
-        recorder: EventRecorder,
-        metrics: KueueMetrics,
-        origin: str,
-        clusters: Callable[[], Mapping[str, RemoteCluster]],
-        here: Attempts[str],
-        there: Attempts[Pair],
-        *,
-        changed: Callable[[str], None],
-        again: Callable[[str], None],
-        withdrawn: Callable[[WorkloadObject], None],
-        begin_round: Callable[[str, int], None],
-    ) -> None:
-        self._mirror = mirror
-        self._writes = writes
-        self._recorder = recorder
-        self._metrics = metrics
+    def __init__(self, context: Context, changed: KeySet[str], origin: str) -> None:
+        """`origin`: the label of this manager on what it makes in other clusters."""
+        super().__init__(context, changed)
+        self._metrics = context.metrics.kueue
         self._origin = origin
-        self._clusters = clusters
-        self._here = here
-        self._there = there
-        self._changed = changed
-        self._again = again
-        self._withdrawn = withdrawn
-        self._begin_round = begin_round
-        self.pods = PodWrites(writer, self._pod_refused)
+        #: writes in other clusters
+        self._there = Attempts[Pair](lambda pair: self._after_pause(pair[1]))
+        self._pod_writes = PodWrites(context.writer, self._pod_refused)
         #: when a workload has to be looked at again
-        self.alarms: dict[str, int] = {}
+        self._alarms: dict[str, int] = {}
 
-    def carry_out(self, key: str, view: steps.MultiKueueView, step: steps.Step) -> None:
+    # --- what a subclass knows ---
+
+    @abstractmethod
+    def clusters(self) -> Mapping[str, RemoteCluster]:
+        """The connections now."""
+
+    @abstractmethod
+    def _withdrawn(self, workload: WorkloadObject) -> None:
+        """A job of this Workload has left a cluster."""
+
+    @abstractmethod
+    def _begin_round(self, key: str, now: int) -> None:
+        """A round of the workload's incremental dispatcher begins."""
+
+    @abstractmethod
+    def _after_pause(self, key: str) -> None:
+        """The pause after a refused write in another cluster is over for this Workload, or family."""
+
+    # --- steps ---
+
+    def _carry_out(self, key: str, view: steps.MultiKueueView, step: steps.Step) -> None:
         workload = view.workload
         match step:
             case steps.Wait(until):
-                self.alarms[key] = min(until, self.alarms.get(key, until))
+                self._alarms[key] = min(until, self._alarms.get(key, until))
             case steps.MirrorStatus(job, status):
                 if view.kind is not None:
                     self._mirror_status(key, view.kind.resource, job, status)
             case steps.SetCheck() | steps.Choose() | steps.Nominate() | steps.Finish():
-                self._change(key, view, step)
+                self._change_here(key, view, step)
             case steps.Send(cluster):
                 done = partial(self._metrics.dispatched, workload.admitted_by, cluster)
-                self._write(key, cluster, remote_writes.send(step, workload, self._origin), done, after=After.KEEP)
+                self._write_there(
+                    key, cluster, remote_writes.send(step, workload, self._origin), done, after=After.KEEP
+                )
             case steps.SendJob(cluster):
                 if view.kind is not None:
                     work = remote_writes.send_job(step, view.kind, workload, self._origin)
-                    self._write(_family_or(key, view), cluster, work)
+                    self._write_there(_family_or(key, view), cluster, work)
             case steps.WithdrawFromCluster():
                 if step.rest:
                     self._recorder.record(workload, "Warning", "MultiKueue", _differs(step.cluster))
-                self.withdraw(key, step, view)
+                self._withdraw(key, step, view)
             case steps.Reprioritise(cluster):
-                self._write(key, cluster, remote_writes.reprioritise(step, workload))
+                self._write_there(key, cluster, remote_writes.reprioritise(step, workload))
             case steps.OpenGate(cluster):
-                self._write(key, cluster, remote_writes.open_gate(step, workload, view.now))
+                self._write_there(key, cluster, remote_writes.open_gate(step, workload, view.now))
             case steps.Follow(cluster):
                 if view.kind is not None:
                     work = remote_writes.follow(step, view.kind.resource)
-                    self._write(_family_or(key, view), cluster, work)
+                    self._write_there(_family_or(key, view), cluster, work)
             case steps.Cut(cluster):
-                self._write(key, cluster, remote_writes.cut(step, workload))
+                self._write_there(key, cluster, remote_writes.cut(step, workload))
             case steps.Resize(cluster):
                 if view.kind is not None:
-                    self._write(key, cluster, remote_writes.resize(step, view.kind, workload))
+                    self._write_there(key, cluster, remote_writes.resize(step, view.kind, workload))
             case steps.Stop(cluster):
-                self._write(key, cluster, remote_writes.stop(step, workload, view.now))
+                self._write_there(key, cluster, remote_writes.stop(step, workload, view.now))
 
-    def withdraw(self, key: str, step: steps.WithdrawFromCluster, view: steps.MultiKueueView | None = None) -> None:
+    def _withdraw(self, key: str, step: steps.WithdrawFromCluster, view: steps.MultiKueueView | None = None) -> None:
         """Delete jobs and the copy in a cluster. `view`: None where the Workload is not here any more."""
-        connection = self._clusters().get(step.cluster)
+        connection = self.clusters().get(step.cluster)
         known = connection.store.kind_of_jobs(key) if connection is not None else None
         kind = view.kind.resource if view is not None and view.kind is not None else known
         done = partial(self._withdrawn, view.workload) if view is not None else lambda: None
         after = After.REST if step.rest else After.FORGIVE
-        self._write(key, step.cluster, remote_writes.withdraw(step, key, kind), done, after=after)
+        self._write_there(key, step.cluster, remote_writes.withdraw(step, key, kind), done, after=after)
 
-    def settled(self, key: str) -> None:
+    def _settled(self, key: str) -> None:
         """There is nothing to do for this Workload: where nothing is on its way, what was refused or undone before is over."""
-        for cluster in self._clusters():
+        for cluster in self.clusters():
             if self._there.ready((cluster, key)):
                 self._there.forgive((cluster, key))
 
     # --- here ---
 
-    def _change(self, key: str, view: steps.MultiKueueView, step: steps.Here) -> None:
+    def _change_here(self, key: str, view: steps.MultiKueueView, step: steps.Here) -> None:
         if isinstance(step, steps.Nominate):
             if step.begins:
                 self._begin_round(key, view.now)
-                self._changed(key)
+                self._changed.add(key)
             if list(step.clusters) == view.workload.nominated_clusters:
                 return
-        self._here.sent(key)
-        self._writes.change(
-            key,
-            "multikueue",  # a slot that no other part uses: a replaced change would never be answered
-            local_changes.of(step),
-            priority=Priority.LIFECYCLE,
-            done=partial(self._changed_here, key, view.workload, step),
-            failed=partial(self._failed, key),
-        )
+        self._change(key, key, local_changes.of(step), done=partial(self._changed_here, view.workload, step))
 
-    def _changed_here(self, key: str, before: WorkloadObject, step: steps.Here, answer: Json | None) -> None:
-        self._ended(key)
+    def _changed_here(self, before: WorkloadObject, step: steps.Here, answer: Json | None) -> None:
         match step:
             case steps.SetCheck(_, _, message, kind):
                 self._recorder.record(answer or before, kind, "MultiKueue", message)
@@ -166,41 +152,20 @@ class CarryingOut:
                 pass
 
     def _mirror_status(self, key: str, resource: Resource, job: JobObject, status: Json) -> None:
+        body = local_changes.mirrored(job, status)
         if resource == kube.PODS:
-            pod, body = WrittenPod.of(job), local_changes.mirrored(job, status)
-            self.pods.send((kube.WORKLOADS, key), pod, "status", body, patch="merge")
-            return
-        self._here.sent(key)
-        self._writes.send(
-            ObjectKey.of(resource, job),
-            "status",
-            local_changes.mirrored(job, status),
-            priority=Priority.LIFECYCLE,
-            slot="multikueue",
-            done=lambda _: self._ended(key),
-            failed=partial(self._failed, key),
-        )
+            pod = KnownPod(job.key, job.uid, job.resource_version)
+            self._pod_writes.send((kube.WORKLOADS, key), pod, "status", body, patch="merge")
+        else:
+            self._send(key, ObjectKey.of(resource, job), "status", body)
 
     def _pod_refused(self, ref: JobRef, pod: ObjectKey, error: ApiError) -> None:
         log.warning("%s: status of %s: %s", ref[1], pod, error)
-        self._here.pause(ref[1])
-
-    def _failed(self, key: str, error: ApiError) -> None:
-        self._here.resolved(key)
-        if self._writes.expected(error):
-            self._changed(key)
-            return
-        log.warning("%s: sent to other clusters: %s", key, error)
-        self._here.pause(key)
-
-    def _ended(self, key: str) -> None:
-        self._here.resolved(key)
-        self._here.forgive(key)
-        self._changed(key)
+        self._attempts.pause(ref[1])
 
     # --- in other clusters ---
 
-    def _write(
+    def _write_there(
         self,
         key: str,
         cluster: str,
@@ -209,13 +174,15 @@ class CarryingOut:
         *,
         after: After = After.FORGIVE,
     ) -> None:
-        connection = self._clusters().get(cluster)
+        connection = self.clusters().get(cluster)
         if connection is None:
             return
         self._there.sent((cluster, key))
-        connection.write(key.partition("/")[0], work, partial(self._written, cluster, key, done, after))
+        connection.write(key.partition("/")[0], work, partial(self._written_there, cluster, key, done, after))
 
-    def _written(self, cluster: str, key: str, done: Callable[[], None], after: After, error: ApiError | None) -> None:
+    def _written_there(
+        self, cluster: str, key: str, done: Callable[[], None], after: After, error: ApiError | None
+    ) -> None:
         pair = (cluster, key)
         self._there.resolved(pair)
         if error is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
@@ -19,18 +19,6 @@ from gangline.objects import JobObject, PodObject, WorkloadObject
 
 #: unpacked pods that are kept at hand: a group is looked at again with every change of one of its pods
 _AT_HAND: Final = 1024
-
-
-class WrittenPod(NamedTuple):
-    """A pod as it is known, for a write."""
-
-    key: str
-    uid: str
-    version: str
-
-    @classmethod
-    def of(cls, pod: JobObject) -> WrittenPod:
-        return cls(pod.key, pod.uid, pod.resource_version)
 
 
 class LocalJobs:

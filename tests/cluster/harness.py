@@ -34,6 +34,11 @@ from gangline.kube.resources import Resource, controller_of
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 FORKS = multiprocessing.get_context("forkserver")
+#: the kinds whose objects the message of a test shows that waited in vain
+_SCENE = (
+    *(kube.JOB_SETS, kube.GPU_JOBS, kube.JOBS, kube.WORKLOADS, kube.PODS, kube.EVENTS, kube.NODES),
+    kube.MULTI_KUEUE_CLUSTERS,
+)
 FORKS.set_forkserver_preload(["gangline.control.process.operator_process"])
 
 
@@ -243,7 +248,7 @@ class Api:
     async def scene(self, namespace: str = "default") -> str:
         """What runs and what waits, for the message of a test that waited in vain."""
         lines = await self._in_the_way(namespace)
-        for resource in (kube.JOB_SETS, kube.GPU_JOBS, kube.JOBS, kube.WORKLOADS, kube.PODS, kube.EVENTS, kube.NODES):
+        for resource in _SCENE:
             try:
                 found = await self.all(resource, namespace if resource.namespaced else None)
             except ApiError as error:

@@ -41,8 +41,9 @@ async def pods_of(api: Api, name: str) -> Counter[str]:
 
 
 async def usage(api: Api, queue: str = "cq") -> int:
-    row = (await api.get(kube.CLUSTER_QUEUES, queue))["status"]["flavorsReservation"][0]["resources"][0]
-    return int(row["total"])
+    """The quota that is reserved in the queue; 0 before its status is written for the first time."""
+    rows = (await api.get(kube.CLUSTER_QUEUES, queue)).get("status", {}).get("flavorsReservation", [])
+    return int(rows[0]["resources"][0]["total"]) if rows else 0
 
 
 def admitted(workload: Json) -> bool:

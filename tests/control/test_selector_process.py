@@ -160,3 +160,10 @@ def test_only_so_many_bad_ones_are_remembered(monkeypatch: pytest.MonkeyPatch, c
     assert len(asked) == len(names)
     judge.fault("c")
     assert len(asked) == len(names)
+
+
+def test_a_process_that_is_ended_while_it_starts_is_not_waited_for() -> None:
+    process = SelectorProcess(command=["sleep", "60"])
+    process.kill()
+    with pytest.raises(UnavailableError, match="was ended"):
+        process.fault("true")

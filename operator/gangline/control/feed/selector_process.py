@@ -134,6 +134,8 @@ class SelectorProcess:
                 stderr=subprocess.DEVNULL,
             )
             self._process, self._end = process, weakref.finalize(self, _stop, process)
+            if self._killed:  # `kill` came while it was being started
+                process.kill()
         return self._process
 
     def _exchange(self, process: subprocess.Popen[bytes], question: bytes) -> bytes | None:

@@ -172,7 +172,7 @@ class Desk:
     def _own_queues(self, namespace: str, routes: Routes) -> set[str]:
         return {queue for (space, _), queue in routes.items() if space == namespace}
 
-    def _job_names(self) -> Mapping[str, str]:
+    def job_names(self) -> Mapping[str, str]:
         """Names of jobs by the keys of their Workloads."""
         return JobNames(self.source.mirror.workloads)
 

@@ -198,7 +198,7 @@ class JobAnswers(Desk):
         waiting = [key for key in keys if self._waits(key)]
         newest = waiting[0] if len(keys) == 1 and waiting else ""
         seen = await self._foresight.outlook(newest)
-        admissions, jobs = admissions_of(seen, frozenset(keys)), self._job_names()
+        admissions, jobs = admissions_of(seen, frozenset(keys)), self.job_names()
         known: dict[str, Times] = {}
         for first in range(0, len(keys), SLICE):
             known |= times(self.source, seen, admissions, keys[first : first + SLICE], sight, jobs)
@@ -220,7 +220,7 @@ class JobAnswers(Desk):
         if self._waits(view.key) and ledger.of(view.key) is None:
             await self._foresight.outlook(view.key)  # the answer is its first promise
         sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
-        jobs, told = self._job_names(), ledger.of(view.key)
+        jobs, told = self.job_names(), ledger.of(view.key)
         rows = [each.as_json() for each in told.promises] if told is not None else []
         rows = [row | {field: sight.text(row[field], jobs) for field in ("because", "cause")} for row in rows]
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
@@ -253,7 +253,7 @@ class JobAnswers(Desk):
             sight.queue(queue_view(each)) for name in cohort if (each := mirror.get(kube.CLUSTER_QUEUES, name))
         )
         limits = circumstances.limits(self.source, queue, shown[0], sight)
-        names = self._job_names()
+        names = self.job_names()
         shown[0], needs = circumstances.as_the_engine_says(self.source, sight, shown[0], names)
         seen = AnswerSnapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
         room = await circumstances.room(self.source, asker, views[0], queue, names)
@@ -276,7 +276,7 @@ class JobAnswers(Desk):
         holders = [key for key, raw in self._workloads() if self._holds(raw, cohort)]
         spaces = {key.partition("/")[0] for key in (view.key, *holders)}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        told = await remedies.remedies(self.source, self._foresight, sight, self._job_names(), view.key)
+        told = await remedies.remedies(self.source, self._foresight, sight, self.job_names(), view.key)
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
         return as_item(shown, None), told
 
@@ -286,7 +286,7 @@ class JobAnswers(Desk):
         view = await self._found(asker, namespace, kind, name, routes)
         sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
         entries = self.source.engine.story(view.key)
-        jobs = self._job_names()
+        jobs = self.job_names()
         events: list[Json] = [
             {
                 "at": entry.at / 1000 if entry.at is not None else None,

@@ -41,7 +41,7 @@ class QueueAnswers(Desk):
         runs = ordered[page.offset : page.end]
         spaces = {run.workload.partition("/")[0] for run in runs}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        jobs = self._job_names()
+        jobs = self.job_names()
         found: list[Json] = []
         for number, run in enumerate(runs):
             if number % SLICE == SLICE - 1:
@@ -85,7 +85,7 @@ class QueueAnswers(Desk):
         queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
         source = self.source
         flavors = circumstances.flavors_of(source.mirror, queues) if queues is not None else None
-        found = machines.machines(source.mirror, source.engine, pods, self._job_names(), flavors, source.cards)
+        found = machines.machines(source.mirror, source.engine, pods, self.job_names(), flavors, source.cards)
         shown = found[page.offset : page.end]
         sight = await asker.sight(set(machines.namespaces_of(shown)), ())
         rows = [machines.as_json(each) for each in machines.seen_by(sight, shown)]
@@ -123,7 +123,8 @@ class QueueAnswers(Desk):
         counted = await accounts.tallies(self.source, await self._brief(self._workloads()), set(queues), routes)
         spaces = {space for (space, _), queue in routes.items() if queue in queues}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        rows = await shares.shares(self.source, sight, queues, counted)
+        told = await shares.shares(self.source, queues, counted)
+        rows = [row for each in told if (row := shares.seen_by(sight, each)) is not None]
         shown = rows[page.offset : page.end]
         return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
 
@@ -153,7 +154,7 @@ class QueueAnswers(Desk):
             raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
         spaces = {key.partition("/")[0] for key, _ in self._workloads()}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        told = await accounts.would_preempt(self.source, self._foresight, view, sight, self._job_names(), routes)
+        told = await accounts.would_preempt(self.source, self._foresight, view, sight, self.job_names(), routes)
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
         return as_item(shown, None), told
 
@@ -162,4 +163,4 @@ class QueueAnswers(Desk):
         NoForecastsError.
         """
         sight = await asker.sight({namespace}, self._own_queues(namespace, self._routes()))
-        return await whatif.what_if(self.source, self._foresight, sight, self._job_names(), namespace, job)
+        return await whatif.what_if(self.source, self._foresight, sight, self.job_names(), namespace, job)

@@ -61,7 +61,7 @@ class RecordAnswers(Desk):
 
     def _names_in(self, found: Collection[Happening]) -> Mapping[str, str]:
         """Names of the jobs that texts of events name by the keys of their Workloads."""
-        return self._job_names() if any("/" in each.text for each in found) else {}
+        return self.job_names() if any("/" in each.text for each in found) else {}
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class RecordAnswers(Desk):
         sight = await asker.sight(
             {each.workload.partition("/")[0] for each in starts}, self._own_queues(namespace, routes)
         )
-        jobs = self._job_names() if starts else {}
+        jobs = self.job_names() if starts else {}
         rows = [
             self._audit(queue, sight, [each for each in starts if each.cluster_queue == queue], jobs)
             for queue in chosen

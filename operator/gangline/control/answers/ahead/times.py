@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gangline.control.answers.sight import Sight
@@ -38,10 +38,8 @@ def times(
     """Times by the key of the workload. `admissions`: those of the outlook; `jobs`: names of jobs by the keys of their Workloads,
     for texts.
     """
-    return {
-        key: _times(source, seen.starts.get(key), admissions.get(key), key, lambda text: sight.text(text, jobs))
-        for key in keys
-    }
+    found = {key: times_of(source, seen.starts.get(key), admissions.get(key), key) for key in keys}
+    return {key: replace(each, because=sight.text(each.because, jobs)) for key, each in found.items()}
 
 
 def admissions_of(seen: Outlook, wanted: frozenset[str]) -> dict[str, Admission]:
@@ -49,13 +47,8 @@ def admissions_of(seen: Outlook, wanted: frozenset[str]) -> dict[str, Admission]
     return {each.workload: each.admission for each in reversed(seen.stretches) if each.workload in wanted}
 
 
-def _times(
-    source: Source,
-    start: ExpectedStart | None,
-    admission: Admission | None,
-    key: str,
-    named: Callable[[str], str],
-) -> Times:
+def times_of(source: Source, start: ExpectedStart | None, admission: Admission | None, key: str) -> Times:
+    """The times of one workload; `because` names other workloads by their keys."""
     value = source.mirror.workload_value(key)
     if value is not None and value.admission is not None:
         admission = value.admission
@@ -66,7 +59,7 @@ def _times(
     if start is None:
         return Times(forecast, flavor=flavor)
     latest = start.p90 / 1000 if start.p90 is not None else None
-    return Times(forecast, None, start.p50 / 1000, latest, named(start.because), flavor)
+    return Times(forecast, None, start.p50 / 1000, latest, start.because, flavor)
 
 
 def given(value: Workload, forecast: Forecast, elapsed: float) -> Forecast:

@@ -18,12 +18,14 @@ from aiohttp import web
 from gangline import bounded
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.answers import Answers
-from gangline.control.answers.api import event_stream
+from gangline.control.answers.api import event_stream, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
 from gangline.control.answers.api.discovery import ANSWERS, METHODS, WATCH, ServedResource
 from gangline.control.answers.api.front_proxy import User
 from gangline.control.answers.api.question import Question, QuestionError
 from gangline.control.answers.desk import Wish
+from gangline.control.answers.live.answers import Looks
+from gangline.control.answers.live.table import LiveTable
 from gangline.control.answers.pages import Listed, ListPage
 from gangline.control.answers.refusals import (
     NoEventsError,
@@ -110,6 +112,8 @@ class AnswersApi:
         self._turns = Turnstile(AT_ONCE, WAITING, PER_USER)
         self._simulations = Turnstile(*SIMULATIONS)
         self._streams = Turnstile(event_stream.STREAMS, 0, event_stream.PER_USER)
+        self._live_streams = Turnstile(live_stream.STREAMS, 0, live_stream.PER_USER)
+        self._live = LiveTable(Looks(answers).look)
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -136,6 +140,7 @@ class AnswersApi:
             ("queueaudits", "list"): self._by_queue(self._answers.audits),
             ("forecastaccuracies", "list"): self._accuracies,
             ("whatifs", "create"): self._what_if,
+            ("liverows", WATCH): _only_watched,
         }
         for version in ANSWERS.versions:
             for served in ANSWERS.resources:
@@ -147,19 +152,22 @@ class AnswersApi:
         self, version: str, served: ServedResource, verb: str, answer: Answer, user_of: web.RequestKey[User]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         known = frozenset(name for name, _ in served.parameters)
+        watch, streams = (
+            (self._watch_live, self._live_streams) if served.plural == "liverows" else (self._watch, self._streams)
+        )
 
         async def handle(request: web.Request) -> web.StreamResponse:
             user = request[user_of]
             namespace, name = request.match_info.get("namespace", ""), request.match_info.get("name", "")
-            asked = WATCH if _is_watch(request, served) else verb
+            asked = WATCH if _is_watch(request, served) else "list" if verb == WATCH else verb
             access = ResourceAttributes(
                 ANSWERS.name, version, served.plural, served.subresource, name, namespace, asked
             )
             if asked == WATCH:
                 try:
-                    async with self._streams.turn(user.account):
+                    async with streams.turn(user.account):
                         await self._check(user, access)
-                        return await self._watch(request, user, namespace, known, access)
+                        return await watch(request, user, namespace, known, access)
                 except BusyError as error:
                     raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
             with_body = verb == "create"
@@ -331,6 +339,25 @@ class AnswersApi:
             ending=self._ending,
         )
 
+    async def _watch_live(
+        self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: ResourceAttributes
+    ) -> web.StreamResponse:
+        answers, asker = self._answers, Reviewed(self._reviews, user, namespace)
+        try:
+            asked = Question.of(request.query, known)
+        except QuestionError as error:
+            raise web.HTTPBadRequest(text=str(error)) from None
+        return await live_stream.stream(
+            request,
+            self._live,
+            asked.seconds,
+            seen=lambda: answers.scope(asker, namespace),
+            jobs=answers.job_names(),
+            allowed=lambda: self._reviews.allowed(user, access),
+            head={"kind": "LiveRow", "apiVersion": f"{access.group}/{access.version}"},
+            ending=self._ending,
+        )
+
     async def _accuracies(self, request: Request) -> Json:
         if self._accuracy is None:
             raise NoForecastsError("this operator makes no forecasts: it runs without a history (--history)")
@@ -358,6 +385,10 @@ class AnswersApi:
         """A page as a list. Pages are of successive moments: a job that starts meanwhile may be in two of them, or in none."""
         more: Json = {"continue": str(page.end), "remainingItemCount": found.left} if found.left else {}
         return {"metadata": more, "now": self._now, "items": found.items}
+
+
+async def _only_watched(request: Request) -> Json:
+    raise QuestionError("these rows can only be watched: add watch=true")
 
 
 def _is_watch(request: web.Request, served: ServedResource) -> bool:

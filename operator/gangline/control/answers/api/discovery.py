@@ -9,7 +9,7 @@ from typing import Any, Final
 from gangline.kube.resources import Json
 
 #: verb -> method of HTTP
-METHODS: Final = {"get": "get", "list": "get", "create": "post"}
+METHODS: Final = {"get": "get", "list": "get", "watch": "get", "create": "post"}
 #: the verb of a list that goes on
 WATCH: Final = "watch"
 
@@ -37,16 +37,18 @@ class ServedResource:
         return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
 
     def paths(self, root: str) -> Iterator[tuple[str, str]]:
-        """Yields each verb and its URL path below the group's root. A watch is a list with a parameter."""
+        """Yields each verb and its URL path below the group's root. A watch is a list with a parameter; of what can only be
+        watched, the path of the list is the watch's.
+        """
         scope = f"{root}/namespaces/{{namespace}}" if self.namespaced else root
         for verb in self.verbs:
-            if verb == WATCH:
+            if verb == WATCH and "list" in self.verbs:
                 continue
             if verb == "get":
                 yield verb, f"{scope}/{self.plural}/{{name}}" + (f"/{self.subresource}" if self.subresource else "")
                 continue
             yield verb, f"{scope}/{self.plural}"
-            if verb == "list" and self.namespaced and self.everywhere:
+            if verb in ("list", WATCH) and self.namespaced and self.everywhere:
                 yield verb, f"{root}/{self.plural}"
 
 
@@ -239,6 +241,15 @@ ANSWERS: Final = ApiGroup(
             parameters=(*_PAGED, *_WATCHED, ("clusterQueue", "string"), ("sinceSeconds", "integer")),
             about="What happened to jobs lately: each change of state and its cause, recoveries, moved starts. With watch=true "
             "what happens from now on, or after resourceVersion.",
+        ),
+        ServedResource(
+            "liverows",
+            "LiveRow",
+            (WATCH,),
+            singular="liverow",
+            everywhere=True,
+            parameters=(*_WATCHED, ("sendInitialEvents", "boolean")),
+            about="Jobs, queues, nodes and planned runs as they stand and change: a watch that begins with all of them.",
         ),
         ServedResource(
             "gangswaps",

@@ -45,24 +45,22 @@ async def stream(
 
     `shown` returns what the user may see of the next events after a number, and the number of the last one that was looked at.
     """
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    response.enable_chunked_encoding()
-    await response.prepare(request)
+    response = await begun(request)
     until, sent = time.monotonic() + seconds, time.monotonic()
     try:
         while not ending.is_set() and (left := until - time.monotonic()) > 0:
             if not await allowed():
-                await _send(response, _error(403, "Forbidden", "you may not watch this any more"))
+                await send(response, failure(403, "Forbidden", "you may not watch this any more"))
                 break
             try:
                 found, after = await shown(after, AT_ONCE)
             except ForgottenError as error:
-                await _send(response, _error(410, "Expired", str(error)))
+                await send(response, failure(410, "Expired", str(error)))
                 break
             if found:
-                await _send(response, *({"type": "ADDED", "object": each} for each in found))
+                await send(response, *({"type": "ADDED", "object": each} for each in found))
             elif time.monotonic() - sent >= BEAT:
-                await _send(response, {"type": "BOOKMARK", "object": bookmark(after)})
+                await send(response, {"type": "BOOKMARK", "object": bookmark(after)})
             else:
                 await _more(log, after, max(0.0, min(sent + BEAT - time.monotonic(), left)), ending)
                 continue
@@ -86,11 +84,25 @@ async def _more(log: Log, after: int, seconds: float, ending: asyncio.Event) -> 
         await asyncio.sleep(GATHERING)
 
 
-async def _send(response: web.StreamResponse, *events: Json) -> None:
+async def begun(request: web.Request) -> web.StreamResponse:
+    """The beginning of a stream of JSON lines."""
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    return response
+
+
+async def send(response: web.StreamResponse, *events: Json) -> None:
+    await send_lines(response, b"".join(orjson.dumps(event) + b"\n" for event in events))
+
+
+async def send_lines(response: web.StreamResponse, lines: bytes) -> None:
+    """Raises TimeoutError where nobody reads."""
     async with asyncio.timeout(PATIENCE):
-        await response.write(b"".join(orjson.dumps(event) + b"\n" for event in events))
+        await response.write(lines)
 
 
-def _error(code: int, reason: str, message: str) -> Json:
+def failure(code: int, reason: str, message: str) -> Json:
+    """The last event of a stream that ends early."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return {"type": "ERROR", "object": {**status, "code": code, "reason": reason, "message": message}}

@@ -27,7 +27,7 @@ _NAME: Final = 253
 _HARMLESS: Final = frozenset({"pretty", "timeout", "timeoutSeconds", "resourceVersion", "resourceVersionMatch"})
 
 
-_FLAGS: Final = ("watch", "allowWatchBookmarks")
+_FLAGS: Final = ("watch", "allowWatchBookmarks", "sendInitialEvents")
 
 
 class QuestionError(ValueError):
@@ -70,6 +70,7 @@ def _stream(query: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of a watch; flags as the clients of Kubernetes write them."""
     given = {name: {"1": "true", "0": "false"}.get(query[name], query[name]) for name in _FLAGS if name in query}
     _flag(given, "allowWatchBookmarks")
+    _flag(given, "sendInitialEvents")
     return {
         "watch": _flag(given, "watch"),
         "after": _number(query, "resourceVersion", 0) if query.get("resourceVersion") else None,

@@ -1,7 +1,7 @@
 """Shares: what each ClusterQueue, LocalQueue and user has of the quota, and the numbers by which turns are taken.
 
-Rows are of three levels, each below the one that it belongs to. What is not the asker's is reduced: LocalQueues of others have a
-label for a name, their users are not told.
+Rows are of three levels, each below the one that it belongs to. What is not the asker's is reduced (`seen_by`): LocalQueues of
+others have a label for a name, their users are not told.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ def _root(cohorts: list[str]) -> str:
     return cohorts[-1] if cohorts else ""
 
 
-async def shares(source: Source, sight: Sight, queues: Collection[str], tallies: Tallies) -> list[Json]:
-    """Rows of these ClusterQueues, by cohort, and below each its LocalQueues and their users. Other tasks run in between."""
+async def shares(source: Source, queues: Collection[str], tallies: Tallies) -> list[Json]:
+    """Rows of these ClusterQueues, by cohort, and below each its LocalQueues and their users: all that is known. Other tasks run
+    in between.
+    """
     figures: dict[str, ClusterQueueFigures] = {}
     for name in queues:
         await asyncio.sleep(0)
@@ -84,7 +86,7 @@ async def shares(source: Source, sight: Sight, queues: Collection[str], tallies:
     for name in sorted(figures, key=lambda name: (*reversed(figures[name].cohorts), name)):
         await asyncio.sleep(0)
         found = figures[name]
-        own = [_below(source, sight, name, key, each, tallies) for key, each in found.local_queues.items()]
+        own = [_below(source, name, key, each, tallies) for key, each in found.local_queues.items()]
         order = sorted(
             (each for each in own if each[0]["fairUsage"] is not None), key=lambda each: each[0]["fairUsage"]
         )
@@ -94,7 +96,7 @@ async def shares(source: Source, sight: Sight, queues: Collection[str], tallies:
         for key in found.local_queues:
             for tally in tallies.get(key, {}).values():
                 total.add(tally)
-        rows.append(_cluster_queue(source, sight, name, found, ranks.get(name), total))
+        rows.append(_cluster_queue(source, name, found, ranks.get(name), total))
         for each in own:
             rows += each
     return rows
@@ -125,9 +127,7 @@ def _share(found: ClusterQueueFigures) -> float | None:
     return None if math.isnan(found.weighted_share) else found.weighted_share
 
 
-def _cluster_queue(
-    source: Source, sight: Sight, name: str, found: ClusterQueueFigures, rank: int | None, total: UserUse
-) -> Json:
+def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: int | None, total: UserUse) -> Json:
     quotas = [
         {
             "flavor": flavor,
@@ -143,8 +143,8 @@ def _cluster_queue(
     devices = [each for (_, resource), each in found.quotas.items() if is_accelerator(resource)]
     return _row(
         CLUSTER_QUEUE,
-        sight.queue_name(name),
-        sight.queue_name(name),
+        name,
+        name,
         total,
         # of the whole queue, also what is held through LocalQueues that are gone
         used=sum(each.reservation for each in devices),
@@ -159,12 +159,9 @@ def _cluster_queue(
     )
 
 
-def _below(
-    source: Source, sight: Sight, queue: str, key: str, found: LocalQueueFigures, tallies: Tallies
-) -> list[Json]:
-    """The row of a LocalQueue, and those of its users where the asker may see them."""
+def _below(source: Source, queue: str, key: str, found: LocalQueueFigures, tallies: Tallies) -> list[Json]:
+    """The row of a LocalQueue, and those of its users."""
     namespace, _, name = key.partition("/")
-    visible = sight.sees(namespace)
     total = UserUse()
     for tally in tallies.get(key, {}).values():
         total.add(tally)
@@ -173,11 +170,10 @@ def _below(
     rows = [
         _row(
             LOCAL_QUEUE,
-            name if visible else sight.label(key),
-            sight.queue_name(queue),
+            name,
+            queue,
             total,
-            namespace=namespace if visible else "",
-            hidden=not visible,
+            namespace=namespace,
             weight=_weight(source.mirror.local_queues.get(key)),
             fair_usage=_finite(found.fair_usage),
             consumed={resource: round(amount, 3) for resource, amount in status.consumed.items()},
@@ -185,11 +181,25 @@ def _below(
             half_life=half_life.half_life / 1000 if half_life is not None else None,
         )
     ]
-    users = {user: tally for user, tally in tallies.get(key, {}).items() if user} if visible else {}
+    users = {user: tally for user, tally in tallies.get(key, {}).items() if user}
     return rows + [
-        _row(USER, user, sight.queue_name(queue), tally, namespace=namespace, local_queue=name)
-        for user, tally in sorted(users.items())
+        _row(USER, user, queue, tally, namespace=namespace, local_queue=name) for user, tally in sorted(users.items())
     ]
+
+
+def seen_by(sight: Sight, row: Json) -> Json | None:
+    """A row as the asker may see it; None for a user of another's LocalQueue."""
+    if sight.everything:
+        return row
+    named = row | {"clusterQueue": sight.queue_name(row["clusterQueue"])}
+    if row["level"] == CLUSTER_QUEUE:
+        return named | {"metadata": {"name": named["clusterQueue"]}, "name": named["clusterQueue"]}
+    if sight.sees(row["namespace"]):
+        return named
+    if row["level"] == USER:
+        return None
+    label = sight.label(f"{row['namespace']}/{row['name']}")
+    return named | {"metadata": {"name": label}, "namespace": "", "name": label, "localQueue": label, "hidden": True}
 
 
 def _row(
@@ -200,7 +210,6 @@ def _row(
     *,
     namespace: str = "",
     local_queue: str = "",
-    hidden: bool = False,
     used: int | None = None,
     cohorts: list[str] | None = None,
     nominal: int | None = None,
@@ -221,7 +230,7 @@ def _row(
         "level": level,
         "namespace": namespace,
         "name": name,
-        "hidden": hidden,
+        "hidden": False,
         "clusterQueue": cluster_queue,
         "localQueue": local_queue or (name if level == LOCAL_QUEUE else ""),
         "cohorts": cohorts or [],

@@ -1,0 +1,297 @@
+"""Makes the live rows from the mirror, the engine and the last outlook, reading anew only what changed since the last time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from gangline.control.answers import circumstances
+from gangline.control.answers.ahead.times import Times, admissions_of, times_of
+from gangline.control.answers.desk import SLICE, Desk, Routes, view_of
+from gangline.control.answers.live.rows import JobRow, LiveRow, NodeRow, QueueRow, RunRow, Scope
+from gangline.control.answers.nodes import machines
+from gangline.control.answers.nodes.machines import Widths
+from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
+from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.source import NoForecastsError
+from gangline.control.answers.usage import accounts, shares
+from gangline.control.answers.workloads import unqueued
+from gangline.control.answers.workloads.reasons import preemption
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
+from gangline.control.writes.events import Warned
+from gangline.engine import Outlook, accelerators
+from gangline.engine.model import Admission, Workload
+from gangline.engine.simulation.outlook import Stretch
+from gangline.kube import resources as kube
+from gangline.kube.resources import Json
+from gangline.objects import WorkloadObject
+from gangline.objects.stored import Stored
+
+#: objects that are only looked up before other tasks get their turn
+_LOOKED_UP: Final = 10 * SLICE
+#: planned runs at most, the next ones: more than any screen can show
+MOST_RUNS: Final = 10_000
+#: seconds for which a look waits for the outlook: one that is valid is there at once
+_PATIENCE: Final = 0.2
+
+
+@dataclass(slots=True)
+class Kept:
+    """What the last look made of a Workload, and from what."""
+
+    raw: WorkloadObject
+    job: Stored | None
+    queue: str
+    view: WorkloadView
+    outlook: Outlook | None = None
+    times: Times = field(default_factory=Times)
+    #: its expected runs, each with what it was made from
+    runs: dict[int, tuple[Outlook, Workload, RunRow]] = field(
+        default_factory=dict[int, "tuple[Outlook, Workload, RunRow]"]
+    )
+
+
+class LiveAnswers(Desk):
+    """The rows of the live view."""
+
+    async def scope(self, asker: Asker, namespace: str) -> tuple[Scope, Sight]:
+        """What the live view of a namespace is about ("" = the cluster), and what the asker sees of it: the ClusterQueues to
+        which the namespace's LocalQueues lead and those that share quota with them, and the nodes of their flavors.
+        """
+        routes = self._routes()
+        spaces = {key.partition("/")[0] for key in self.source.mirror.workloads} | {space for space, _ in routes}
+        if self.source.pods is not None:
+            spaces |= {pod.key.partition("/")[0] for pod, _ in self._strangers()}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        if not namespace:
+            return Scope(), sight
+        queues = shares.related(self.source, self._own_queues(namespace, routes))
+        return Scope(frozenset(queues), frozenset(circumstances.flavors_of(self.source.mirror, queues))), sight
+
+    async def latest_outlook(self) -> Outlook:
+        """The expected starts. Raises NoForecastsError."""
+        return await self._foresight.outlook()
+
+    async def live_rows(self, kept: dict[str, Kept], outlook: Outlook | None) -> dict[tuple[str, str], LiveRow]:
+        """All rows by table and key, as they stand. `kept`: of the last look, brought up to date."""
+        routes = self._routes()
+        found: dict[tuple[str, str], LiveRow] = {}
+        for row in (
+            *await self._job_rows(kept, routes, outlook),
+            *await self._queue_rows(routes),
+            *self._node_rows(),
+            *await self._run_rows(kept, outlook),
+        ):
+            found[row.table, _key(row)] = row
+        return found
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    async def _job_rows(self, kept: dict[str, Kept], routes: Routes, outlook: Outlook | None) -> list[JobRow]:
+        mirror, warned, now = self.source.mirror, self.source.warnings(), self.source.now() / 1000
+        workloads = mirror.workloads
+        for gone in [key for key in kept if key not in workloads]:
+            del kept[gone]
+        read, widths = 0, Widths(mirror, self.source.engine)
+        places: dict[str, dict[str, int]] = {}
+        views: list[WorkloadView] = []
+        admissions = admissions_of(outlook, frozenset(workloads)) if outlook is not None else {}
+        for number, (key, raw) in enumerate(list(workloads.items())):
+            if number % _LOOKED_UP == _LOOKED_UP - 1:
+                await asyncio.sleep(0)
+            value = mirror.workload_value(key)
+            if value is not None and value.finished:
+                kept.pop(key, None)
+                continue
+            before = kept.get(key)
+            known = self._known(key, raw, routes, before, warned, now)
+            if known is None:
+                continue
+            if known is not before:
+                kept[key] = known
+                if (read := read + 1) % SLICE == 0:
+                    await asyncio.sleep(0)
+            known.view = view = self._placed(known.view, key, places, widths)
+            views.append(view)
+            if outlook is not None and known.outlook is not outlook:
+                known.outlook, known.times = outlook, self._times_of(key, outlook, admissions.get(key))
+        views += await self._unqueued_views(routes, warned, now)
+        by_uid = {view.uid: view for view in views}
+        away: dict[str, Json | None] = {}
+        rows: list[JobRow] = []
+        for view in views:
+            if view.cluster_queue not in away:
+                away[view.cluster_queue] = self._fallen_back(view.cluster_queue)
+            why = preemption(view.evicted) if view.evicted else None
+            by = by_uid.get(why.uid) if why is not None else None
+            times = found.times if (found := kept.get(view.key)) is not None and found.view is view else Times()
+            rows.append(JobRow(view, times, by, away[view.cluster_queue]))
+        return rows
+
+    def _known(
+        self,
+        key: str,
+        raw: WorkloadObject,
+        routes: Routes,
+        before: Kept | None,
+        warned: Mapping[str, Sequence[Warned]],
+        now: float,
+    ) -> Kept | None:
+        """The Workload's view, made again only if it, its job or its queue changed, or something was warned of; None if it can't
+        be read.
+        """
+        queue, ref = self._queue_of(raw, routes), self.source.mirror.job_of(raw)
+        job = self.source.mirror.job(ref) if ref is not None else None
+        if before is not None and before.raw is raw and before.job is job and before.queue == queue:
+            view = before.view
+            if not view.warnings and view.uid not in warned and view.job_uid not in warned:
+                return before
+        view = view_of(key, raw, routes)
+        if view is None:
+            return None
+        if job is not None:
+            view = circumstances.with_job(view, job)
+        view = circumstances.with_warnings(view, warned, now)
+        if before is not None and before.view == replace(
+            view, position=before.view.position, too_wide=before.view.too_wide, unscheduled=before.view.unscheduled
+        ):
+            view = before.view
+        return Kept(raw, job, queue, view)
+
+    def _placed(self, view: WorkloadView, key: str, places: dict[str, dict[str, int]], widths: Widths) -> WorkloadView:
+        """The view with its place in the queue, and with what keeps its pods from nodes."""
+        queue, place, too_wide, unscheduled = view.cluster_queue, None, "", 0
+        if view.state is JobState.PENDING and queue:
+            if queue not in places:
+                places[queue] = {each: number for number, each in enumerate(self._order(queue))}
+            place, too_wide = places[queue].get(key), widths.too_wide(key, queue)
+        if view.state is JobState.STARTING and self.source.pods is not None:
+            unscheduled = sum(len(each.pods) for each in unscheduled_pods(self.source.pods.of(key)))
+        if (place, too_wide, unscheduled) == (view.position, view.too_wide, view.unscheduled):
+            return view
+        return replace(view, position=place, too_wide=too_wide, unscheduled=unscheduled)
+
+    async def _unqueued_views(
+        self, routes: Routes, warned: Mapping[str, Sequence[Warned]], now: float
+    ) -> list[WorkloadView]:
+        found: list[WorkloadView] = []
+        for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), None)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if view is not None:
+                found.append(circumstances.with_warnings(view, warned, now))
+        return found
+
+    def _times_of(self, key: str, outlook: Outlook, admission: Admission | None) -> Times:
+        """The times of a job, without the time that it has run, which changes always."""
+        return replace(times_of(self.source, outlook.starts.get(key), admission, key), elapsed=None)
+
+    # --- queues, nodes and runs ---------------------------------------------------------------------------------------
+
+    async def _queue_rows(self, routes: Routes) -> list[QueueRow]:
+        queues = sorted(self.source.mirror.objects[kube.CLUSTER_QUEUES])
+        counted = await accounts.tallies(self.source, await self._brief(self._workloads()), set(queues), routes)
+        told = await shares.shares(self.source, queues, counted)
+        return [QueueRow(each, each["clusterQueue"]) for each in told]
+
+    def _node_rows(self) -> list[NodeRow]:
+        source = self.source
+        if source.pods is None:
+            return []
+        found = machines.machines(source.mirror, source.engine, source.pods, self.job_names(), inventory=source.cards)
+        return [NodeRow(each) for each in found]
+
+    async def _run_rows(self, kept: Mapping[str, Kept], outlook: Outlook | None) -> list[RunRow]:
+        """The runs of the outlook, without those of workloads that have ended since."""
+        found: list[RunRow] = []
+        seen: Counter[str] = Counter()
+        made = 0
+        for looked, run in enumerate(outlook.stretches[:MOST_RUNS] if outlook is not None else ()):
+            if looked % _LOOKED_UP == _LOOKED_UP - 1:
+                await asyncio.sleep(0)
+            known, value = kept.get(run.workload), self.source.mirror.workload_value(run.workload)
+            if outlook is None or known is None or value is None or value.finished:
+                continue
+            number = seen[run.workload]
+            seen[run.workload] += 1
+            before = known.runs.get(number)
+            if before is not None and before[0] is outlook and before[1] is value and not before[2].running:
+                found.append(before[2])
+                continue
+            row = self._run_row(run, outlook, value, known.view, number)
+            known.runs[number] = outlook, value, row
+            found.append(row)
+            if (made := made + 1) % SLICE == 0:
+                await asyncio.sleep(0)
+        return found
+
+    def _run_row(self, run: Stretch, outlook: Outlook, value: Workload, view: WorkloadView, number: int) -> RunRow:
+        """`number`: how many runs of the workload come before this one, each but the last ended by an eviction."""
+        running, began = value.admission is not None and number == 0, run.began
+        if running:  # perhaps since after the outlook
+            began = value.admitted_at or run.began
+        ends = (run.ended + began - run.began) / 1000
+        start = outlook.starts.get(run.workload) if not running and number == 0 else None
+        forecast, _ = self.source.expected(run.workload, run.admission)
+        pods = self.source.pods.of(run.workload) if running and self.source.pods is not None else ()
+        return RunRow(
+            workload=run.workload,
+            number=number,
+            job=view.job_name,
+            job_kind=view.job_kind,
+            user=view.user,
+            local_queue=value.queue,
+            queue=run.cluster_queue,
+            running=running,
+            gpus=sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
+            began=began / 1000,
+            ends=ends,
+            latest_start=start.p90 / 1000 if start is not None and start.p90 is not None else None,
+            latest_end=max(ends, began / 1000 + forecast.q90) if forecast is not None else None,
+            backfilled=value.backfilled,
+            after=run.after,
+            nodes=tuple(sorted({pod.node for pod in pods if pod.node and pod.alive})),
+        )
+
+
+class Looks:
+    """Looks at everything for the live table. Expected starts and planned runs are those of the last outlook; nobody waits for
+    the next one.
+    """
+
+    def __init__(self, answers: LiveAnswers) -> None:
+        self._answers = answers
+        self._kept: dict[str, Kept] = {}
+        self._outlook: Outlook | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    async def look(self) -> Mapping[tuple[str, str], LiveRow]:
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask(), name="the outlook for live rows")
+        await asyncio.wait((self._asking,), timeout=_PATIENCE)
+        return await self._answers.live_rows(self._kept, self._outlook)
+
+    async def _ask(self) -> None:
+        try:
+            self._outlook = await self._answers.latest_outlook()
+        except NoForecastsError:
+            self._outlook = None
+
+
+def _key(row: LiveRow) -> str:
+    """What tells a row from the others of its table."""
+    match row:
+        case JobRow():
+            return row.view.uid or row.view.key
+        case QueueRow():
+            told = row.told
+            return "/".join((told["level"], told["clusterQueue"], told["namespace"], told["localQueue"], told["name"]))
+        case NodeRow():
+            return row.machine.name
+        case RunRow():
+            return f"{row.workload}#{row.number}"
+        case _:
+            raise TypeError(type(row).__name__)

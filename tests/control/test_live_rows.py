@@ -11,7 +11,6 @@ import orjson
 import pytest
 from aiohttp import ClientSession, web
 from tests.builders import clusters
-from tests.control.test_answers import Reader
 
 from gangline.control.answers.api import answers_api, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews

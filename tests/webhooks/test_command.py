@@ -14,8 +14,8 @@ from gangline.console.cli import main
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--listen", "9443"], "must be HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "must be HOST:PORT"),
+        (["--listen", "9443"], "is not HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "is not HOST:PORT"),
         (["--mode", "cert-manager"], "needs --cert-dir and --inject-ca-from"),
         (["--cert-dir", "/certs"], "are for --mode cert-manager"),
         (["--mode", "proxy"], "'proxy' is not one of 'url', 'service', 'cert-manager'"),

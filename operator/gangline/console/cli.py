@@ -88,6 +88,7 @@ _TOP: Final[Sections] = {
         "share": CommandEntry("see.share:share", "Quota and its use by queue and user, and who is next; like sshare."),
         "limits": CommandEntry("see.share:limits", "What bounds each queue; `limits set` changes it."),
         "nodes": CommandEntry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
+        "ui": CommandEntry("ui:command", "The dashboard, in a browser."),
     },
     "See the future": {
         "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),

@@ -91,6 +91,19 @@ class Span(click.ParamType[float]):
         return seconds
 
 
+def host_and_port(text: str, every: str = "0.0.0.0", option: str | None = None) -> tuple[str, int]:
+    """The address that `HOST:PORT` names; `every`: the host where none is given. Raises click.BadParameter."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT, such as 127.0.0.1:0", param_hint=option)
+    return host.strip("[]") or every, int(port)
+
+
+def listening_at(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
+    """The callback of an option whose value is an address to listen on."""
+    return host_and_port(value)
+
+
 def file_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `-f`, `--file`, which the command gets as `file`, and `-o PATH`, which it was once: elsewhere that is a format."""
 

@@ -13,7 +13,14 @@ import yaml
 
 from gangline import files
 from gangline.api import names
-from gangline.console.options import FORECAST_DIRECTORY, LogOptions, Size, read_configuration, with_log_options
+from gangline.console.options import (
+    FORECAST_DIRECTORY,
+    LogOptions,
+    Size,
+    host_and_port,
+    read_configuration,
+    with_log_options,
+)
 from gangline.kube.config import own_namespace
 
 if TYPE_CHECKING:
@@ -216,17 +223,10 @@ def command(
         raise click.ClickException(error.strerror or str(error)) from error
 
 
-def _address(text: str, option: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 def _listen(given: str | None, process: Manager) -> tuple[str, int]:
     """The host and port to listen on. A flag wins over the configuration, and that over what fits a pod or a machine."""
     if given is not None:
-        return _address(given, "--listen")
+        return host_and_port(given, "127.0.0.1", "--listen")
     if process.probes is not None:
         return process.probes[0] or "0.0.0.0", process.probes[1]
     return ("0.0.0.0", 8080) if os.environ.get("POD_IP") else ("127.0.0.1", 0)
@@ -236,7 +236,7 @@ def _secured(given: str | None, cert_dir: Path | None, process: Manager) -> Metr
     from gangline.control.process.metrics_endpoint import MetricsEndpointOptions
 
     if given:
-        address = _address(given, "--metrics-listen")
+        address = host_and_port(given, "127.0.0.1", "--metrics-listen")
     elif given is None and process.metrics is not None:
         address = process.metrics[0] or "0.0.0.0", process.metrics[1]
     elif cert_dir is not None:
@@ -267,7 +267,7 @@ def _visibility(listen: str, host: str) -> AggregatedApiOptions | None:
 
     if not listen:
         return None
-    address = _address(listen, "--visibility-listen")
+    address = host_and_port(listen, "127.0.0.1", "--visibility-listen")
     if not host and address[0] in ("0.0.0.0", "::"):
         raise click.UsageError(
             f"--visibility-listen {listen} needs --visibility-host: the address at which API servers reach it"

@@ -10,17 +10,10 @@ import click
 
 from gangline import files
 from gangline.api import names
-from gangline.console.options import LogOptions, read_configuration, with_log_options
+from gangline.console.options import LogOptions, listening_at, read_configuration, with_log_options
 from gangline.kube.config import own_namespace
 
 MODES = ("url", "service", "cert-manager")
-
-
-def _listen(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str, int]:
-    host, colon, port = value.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter("must be HOST:PORT, such as 127.0.0.1:0 or 0.0.0.0:9443")
-    return host.strip("[]") or "0.0.0.0", int(port)
 
 
 @click.command("webhooks")
@@ -38,7 +31,7 @@ def _listen(context: click.Context, parameter: click.Parameter, value: str) -> t
     "--listen",
     default="0.0.0.0:9443",
     show_default=True,
-    callback=_listen,
+    callback=listening_at,
     help="Address to listen on. Port 0: any free port.",
 )
 @click.option(

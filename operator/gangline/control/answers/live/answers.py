@@ -22,9 +22,8 @@ from gangline.control.answers.workloads import unqueued
 from gangline.control.answers.workloads.reasons import preemption
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
 from gangline.control.writes.events import Warned
-from gangline.engine import Outlook, accelerators
+from gangline.engine import Outlook, Stretch, accelerators
 from gangline.engine.model import Admission, Workload
-from gangline.engine.simulation.outlook import Stretch
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject

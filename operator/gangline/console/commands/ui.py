@@ -1,0 +1,147 @@
+"""`gangline ui`: serves the dashboard, on a laptop with the user's own rights, or for all with the rights of each."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import webbrowser
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gangline.console.options import LogOptions, listening_at, with_log_options
+from gangline.console.output import terminal
+from gangline.console.views import access
+
+if TYPE_CHECKING:
+    from gangline.ui.app import Dashboard, Verb
+    from gangline.ui.serving import Address
+
+#: where the dashboard is found on a laptop
+USUAL_PORT = 8484
+
+
+@click.command("ui")
+@access.cluster_options
+@click.option(
+    "--listen",
+    callback=listening_at,
+    default=f"127.0.0.1:{USUAL_PORT}",
+    show_default=True,
+    help="HOST:PORT; port 0 chooses one.",
+)
+@click.option(
+    "--login",
+    "login_by",
+    type=click.Choice(["kubeconfig", "token"]),
+    default="kubeconfig",
+    show_default=True,
+    help="Whose rights a browser has: those of the kubeconfig, for who opens the link that is printed; or those of a token "
+    "that each person pastes.",
+)
+@click.option("--base", default="/", show_default=True, help="The path below which a proxy serves the dashboard.")
+@click.option("--cluster", default="", help="The cluster's name in titles. [default: the context's]")
+@click.option(
+    "--insecure-cookies", is_flag=True, help="With --login token: let tokens be sent without TLS. For trials."
+)
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate (PEM).")
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
+@click.option("--browser", is_flag=True, help="Open the page in the browser.")
+@with_log_options
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    listen: tuple[str, int],
+    login_by: str,
+    base: str,
+    cluster: str,
+    insecure_cookies: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    browser: bool,
+    log_options: LogOptions,
+) -> None:
+    """Serve the dashboard: queues, jobs and nodes as they stand, what was, and what is to come.
+
+    Runs until Ctrl-C. It shows what the API server lets the person see who looks, and changes what it lets that person change.
+    """
+    from gangline.kube import config
+    from gangline.ui.app import Dashboard
+    from gangline.ui.pages import NotBuiltError, Pages, built
+    from gangline.ui.serving import Address
+    from gangline.ui.sessions import LaptopSessions, TokenSessions
+
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key belong together")
+    if not (base.startswith("/") and base.endswith("/")):
+        raise click.UsageError("--base: must begin and end with /")
+    if login_by == "kubeconfig" and insecure_cookies:
+        raise click.UsageError("--insecure-cookies is for --login token")
+    log_options.begin()
+    try:
+        login = config.load(kubeconfig or access.own_cluster(context), context)
+        pages = Pages(built(), base)
+    except (config.LoginError, NotBuiltError) as error:
+        raise click.ClickException(str(error)) from error
+    kept = LaptopSessions(login) if login_by == "kubeconfig" else TokenSessions(login, secure=not insecure_cookies)
+    where = Address(*listen, tls_cert, tls_key)
+    title = cluster or context or login.server.partition("://")[2]
+    dashboard = Dashboard(kept, pages, verbs(), namespace or login.namespace, title, own=login_by == "kubeconfig")
+    try:
+        asyncio.run(_serve(dashboard, where, base, browser=browser))
+    except OSError as error:
+        raise click.ClickException(error.strerror or str(error)) from error
+
+
+async def _serve(dashboard: Dashboard, where: Address, base: str, *, browser: bool) -> None:
+    from gangline.ui.serving import serving
+    from gangline.ui.sessions import LaptopSessions
+
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with serving(dashboard, where) as root:
+        link = f"{root}{base}"
+        if isinstance(dashboard.sessions, LaptopSessions):
+            link += f"enter?key={dashboard.sessions.link_secret}"
+            terminal.say(f"The dashboard, for one browser, until Ctrl-C:\n  {link}")
+        else:
+            terminal.say(f"The dashboard, until Ctrl-C:\n  {link}")
+        if browser:
+            await asyncio.to_thread(webbrowser.open, link)
+        await ended.wait()
+
+
+def verbs() -> dict[str, Verb]:
+    """What a browser may change, by the functions of the commands of the same names."""
+    from gangline.console.commands.admin import cordon
+    from gangline.console.commands.change import cancel, hold, move
+
+    found: dict[str, Callable[..., Awaitable[str]]] = {
+        "hold": hold.held,
+        "release": hold.released,
+        "cancel": cancel.cancelled,
+        "move": move.moved,
+        "top": move.topped,
+        "cordon": cordon.cordoned,
+        "uncordon": cordon.uncordoned,
+    }
+    return {name: _told(change) for name, change in found.items()}
+
+
+def _told(change: Callable[..., Awaitable[str]]) -> Verb:
+    """The change of a command, which says why it was refused as the dashboard does."""
+    from gangline.ui.app import RefusedError
+
+    @functools.wraps(change)
+    async def told(*arguments: Any, **options: Any) -> str:
+        try:
+            return await change(*arguments, **options)
+        except click.ClickException as error:
+            raise RefusedError(error.message) from error
+
+    return told

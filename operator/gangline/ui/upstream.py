@@ -1,0 +1,118 @@
+"""Questions to the API server with one person's rights: answers of the operator, and objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from gangline.control.answers.api.discovery import ANSWERS
+from gangline.kube.client import ApiClient
+from gangline.kube.resources import Json, Resource
+from gangline.kube.transport import Call
+from gangline.ui.sessions import Credentials
+
+ROOT: Final = ANSWERS.root(ANSWERS.versions[-1])
+LIVE_ROWS: Final = Resource(ANSWERS.name, ANSWERS.versions[-1], "liverows", kind="LiveRow")
+#: seconds for an answer: longer than the operator takes for any
+PATIENCE: Final = 50.0
+#: clients that are kept open, those of persons who asked last
+MOST_CLIENTS: Final = 256
+#: requests of one person at a time
+CONNECTIONS: Final = 8
+_JSON: Final = "application/json"
+_SELF: Final = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False)
+_ACCESS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
+
+
+@dataclass(slots=True)
+class _Open:
+    client: ApiClient
+    users: int = 0
+    #: nobody may use it any more: it is closed as soon as nobody does
+    dropped: bool = False
+    started: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Clients:
+    """Open clients of the API server, one for each person who asked lately."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+
+    @asynccontextmanager
+    async def of(self, credentials: Credentials) -> AsyncIterator[ApiClient]:
+        """The client of a person. It stays open as long as the block runs."""
+        found = self._open.get(credentials.key)
+        if found is None:
+            client = ApiClient(credentials.login, connections=CONNECTIONS, timeout=PATIENCE)
+            await client.__aenter__()
+            found = self._open.setdefault(credentials.key, _Open(client))
+            if found.client is not client:  # another task was quicker
+                await client.__aexit__(None, None, None)
+        self._open.move_to_end(credentials.key)
+        found.users += 1
+        try:
+            yield found.client
+        finally:
+            found.users -= 1
+            if found.dropped and not found.users:
+                await found.client.__aexit__(None, None, None)
+            await self._drop_oldest()
+
+    async def _drop_oldest(self) -> None:
+        while len(self._open) > MOST_CLIENTS:
+            await self._drop(next(iter(self._open)))
+
+    async def _drop(self, key: str) -> None:
+        found = self._open.pop(key)
+        found.dropped = True
+        if not found.users:
+            await found.client.__aexit__(None, None, None)
+
+    async def close(self) -> None:
+        for key in list(self._open):
+            await self._drop(key)
+
+
+async def ask(client: ApiClient, path: str, query: Mapping[str, str] | None = None) -> Json:
+    """The operator's answer to a GET of `path` below the group's root. Raises ApiError."""
+    return await client.json(Call("get", _resource(path), "GET", ROOT + path, dict(query or {}), within=PATIENCE))
+
+
+async def ask_with(client: ApiClient, path: str, body: Json) -> Json:
+    """The operator's answer to a POST. Raises ApiError."""
+    return await client.json(Call("create", _resource(path), "POST", ROOT + path, {}, body, _JSON, within=PATIENCE))
+
+
+def _resource(path: str) -> Resource:
+    return Resource(ANSWERS.name, ANSWERS.versions[-1], path.rpartition("/")[2], namespaced=False)
+
+
+async def who_is(client: ApiClient) -> str:
+    """The name by which the API server knows the person. Raises ApiError: Unauthorized for a token that it does not accept."""
+    found = await client.create(_REVIEWS, None, _SELF)
+    return str(((found.get("status") or {}).get("userInfo") or {}).get("username") or "")
+
+
+async def may(client: ApiClient, verb: str, resource: Resource, namespace: str = "", *, subresource: str = "") -> bool:
+    """Whether the person may do this in a namespace ("" = in all, or for what is in none). Raises ApiError."""
+    asked = {
+        "verb": verb,
+        "group": resource.group,
+        "version": resource.version,
+        "resource": resource.plural,
+        **({"namespace": namespace} if namespace else {}),
+        **({"subresource": subresource} if subresource else {}),
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    found = await client.create(_ACCESS, None, body)
+    return bool((found.get("status") or {}).get("allowed"))

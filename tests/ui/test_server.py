@@ -1,0 +1,404 @@
+"""The dashboard's server: who is let in, what each sees, and what other sites and odd requests can't do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import ClientResponse, ClientSession, CookieJar
+from tests.builders import clusters
+from tests.ui.upstream import Cluster
+
+from gangline.control.answers.api import live_stream
+from gangline.kube.errors import Forbidden
+from gangline.kube.tokens import FixedToken
+from gangline.ui import app as ui_app
+from gangline.ui import live, sessions
+from gangline.ui.app import Dashboard, RefusedError
+from gangline.ui.pages import BASE, Pages
+from gangline.ui.serving import Address, serving
+from gangline.ui.sessions import LaptopSessions, TokenSessions
+
+Json = dict[str, Any]
+INDEX = f'<!doctype html><base href="{BASE}"><script type="module" src="./assets/a.js"></script>'
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Pages:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "index.html").write_text(INDEX)
+    (tmp_path / "assets" / "a.js").write_text("export {}")
+    return Pages(tmp_path)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster(clusters.busy().answers()).serving() as found:
+        yield found
+
+
+class Verbs:
+    """In place of the commands' functions."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+    async def hold(self, client: Any, namespace: str, name: str, *, dry_run: bool) -> str:
+        self.done.append((namespace, name, dry_run, (await client.login.headers())["Authorization"]))
+        if name == "job/runs":
+            raise RefusedError("job/runs runs: to hold it would stop it")
+        if name == "job/foreign":
+            raise Forbidden(403, "Forbidden", "you may not")
+        return f"{name} is held"
+
+    async def move(self, client: Any, namespace: str, name: str, queue: str, *, dry_run: bool) -> str:
+        return f"{name} moves to {queue}"
+
+
+class Browser:
+    """A browser with its cookies, at one dashboard."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.csrf = ""
+        self._http = ClientSession(cookie_jar=CookieJar(unsafe=True))
+
+    async def ask(self, method: str, path: str, *, csrf: str | None = None, **more: Any) -> tuple[int, Json]:
+        headers = {"X-Gangline-Csrf": self.csrf if csrf is None else csrf, **more.pop("headers", {})}
+        async with self._http.request(
+            method, self.root + path, headers=headers, allow_redirects=False, **more
+        ) as answer:
+            body = await answer.read()
+            return answer.status, orjson.loads(body) if body[:1] in (b"{", b"[") else {"text": body.decode()}
+
+    async def get(self, path: str, **more: Any) -> tuple[int, Json]:
+        return await self.ask("GET", path, **more)
+
+    async def sign_in(self, token: str) -> tuple[int, Json]:
+        status, told = await self.ask("POST", "/api/session", csrf="login", json={"token": token})
+        if status == 200:
+            self.csrf = (await self.get("/api/session"))[1]["csrf"]
+        return status, told
+
+    @asynccontextmanager
+    async def live(self, namespace: str = "") -> AsyncIterator[Events]:
+        async with self._http.get(f"{self.root}/api/live", params={"namespace": namespace}) as answer:
+            yield Events(answer)
+
+    def cookies(self) -> list[Any]:
+        return list(self._http.cookie_jar)
+
+    async def close(self) -> None:
+        await self._http.close()
+
+
+class Events:
+    """The server-sent events of an answer."""
+
+    def __init__(self, answer: ClientResponse) -> None:
+        self.answer = answer
+        self.text = b""
+
+    async def next(self, *wanted: str) -> tuple[str, Json]:
+        name = ""
+        async with asyncio.timeout(30):
+            while line := await self.answer.content.readline():
+                self.text += line
+                if line.startswith(b"event: "):
+                    name = line[7:].strip().decode()
+                elif line.startswith(b"data: ") and name in wanted:
+                    return name, orjson.loads(line[6:])
+        raise AssertionError("the stream ended")
+
+
+@asynccontextmanager
+async def browsing(kept: Any, pages: Pages, verbs: Verbs | None = None, **more: Any) -> AsyncIterator[Browser]:
+    done = verbs or Verbs()
+    dashboard = Dashboard(kept, pages, {"hold": done.hold, "move": done.move}, cluster="test", **more)
+    async with serving(dashboard, Address("127.0.0.1", 0)) as root:
+        browser = Browser(root)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+def by_token(cluster: Cluster) -> TokenSessions:
+    return TokenSessions(cluster.login, secure=False)
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+async def test_every_path_is_a_page_and_pages_are_bounded(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser, ClientSession() as http:
+        for path in ("/", "/jobs", "/jobs/ml/job/train?tab=why", "/assets/../index.html"):
+            async with http.get(browser.root + path) as answer:
+                assert answer.status == 200 and '<base href="/">' in await answer.text()
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy and "unsafe" not in policy
+                assert answer.headers["X-Frame-Options"] == "DENY"
+        async with http.get(f"{browser.root}/assets/a.js") as answer:
+            assert answer.headers["Content-Type"].startswith("text/javascript")
+            assert "immutable" in answer.headers["Cache-Control"]
+        async with http.get(f"{browser.root}/api/nothing") as answer:
+            assert answer.status == 404 and answer.headers["Cache-Control"] == "no-store"
+
+
+def test_the_base_is_where_a_proxy_says(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text(INDEX)
+    assert b'<base href="/gangline/">' in Pages(tmp_path, "/gangline/").answer("queues").body
+
+
+# --- who is let in ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_token_is_let_in_if_the_api_server_accepts_it(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        assert await browser.get("/api/session") == (401, {"error": "Nobody is signed in.", "login": ["token"]})
+        for wrong in ("nobody-token", "", "with space", "é", "x" * 20_000):
+            status, told = await browser.sign_in(wrong)
+            assert status in (400, 401) and told["error"]
+        assert not browser.cookies()
+        assert (await browser.sign_in("jane-token"))[0] == 200
+        (cookie,) = browser.cookies()
+        assert cookie["httponly"] and cookie["samesite"] == "strict"
+        status, told = await browser.get("/api/session")
+        assert (status, told["user"], told["all"], told["namespaces"]) == (200, "jane", False, [])
+        assert (await browser.ask("DELETE", "/api/session"))[0] == 200
+        assert (await browser.get("/api/session"))[0] == 401
+
+
+async def test_a_long_token_is_kept_in_several_cookies(cluster: Cluster, pages: Pages) -> None:
+    long = "x" * 8000
+    cluster.tokens[long] = "admin"
+    async with browsing(by_token(cluster), pages) as browser:
+        assert (await browser.sign_in(long))[0] == 200
+        assert len(browser.cookies()) == 3
+        assert (await browser.get("/api/session"))[1]["all"] is True
+        assert (await browser.sign_in("jane-token"))[0] == 200
+        assert (await browser.get("/api/session"))[1]["user"] == "jane", "nothing is left of the longer one"
+
+
+async def test_over_tls_alone_unless_told_otherwise(cluster: Cluster, pages: Pages) -> None:
+    async with (
+        browsing(TokenSessions(cluster.login), pages) as browser,
+        browser._http.post(
+            f"{browser.root}/api/session", json={"token": "jane-token"}, headers={"X-Gangline-Csrf": "login"}
+        ) as answer,
+    ):
+        (told,) = answer.headers.getall("Set-Cookie")[:1]
+        assert told.startswith("__Host-gangline=jane-token;") and "Secure" in told and "HttpOnly" in told
+
+
+async def test_a_laptop_lets_in_the_browser_with_the_link_once(cluster: Cluster, pages: Pages) -> None:
+    login = cluster.login
+    login.tokens = FixedToken("admin-token")
+    kept = LaptopSessions(login)
+    link = f"/enter?key={kept.link_secret}"
+    async with browsing(kept, pages, own=True) as browser:
+        assert (await browser.get("/enter?key=guess"))[0] == 403
+        assert (await browser.get("/api/session"))[0] == 401
+        assert (await browser.get(link))[0] == 303
+        assert (await browser.get("/api/session"))[1]["user"] == "admin"
+        stranger = Browser(browser.root)
+        assert (await stranger.get(link))[0] == 403 and (await stranger.get("/api/session"))[0] == 401
+        await stranger.close()
+        # a name of another site that leads to this machine
+        assert (await browser.get("/", headers={"Host": "evil.example:80"}))[0] == 421
+        assert (await browser.sign_in("jane-token"))[0] == 400
+
+
+# --- what other sites can't do ----------------------------------------------------------------------------------------
+
+
+async def test_a_cookie_without_the_header_changes_nothing(cluster: Cluster, pages: Pages) -> None:
+    verbs = Verbs()
+    async with browsing(by_token(cluster), pages, verbs) as browser:
+        await browser.sign_in("admin-token")
+        hold = {"verb": "hold", "targets": [{"namespace": "ml", "kind": "Job", "name": "next"}]}
+        for csrf in ("", "login", "0" * 32):
+            for method, path, body in (
+                ("POST", "/api/actions", hold),
+                ("POST", "/api/whatif", {"namespace": "ml", "job": {}}),
+                ("DELETE", "/api/session", None),
+            ):
+                assert (await browser.ask(method, path, csrf=csrf, json=body))[0] == 403, (path, csrf)
+        assert not verbs.done
+        stranger = Browser(browser.root)
+        assert (await stranger.ask("POST", "/api/session", csrf="", json={"token": "admin-token"}))[0] == 403
+        assert (await stranger.ask("POST", "/api/actions", csrf=browser.csrf, json=hold))[0] == 401
+        await stranger.close()
+
+
+# --- live rows --------------------------------------------------------------------------------------------------------
+
+
+async def test_all_who_look_with_the_same_rights_share_one_watch(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        async with browser.live() as first, browser.live() as second:
+            seen = [(await each.next("snapshot"))[1] for each in (first, second)]
+            assert seen[0]["rows"] == seen[1]["rows"]
+            assert {row["jobName"] for row in seen[0]["rows"]["jobs"].values()} == {"runs", "next", "last"}
+            await first.next("beat", "change")
+        watches = [path for path in cluster.requests if path.endswith("/liverows")]
+        assert [cluster.requests[path] for path in watches] == [1]
+
+
+async def test_another_namespaces_names_never_reach_the_browser(cluster: Cluster, pages: Pages) -> None:
+    cluster.lists["jane"] = {"other"}
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        async with browser.live() as events:
+            _, told = await events.next("snapshot")
+            assert len(told["rows"]["jobs"]) == 3 and all(row["hidden"] for row in told["rows"]["jobs"].values())
+            for name in (b'"next"', b'"last"', b"gpujob/", b'"ml"'):
+                assert name not in events.text
+        status, told = await browser.get("/api/job/ml/gpujob/next")
+        assert status == 403 and "ml" in told["error"]
+
+
+async def test_a_lost_right_and_an_expired_token_are_said_while_the_page_is_open(
+    cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_stream, "RIGHTS", 0.05)
+    monkeypatch.setattr(live_stream, "BEAT", 0.02)
+    monkeypatch.setattr(live, "REFUSED_PAUSE", 0.05)
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        async with browser.live("ml") as events:
+            _, told = await events.next("snapshot")
+            assert not any(row["hidden"] for row in told["rows"]["jobs"].values())
+            cluster.lists["jane"] = set()
+            _, told = await events.next("snapshot")
+            assert all(row["hidden"] for row in told["rows"]["jobs"].values())
+            cluster.may_watch = False
+            _, told = await events.next("trouble")
+            assert told["kind"] == "Forbidden"
+            cluster.may_watch = True
+            await events.next("snapshot")
+            cluster.may_watch = False
+            cluster.tokens.clear()
+            while told["kind"] != "Expired":
+                _, told = await events.next("trouble")
+        assert (await browser.get("/api/rights?namespace=ml"))[0] == 401
+
+
+async def test_a_leader_that_goes_is_said_and_the_next_one_is_found(
+    cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(live, "LONGEST_PAUSE", 0.05)
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        async with browser.live() as events:
+            await events.next("snapshot")
+            cluster.away = True
+            cluster.api.end()  # its streams, as an operator does that ends
+            name, told = await events.next("trouble", "snapshot")
+            assert (name, told["kind"]) == ("trouble", "NoLeader")
+            cluster.api._ending.clear()
+            cluster.away = False
+            await events.next("snapshot")
+
+
+async def test_a_browser_that_does_not_read_gets_all_rows_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST_WAITING", 3)
+    monkeypatch.setattr(live.Feed, "_follow", lambda self: asyncio.sleep(3600))
+    feed = live.Feed(None, None, "")  # type: ignore[arg-type]
+    events = feed.events()
+    feed._synced = True
+    first = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    assert b"snapshot" in await first
+    for _ in range(5):
+        feed._tell(live.event("change", {}))
+    told = await anext(events)
+    assert told.count(b"event: snapshot") == 1 and told.count(b"event: change") < 3
+    await events.aclose()
+    assert not feed.watched
+    feed.task.cancel()
+
+
+# --- answers and actions ----------------------------------------------------------------------------------------------
+
+
+async def test_a_jobs_page_has_its_explanation_and_its_story(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        status, told = await browser.get("/api/job/ml/gpujob/next")
+        assert status == 200 and told["job"]["jobName"] == "next" and told["why"]["lines"]
+        assert set(told) == {"job", "why", "promises", "story"}
+        assert (await browser.get("/api/job/ml/gpujob/none"))[0] == 404
+        assert (await browser.get("/api/job/ml/gpujob/next/secrets"))[0] == 404
+        assert (await browser.get("/api/past?namespace=ml&since=3600"))[0] == 200
+        status, told = await browser.get("/api/past?namespace=ml&since=never")
+        assert status == 400 and "sinceSeconds" in told["error"]
+        assert (await browser.get("/api/past?namespace=..%2F..%2Fsecrets"))[0] == 400
+
+
+async def test_what_one_may_not_do_is_named(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        _, told = await browser.get("/api/rights?namespace=ml")
+        assert told["hold"] == {"allowed": True}
+        assert told["cordon"] == {"allowed": False, "missing": "patch nodes"}
+
+
+async def test_actions_are_done_one_by_one_with_the_askers_rights(cluster: Cluster, pages: Pages) -> None:
+    verbs = Verbs()
+    async with browsing(by_token(cluster), pages, verbs) as browser:
+        await browser.sign_in("jane-token")
+        targets = [{"namespace": "ml", "kind": "Job", "name": name} for name in ("next", "runs", "foreign", "last")]
+        _, told = await browser.ask("POST", "/api/actions", json={"verb": "hold", "targets": targets, "preview": True})
+        assert [(row["ok"], row["text"]) for row in told["results"]] == [
+            (True, "job/next is held"),
+            (False, "job/runs runs: to hold it would stop it"),
+            (False, "you may not"),
+            (True, "job/last is held"),
+        ]
+        assert verbs.done[0] == ("ml", "job/next", True, "Bearer jane-token")
+        move = {"verb": "move", "targets": targets[:1], "queue": "night"}
+        _, told = await browser.ask("POST", "/api/actions", json=move)
+        assert told["results"][0]["text"] == "job/next moves to night"
+
+
+WRONG_ACTIONS: list[Any] = [
+    {},
+    {"verb": "delete", "targets": [{"namespace": "a", "name": "b"}]},
+    {"verb": "hold", "targets": []},
+    {"verb": "hold", "targets": "all"},
+    {"verb": "hold", "targets": [{"namespace": "a", "name": "b"}] * 201},
+    {"verb": "hold", "targets": [{"namespace": "a"}]},
+    {"verb": "hold", "targets": [{"namespace": "../kube-system", "name": "b"}]},
+    {"verb": "hold", "targets": [{"namespace": "a", "name": "b/../../c"}]},
+    {"verb": "hold", "targets": [["a"]]},
+    {"verb": "move", "targets": [{"namespace": "a", "name": "b"}]},
+    [],
+]
+
+
+async def test_odd_requests_are_refused_by_name(cluster: Cluster, pages: Pages) -> None:
+    verbs = Verbs()
+    async with browsing(by_token(cluster), pages, verbs) as browser:
+        await browser.sign_in("admin-token")
+        for body in WRONG_ACTIONS:
+            status, told = await browser.ask("POST", "/api/actions", json=body)
+            assert (status, told.keys()) == (400, {"error"}), body
+        status, told = await browser.ask("POST", "/api/actions", data=b"[" * 100_000)
+        assert status == 400
+        status, told = await browser.ask("POST", "/api/actions", data=b" " * (ui_app.LONGEST_BODY + 1))
+        assert status == 413
+        assert not verbs.done
+
+
+def test_a_token_is_what_rfc_6750_says() -> None:
+    assert sessions.is_token("abc.DEF-_~+/=")
+    for wrong in ("", "a b", "a\nb", "a;b", "é", "x" * (sessions.LONGEST_TOKEN + 1)):
+        assert not sessions.is_token(wrong)

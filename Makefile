@@ -12,6 +12,9 @@ STAMP := $(VENV)/.installed
 TOOLS := .venv-tools
 #: what builds the site of `make docs`
 DOCS := .venv-docs
+#: Node.js, which builds the pages of the dashboard
+NODE := .venv-node
+UI := ui/dist/index.html
 #: .venv once more, with the coverage-guided fuzzer
 FUZZ := .venv-fuzz
 #: the mutation tester of `make mutants`
@@ -66,16 +69,22 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-time crds manifests reference docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: venv ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story; NODES=real: installed on real nodes, with a real training
+run: venv ui ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C ends it); DEMO=backfill: another story; NODES=real: installed on real nodes, with a real training
 	@$(if $(NODES),$(BIN)/gangline dev cluster build --real)
 	@$(BIN)/gangline run $(if $(NODES),--nodes real:3 --example quickstart --example pytorch-ddp --end) $(if $(DEMO),--example $(DEMO) --end)
 
-test: check ## all checks, then all tests
+ui: $(UI) ## the pages of the dashboard: ui/dist
+
+$(UI): $(NODE)/.installed $(shell find ui -path ui/node_modules -prune -o -path ui/dist -prune -o -type f -print)
+	@./scripts/node.sh npm run build
+	@touch $@
+
+test: check ui ## all checks, then all tests
 	@$(BIN)/gangline dev cluster build --real --where-possible --helm $(TESTED:%=--version %)
 	@$(BIN)/pytest $(SHARED) $(PYTEST_ARGS)
 
@@ -199,6 +208,7 @@ lock: venv $(TOOLS)/.installed ## requirements*.lock and the base of images anew
 	@$(LOCK) --group fuzz --output-file requirements-fuzz.lock
 	@$(LOCK) --group mutants --output-file requirements-mutants.lock
 	@$(LOCK) --group docs --output-file requirements-docs.lock
+	@$(LOCK) --group node --output-file requirements-node.lock
 	@$(LOCK) --group tools --output-file requirements-tools.lock
 
 # for all platforms and every Python from the oldest on; what is installed must be what was locked
@@ -221,6 +231,11 @@ $(MUTANTS)/.installed: requirements-mutants.lock
 	@./scripts/venv.sh $(MUTANTS) mutants
 	@touch $@
 
+$(NODE)/.installed: requirements-node.lock ui/package-lock.json
+	@./scripts/venv.sh $(NODE) node
+	@./scripts/node.sh npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
 $(DOCS)/.installed: requirements-docs.lock
 	@./scripts/venv.sh $(DOCS) docs
 	@touch $@
@@ -230,5 +245,5 @@ $(TOOLS)/.installed: requirements-tools.lock
 	@touch $@
 
 clean: ## remove .venv and caches (the control plane's build cache stays)
-	rm -rf $(VENV) .venvs $(TOOLS) $(DOCS) $(FUZZ) $(MUTANTS) site .fuzz .mutants .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) .venvs $(TOOLS) $(NODE) ui/node_modules ui/dist $(DOCS) $(FUZZ) $(MUTANTS) site .fuzz .mutants .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find operator webhooks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,12 +4,13 @@
 #   scripts/venv.sh DIR fuzz     the same and what `make fuzz` needs
 #   scripts/venv.sh DIR mutants  the mutation tester of `make mutants`
 #   scripts/venv.sh DIR docs     what `make docs` needs
+#   scripts/venv.sh DIR node     Node.js, with which `make ui` builds the dashboard's pages
 #   scripts/venv.sh DIR tools    what `make lock`, `make sbom` and `make changelog` need
 # GANGLINE_PYTHON=/path/to/python3.x picks the interpreter. Nothing is installed but what a lock file names by version and hash.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-dir="${1:?usage: scripts/venv.sh DIR [fuzz|mutants|docs|tools]}"
+dir="${1:?usage: scripts/venv.sh DIR [fuzz|mutants|docs|node|tools]}"
 what="${2:-gangline}"
 oldest="3.11"
 
@@ -63,7 +64,7 @@ if [[ ! -x "$dir/bin/python" ]]; then
 fi
 
 pip=("$dir/bin/python" -m pip --disable-pip-version-check --quiet install)
-if [[ "$what" == mutants || "$what" == docs || "$what" == tools ]]; then
+if [[ "$what" == mutants || "$what" == docs || "$what" == node || "$what" == tools ]]; then
   echo "· installing requirements-$what.lock into $dir" >&2
   "${pip[@]}" --require-hashes --requirement "requirements-$what.lock"
   exit

@@ -15,10 +15,12 @@ from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 import gangline
 from gangline import bounded
+from gangline.api.read import conditions
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable
 from gangline.kube.resources import Json, Resource
+from gangline.kube.transport import Call
 from gangline.tls.apps import address_of, new_app
 from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 from gangline.ui import sessions, upstream
@@ -37,6 +39,13 @@ QUESTIONS: Final = (64, 256, 16)
 STREAMS: Final = (512, 0, 32)
 #: jobs or nodes that one action changes
 MOST_TARGETS: Final = 200
+#: objects whose events are asked for at a time, and events of an answer
+MOST_ABOUT: Final = 12
+MOST_EVENTS: Final = 200
+#: lines and bytes of a log, and the seconds in which it has to come
+LOG_LINES: Final = 500
+LOG_BYTES: Final = 256 * 1024
+LOG_WITHIN: Final = 20.0
 #: characters of a name in a request, as in the API
 LONGEST_NAME: Final = 253
 
@@ -274,11 +283,45 @@ class Server:
         return JSONResponse({"job": job, "why": why, "promises": promises, "story": story})
 
     async def _part_of_job(self, request: Request, namespace: str, kind: str, name: str, part: str) -> Response:
-        if part not in ("remedies", "victims", "story", "why", "promises"):
+        if part == "events":
+            return await self._kubernetes_events(request, namespace, name)
+        if part == "logs":
+            return await self._logs(request, namespace)
+        if part not in ("remedies", "victims", "story", "why", "promises", "pods"):
             return await _nothing()
         query = {"kind": _named(kind, "kind")}
         async with self._client(request) as client:
             return JSONResponse(await upstream.ask(client, f"{_job_path(namespace, name)}/{part}", query))
+
+    async def _kubernetes_events(self, request: Request, namespace: str, name: str) -> Response:
+        """Events about the job, its Workload and its pods, those of which the names are given, the latest first."""
+        names = [name, *request.query_params.getlist("about")][:MOST_ABOUT]
+        async with self._client(request) as client:
+            found = await asyncio.gather(
+                *(
+                    client.list(
+                        kube.EVENTS,
+                        _named(namespace, "namespace"),
+                        field_selector=f"regarding.name={_named(each, 'about')}",
+                    )
+                    for each in names
+                )
+            )
+        rows = [_event_as_json(each) for listed in found for each in listed.items]
+        rows.sort(key=lambda row: row["at"], reverse=True)
+        return JSONResponse({"events": rows[:MOST_EVENTS]})
+
+    async def _logs(self, request: Request, namespace: str) -> Response:
+        """The last lines of one container's log."""
+        pod = quote(_named(request.query_params.get("pod", ""), "pod"), safe="")
+        query = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES)}
+        if container := request.query_params.get("container", ""):
+            query["container"] = _named(container, "container")
+        path = f"/api/v1{_scope(namespace)}/pods/{pod}/log"
+        async with self._client(request) as client:
+            call = Call("get", kube.PODS, "GET", path, query, subresource="log", within=LOG_WITHIN, most=2 * LOG_BYTES)
+            text = await client.exchange(call)
+        return JSONResponse({"lines": text.decode(errors="replace").splitlines()})
 
     def _list(self, plural: str) -> Callable[[Request], Awaitable[Response]]:
         """A list of the operator: of a namespace, or of all. Its parameters are checked there."""
@@ -400,6 +443,21 @@ async def _if_any(answer: Awaitable[Json]) -> Json | None:
         if error.status in (404, 409, 501):
             return None
         raise
+
+
+def _event_as_json(found: Json) -> Json:
+    """An event of either form, as events.k8s.io has them and as it keeps those of older clients."""
+    series = found.get("series") or {}
+    at = series.get("lastObservedTime") or found.get("eventTime") or found.get("deprecatedLastTimestamp") or ""
+    about = found.get("regarding") or {}
+    return {
+        "at": conditions.millis_of(at) / 1000,
+        "type": found.get("type", ""),
+        "reason": found.get("reason", ""),
+        "note": found.get("note", ""),
+        "count": series.get("count") or found.get("deprecatedCount") or 1,
+        "about": f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
+    }
 
 
 async def _nothing() -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import signal
 import webbrowser
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gangline import files
 from gangline.console.options import LogOptions, listening_at, with_log_options
 from gangline.console.output import terminal
 from gangline.console.views import access
@@ -50,6 +52,11 @@ USUAL_PORT = 8484
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate (PEM).")
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
 @click.option("--browser", is_flag=True, help="Open the page in the browser.")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help='Written as {"url": LINK} once the dashboard is served; removed at its end.',
+)
 @with_log_options
 def command(
     kubeconfig: Path | None,
@@ -63,6 +70,7 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     browser: bool,
+    ready_file: Path | None,
     log_options: LogOptions,
 ) -> None:
     """Serve the dashboard: queues, jobs and nodes as they stand, what was, and what is to come.
@@ -92,12 +100,15 @@ def command(
     title = cluster or context or login.server.partition("://")[2]
     dashboard = Dashboard(kept, pages, verbs(), namespace or login.namespace, title, own=login_by == "kubeconfig")
     try:
-        asyncio.run(_serve(dashboard, where, base, browser=browser))
+        asyncio.run(_serve(dashboard, where, base, ready_file, browser=browser))
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from error
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
 
 
-async def _serve(dashboard: Dashboard, where: Address, base: str, *, browser: bool) -> None:
+async def _serve(dashboard: Dashboard, where: Address, base: str, ready_file: Path | None, *, browser: bool) -> None:
     from gangline.ui.serving import serving
     from gangline.ui.sessions import LaptopSessions
 
@@ -111,6 +122,8 @@ async def _serve(dashboard: Dashboard, where: Address, base: str, *, browser: bo
             terminal.say(f"The dashboard, for one browser, until Ctrl-C:\n  {link}")
         else:
             terminal.say(f"The dashboard, until Ctrl-C:\n  {link}")
+        if ready_file is not None:
+            files.write(ready_file, json.dumps({"url": link}))
         if browser:
             await asyncio.to_thread(webbrowser.open, link)
         await ended.wait()

@@ -18,7 +18,7 @@ from gangline.devcluster.processes.supervisor import Supervisor, end_leftovers
 
 PROGRAM = (sys.executable, "-m", "gangline.console.cli", "admin")
 #: in the order in which they are stopped: what starts others again first, the operator before the webhooks
-SERVICES = (keeper.NAME, "operator", "webhooks", "jobset")
+SERVICES = (keeper.NAME, "ui", "operator", "webhooks", "jobset")
 TAIL_LINES = 25
 READY_SECONDS = 60.0
 CHECK_EVERY = 1.0  # seconds between two checks that the processes are alive
@@ -71,6 +71,10 @@ class Services:
     def wait(self, name: str) -> None:
         """Wait until the service is ready. Raises StartError as `start` does."""
         self._supervisor.wait(name, self._ready(name).exists, READY_SECONDS)
+
+    def ready(self, name: str) -> dict[str, str]:
+        """What the service, which is ready, says of itself."""
+        return json.loads(files.read_text(self._ready(name)))
 
     def _ready(self, name: str) -> Path:
         return self.directory / f"{name}.ready"

@@ -19,6 +19,7 @@ from gangline.devcluster.connection import Connection
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.real.network import HUB
 from gangline.install.kinds import install_kinds
+from gangline.ui import pages
 
 Say = Callable[[str], None]
 
@@ -31,12 +32,16 @@ NO_WEBHOOKS = """! no webhooks: a remote cluster can't reach this machine withou
 
 @dataclass(frozen=True, slots=True)
 class Stack:
+    """`dashboard`: the link that opens it, in one browser; "" without one."""
+
     connection: Connection
     services: Services
+    dashboard: str = ""
 
 
 #: runs JobSets on clusters without the JobSet controller
 JOBSET_STAND_IN = (sys.executable, "-m", "gangline.devcluster.jobset")
+DASHBOARD = (sys.executable, "-m", "gangline.console.cli", "ui")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +128,24 @@ def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishe
         arguments = [*network, *_storage(connection, services), *tracking]
         services.start("operator", [*login(connection), *arguments])
     say("✓ the operator is ready")
+    dashboard = "" if connection.enter else _dashboard(connection, services, say)
     if jobset:
         services.wait("jobset")
         say("✓ JobSets are run by a stand-in for JobSet, until JobSet itself is installed")
-    return Stack(connection, services)
+    return Stack(connection, services, dashboard)
+
+
+def _dashboard(connection: Connection, services: Services, say: Say) -> str:
+    """Start the dashboard. Returns the link that opens it, in one browser; "" where its pages were not built."""
+    try:
+        pages.built()
+    except pages.NotBuiltError as error:
+        say(f"! no dashboard: {error}")
+        return ""
+    services.launch("ui", [*DASHBOARD, *login(connection), "--listen", "127.0.0.1:0"])
+    services.wait("ui")
+    say("✓ the dashboard is ready")
+    return services.ready("ui")["url"]
 
 
 async def _install(connection: Connection) -> list[str]:

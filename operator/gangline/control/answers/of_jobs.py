@@ -17,7 +17,7 @@ from gangline.control.answers.ahead.times import Times, admissions_of, times
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, as_item, gone
 from gangline.control.answers.explanation import NAMED, Line, explain
 from gangline.control.answers.pages import Listed
-from gangline.control.answers.refusals import NotWaitingError
+from gangline.control.answers.refusals import NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError, Source
 from gangline.control.answers.workloads import unqueued
@@ -298,3 +298,40 @@ class JobAnswers(Desk):
         ]
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
         return as_item(shown, None), events
+
+    async def pods(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, list[Json]]:
+        """A job of the namespace and its pods, by rank. Raises NoSuchJobError, WrongNameError, PodsUnknownError."""
+        if self.source.pods is None:
+            raise PodsUnknownError("pods are not known here")
+        routes = self._routes()
+        view = await self._found(asker, namespace, kind, name, routes)
+        found = self.source.pods.of(view.key)
+        found.sort(
+            key=lambda pod: (pod.pod_set, pod.group or (0, 0), pod.index if pod.index is not None else -1, pod.key)
+        )
+        _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
+        return as_item(shown, None), [_pod_as_json(pod) for pod in found]
+
+
+def _pod_as_json(pod: Pod) -> Json:
+    return {
+        "name": pod.name,
+        "podSet": pod.pod_set,
+        "rank": pod.index,
+        "node": pod.node,
+        "state": _state_of(pod),
+        "created": pod.created / 1000,
+        "obstacle": pod.refused or pod.unscheduled,
+    }
+
+
+def _state_of(pod: Pod) -> str:
+    if pod.terminating and not pod.ended:
+        return "Stopping"
+    if pod.ended:
+        return "Succeeded" if pod.succeeded else "Failed"
+    if pod.gated:
+        return "Gated"
+    if not pod.node:
+        return "Unscheduled"
+    return "Ready" if pod.ready else "Starting"

@@ -146,6 +146,8 @@ def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
         with stack.ended_by_signals(), bring_up() as standing:
             equip(standing.connection)
             say(hint(standing.connection))
+            if standing.dashboard:
+                say(f"See it in a browser:\n  {standing.dashboard}\n")
             say(f"Logs are in {standing.services.directory}. Ctrl-C ends it.")
             ready = True
             standing.services.hold()

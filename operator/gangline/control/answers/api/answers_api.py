@@ -129,6 +129,7 @@ class AnswersApi:
             ("queuedjobs/promises", "get"): self._promises,
             ("queuedjobs/remedies", "get"): self._remedies,
             ("queuedjobs/story", "get"): self._story,
+            ("queuedjobs/pods", "get"): self._pods,
             ("queuedjobs/victims", "get"): self._victims,
             ("plannedruns", "list"): self._plan,
             ("queueshares", "list"): self._by_queue(self._answers.shares),
@@ -253,6 +254,12 @@ class AnswersApi:
             self._asker(request), request.namespace, request.question.kind, request.name
         )
         return {"metadata": job["metadata"], "job": job, "events": events}
+
+    async def _pods(self, request: Request) -> Json:
+        job, pods = await self._answers.pods(
+            self._asker(request), request.namespace, request.question.kind, request.name
+        )
+        return {"metadata": job["metadata"], "job": job, "pods": pods}
 
     async def _plan(self, request: Request) -> Json:
         asked = request.question

@@ -183,6 +183,14 @@ ANSWERS: Final = ApiGroup(
         ),
         ServedResource(
             "queuedjobs",
+            "JobPods",
+            ("get",),
+            "pods",
+            parameters=(_KIND,),
+            about="The pods of a job: where each is, and whether it runs.",
+        ),
+        ServedResource(
+            "queuedjobs",
             "JobVictims",
             ("get",),
             "victims",

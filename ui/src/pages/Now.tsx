@@ -1,0 +1,3 @@
+export function Now() {
+  return <h1>Now</h1>
+}

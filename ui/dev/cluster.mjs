@@ -161,20 +161,29 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
     }
     cluster.jobs[job.namespace ? idOf(job) : job.name] = job
   }
-  // --- positions and starts ---
+  // --- positions and starts: each starts when enough has ended ---
   for (const team of TEAMS) {
     order[team].sort((a, b) => b.priority - a.priority || a.created - b.created)
-    let at = start + 240
-    order[team].forEach((job, index) => {
-      job.position = index
-      at += 120 + rnd() * 1500
-      if (index > 180) return
-      job.expectedStart = { p50: at, p90: rnd() < 0.06 ? null : at + (at - start) * (0.3 + rnd()) }
-      const ender = pick(Object.values(cluster.jobs).filter((each) => each.state === 'Running'))
-      job.because = ender ? `after ${ender.jobKind.toLowerCase()}/${ender.jobName} ends` : ''
-      if (index < 60) cluster.runs[job.hidden ? job.name : idOf(job)] = runRow(job, at, at + job.forecast.p50, { fromLatest: job.expectedStart.p90, reserved: index < 2, after: ender ? [`${ender.jobKind.toLowerCase()}/${ender.jobName}`] : [] })
-    })
+    order[team].forEach((job, index) => { job.position = index })
   }
+  const line = TEAMS.flatMap((team) => order[team]).sort((a, b) => a.position - b.position || a.created - b.created)
+  const ends = Object.values(cluster.runs).map((run) => [run.to, run.gpus, run.job]).sort((a, b) => a[0] - b[0])
+  let [room, at, ender] = [[...free.values()].reduce((a, b) => a + b, 0) * 0.3, start + 240, '']
+  line.slice(0, 400).forEach((job, index) => {
+    while (room < job.gpus && ends.length) {
+      const [end, gpus, who] = ends.shift()
+      room += gpus
+      if (end > at) [at, ender] = [end, who]
+    }
+    if (room < job.gpus) return
+    room -= job.gpus
+    const until = at + job.forecast.p50
+    const place = ends.findIndex((each) => each[0] > until)
+    ends.splice(place < 0 ? ends.length : place, 0, [until, job.gpus, `${job.jobKind.toLowerCase()}/${job.jobName}`])
+    job.expectedStart = { p50: at, p90: rnd() < 0.06 ? null : at + (at - start) * (0.3 + rnd()) }
+    job.because = ender ? `after ${ender} ends` : ''
+    cluster.runs[job.hidden ? job.name : idOf(job)] = runRow(job, at, until, { fromLatest: job.expectedStart.p90, reserved: index < 6, after: ender ? [ender] : [] })
+  })
   // a pod outside of queues, and pods that are on their way
   const last = names[names.length - 1]
   cluster.nodes[last].occupants = [...cluster.nodes[last].occupants, { job: 'daemonset/dcgm-burn', namespace: 'monitoring', outside: true, hidden: false, pods: 1, amounts: { [GPU]: '1' } }]
@@ -225,12 +234,15 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
   refreshQueues()
 
   // --- past ---
-  for (let i = 0; i < Math.max(400, manyJobs); i++) {
+  const wanted = names.length * 8 * 24 * 0.85
+  let lastDay = 0
+  for (let i = 0; i < Math.max(600, manyJobs); i++) {
     const team = pick(TEAMS)
-    const ended = start - rnd() ** 1.4 * 30 * 86400
+    const ended = start - (i % 3 && lastDay < wanted ? rnd() * 86400 : rnd() * 30 * 86400)
     const ran = 300 + rnd() ** 2 * 40000
     const waited = rnd() ** 3 * 20000
     const gpus = pick(SIZES)
+    if (i % 3) lastDay += (gpus * ran) / 3600
     const state = rnd() < 0.12 ? 'Failed' : rnd() < 0.5 ? 'Succeeded' : 'Ended'
     cluster.past.push({
       hidden: false, namespace: `team-${team}`, jobName: `${pick(STEMS)}-${i.toString(36)}`, jobKind: state === 'Ended' ? '' : pick(KINDS), user: pick(USERS[team]), localQueue: team, clusterQueue: team,

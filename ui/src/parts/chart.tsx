@@ -80,6 +80,7 @@ export function Chart({ data, options, height = 160, label }: Props) {
 
 /** Ticks of a time axis as the rest of the page words them. */
 export const timeAxis: uPlot.Axis = {
+  size: 28,
   values: (_plot, splits, _axis, _space, step) =>
     splits.map((at) => {
       const when = new Date(at * 1000)

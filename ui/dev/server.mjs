@@ -1,0 +1,194 @@
+// A stand-in for `gangline ui` while the front end is developed: the contract's API over a made-up cluster.
+//
+//   node dev/server.mjs [--port 5180] [--jobs 240] [--nodes 48] [--prefix /] [--batch]
+//
+// It serves ui/dist as the real server does, with its Content-Security-Policy. `npm run dev` proxies its API.
+// While it runs, GET api/dev?… changes what it does: jobs=5000&nodes=500 makes another cluster, empty=1 an empty one,
+// trouble=NoLeader (Forbidden, Expired, Unreachable, none) breaks the stream, stale=1 stops its clock, out=1 signs out.
+import { readFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import { extname, join, normalize } from 'node:path'
+import { parseArgs } from 'node:util'
+import { makeCluster } from './cluster.mjs'
+
+const { values: args } = parseArgs({
+  options: { port: { type: 'string', default: '5180' }, jobs: { type: 'string', default: '240' }, nodes: { type: 'string', default: '48' }, prefix: { type: 'string', default: '/' }, batch: { type: 'boolean', default: false } },
+})
+const DIST = new URL('../dist/', import.meta.url).pathname
+const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; font-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.json': 'application/json', '.map': 'application/json' }
+
+let cluster = makeCluster({ jobs: Number(args.jobs), nodes: Number(args.nodes) })
+const mode = { trouble: 'none', stale: false, out: false, all: !args.batch }
+const streams = new Set()
+const now = () => Date.now() / 1000
+let lookedAt = now()
+
+const visible = (namespace) => {
+  const rows = { jobs: cluster.jobs, queues: cluster.queues, nodes: cluster.nodes, runs: cluster.runs }
+  if (!namespace) return rows
+  const jobs = Object.fromEntries(Object.entries(cluster.jobs).filter(([, job]) => job.namespace === namespace))
+  return { ...rows, jobs }
+}
+const send = (response, event, data) => response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`)
+
+setInterval(() => {
+  if (mode.stale) return
+  lookedAt = now()
+  if (mode.trouble !== 'none') return
+  const changed = streams.size ? cluster.tick() : null
+  for (const stream of streams) {
+    if (!changed) { send(stream.response, 'beat', { at: lookedAt }); continue }
+    const jobs = stream.namespace ? Object.fromEntries(Object.entries(changed.put.jobs).filter(([, job]) => job.namespace === stream.namespace)) : changed.put.jobs
+    send(stream.response, 'change', { revision: cluster.revision, at: lookedAt, put: { ...changed.put, jobs }, gone: changed.gone })
+  }
+}, 2000)
+
+const json = (response, status, body, headers = {}) => {
+  response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store', ...headers })
+  response.end(body === undefined ? '' : JSON.stringify(body))
+}
+const body = async (request) => {
+  let text = ''
+  for await (const part of request) text += part
+  return text ? JSON.parse(text) : {}
+}
+const label = (job) => `${job.jobKind.toLowerCase()}/${job.jobName}`
+const findJob = (namespace, kind, name) => Object.values(cluster.jobs).find((job) => job.namespace === namespace && job.jobKind.toLowerCase() === kind.toLowerCase() && job.jobName === name)
+
+function jobAnswer(job) {
+  const lines = [
+    { label: 'state', text: `${job.state} for 12m, ${(job.position ?? 0) + 1}th of 41 waiting in ClusterQueue ${job.clusterQueue} (cohort company)` },
+    { label: 'asks for', text: `${job.gpus * 12} cpu, ${job.gpus} nvidia.com/gpu in ${job.pods} pods, all at once; priority ${job.priority}` },
+    { label: 'because', text: job.why || 'it has finished' },
+  ]
+  if (job.state === 'Pending') lines.push(
+    { label: 'quota', text: `a100-80g: ${job.clusterQueue} uses 62 of its 64 GPUs (6 borrowed); cohort company uses 150 of 168` },
+    { label: 'ahead', text: 'gpujob/pretrain-7b-01a (64 GPUs, priority 1000), job/eval-suite-02c (8 GPUs, priority 0) and 3 more' },
+    { label: 'held by', text: 'a100-80g: gpujob/diffusion-xl-00k (32, running 2h40m, ends in 20m – 1h10m), job/ranker-011 of vision (16, running 47m)' },
+    { label: 'needs', text: '2 more GPUs of a100-80g free: the end of job/ranker-011 (16) frees as much' },
+  )
+  for (const text of job.warnings) lines.push({ label: 'warning', text })
+  const promises = []
+  let p50 = (job.expectedStart?.p50 ?? job.since) - 2600
+  const causes = ['', 'gpujob/diffusion-xl-00k runs longer than forecast', 'job/eval-suite-02c was submitted with a higher priority', 'node h200-003 failed', 'job/tokenize-014 ended earlier than forecast']
+  for (let i = 0; i < 5; i++) {
+    promises.push({ at: job.created + i * ((job.state === 'Pending' ? now() : job.since) - job.created) / 5, p50, p90: p50 + 5200 - i * 900, because: 'after gpujob/diffusion-xl-00k ends', cause: causes[i] })
+    p50 += [900, 1400, 700, -400, 0][i]
+  }
+  return {
+    job, why: { lines },
+    promises: { promises, started: job.state === 'Pending' ? null : job.since, record: { starts: 412, withinP50: 0.57, withinP90: 0.91, medianError: 0.37 } },
+    story: { events: [
+      { at: job.created, state: 'Pending', cause: '', decision: null },
+      { at: job.created + 400, state: 'QuotaReserved', cause: `Quota reserved in ClusterQueue ${job.clusterQueue}`, decision: 14 },
+      { at: job.created + 410, state: 'Admitted', cause: `Quota reserved in ClusterQueue ${job.clusterQueue}`, decision: 14 },
+      { at: job.created + 3000, state: 'Evicting', cause: 'Preempted for gpujob/pretrain-7b-01a (InCohortReclamation)', decision: 201 },
+      { at: job.created + 3004, state: 'Inadmissible', cause: job.message, decision: 202 },
+    ] },
+  }
+}
+
+const RIGHTS = () => Object.fromEntries(['hold', 'release', 'cancel', 'move', 'top', 'cordon', 'uncordon'].map((verb) => [verb, mode.all || !verb.endsWith('cordon') ? { allowed: true } : { allowed: false, missing: 'patch nodes' }]))
+
+async function api(request, response, path, query) {
+  if (path === 'dev') {
+    if (query.has('jobs') || query.has('nodes') || query.has('empty')) cluster = makeCluster({ jobs: Number(query.get('jobs') ?? args.jobs), nodes: Number(query.get('nodes') ?? args.nodes), empty: query.get('empty') === '1' })
+    if (query.has('trouble')) mode.trouble = query.get('trouble')
+    if (query.has('stale')) mode.stale = query.get('stale') === '1'
+    if (query.has('out')) mode.out = query.get('out') === '1'
+    if (query.has('all')) mode.all = query.get('all') === '1'
+    for (const stream of streams) {
+      if (mode.trouble === 'Unreachable' || query.has('empty') || query.has('jobs')) stream.response.end()
+      else if (mode.trouble !== 'none') send(stream.response, 'trouble', { error: TROUBLES[mode.trouble], kind: mode.trouble })
+      else send(stream.response, 'snapshot', { revision: cluster.revision, at: lookedAt, rows: visible(stream.namespace) })
+    }
+    return json(response, 200, mode)
+  }
+  if (path === 'session') {
+    if (request.method === 'POST') {
+      const { token } = await body(request)
+      if (!token || token.length < 4) return json(response, 403, { error: 'The API server does not accept this token.' })
+      mode.out = false
+      return json(response, 200, {})
+    }
+    if (request.method === 'DELETE') { mode.out = true; return json(response, 200, {}) }
+    if (mode.out) return json(response, 401, { login: ['token', 'oidc'] })
+    const namespaces = ['team-language', 'team-vision', 'team-speech', 'team-science']
+    return json(response, 200, { user: mode.all ? 'admin@example' : 'ana', namespaces: mode.all ? namespaces : ['team-vision'], namespace: 'team-vision', all: mode.all, csrf: 'c5rf', cluster: 'gangline-local', version: '0.2.0', login: 'token' })
+  }
+  if (mode.out) return json(response, 401, { login: ['token', 'oidc'] })
+  if (request.method !== 'GET' && request.headers['x-gangline-csrf'] !== 'c5rf') return json(response, 403, { error: 'The request lacks its CSRF header.' })
+  if (path === 'live') {
+    if (mode.trouble === 'Unreachable') return json(response, 503, { error: 'The API server does not answer.' })
+    response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' })
+    const stream = { response, namespace: query.get('namespace') ?? '' }
+    streams.add(stream)
+    request.on('close', () => streams.delete(stream))
+    if (mode.trouble === 'none') send(response, 'snapshot', { revision: cluster.revision, at: lookedAt, rows: visible(stream.namespace) })
+    else send(response, 'trouble', { error: TROUBLES[mode.trouble], kind: mode.trouble })
+    return
+  }
+  const parts = path.split('/').map(decodeURIComponent)
+  if (parts[0] === 'job') {
+    const job = findJob(parts[1], parts[2], parts[3])
+    if (!job) return json(response, 404, { error: `There is no job ${parts[3]} in namespace ${parts[1]}.` })
+    const on = Object.values(cluster.nodes).filter((node) => node.occupants.some((each) => each.job === label(job) && each.namespace === job.namespace))
+    const pods = on.map((node, i) => ({ name: `${job.jobName}-worker-${i}`, node: node.metadata.name, phase: 'Running', started: job.since, cards: [0, 1, 2, 3].slice(0, job.gpus) }))
+    switch (parts[4]) {
+      case undefined: return json(response, 200, jobAnswer(job))
+      case 'remedies': return setTimeout(() => json(response, 200, { startsInSeconds: { p50: 2400, p90: 7200 }, because: 'after gpujob/diffusion-xl-00k ends', obstacle: '', remedies: [
+        { kind: 'smaller', by: 'user', change: `${Math.max(1, job.gpus / 2)} GPUs instead of ${job.gpus}, and a run twice as long`, startsInSeconds: { p50: 60, p90: 300 }, gainedHours: 0.65 },
+        { kind: 'queue', by: 'user', change: `LocalQueue ${job.queue}-batch`, startsInSeconds: { p50: 600, p90: 2400 }, gainedHours: 0.5 },
+        { kind: 'nominalQuota', by: 'administrator', change: 'nominalQuota of a100-80g in ClusterQueue vision +2 nvidia.com/gpu', startsInSeconds: { p50: 0, p90: 20 }, gainedHours: 0.66 }], unexamined: 1 }), 1200)
+      case 'victims': return json(response, 200, { starts: true, victims: [{ job: 'job/ranker-011', user: 'wei', gpus: 16, reason: 'InCohortReclamation', ranSeconds: 2820, unsavedSeconds: 1100, lostGpuHours: 4.889 }], obstacle: '' })
+      case 'pods': return json(response, 200, { pods })
+      case 'events': return json(response, 200, { events: [{ type: 'Normal', reason: 'QuotaReserved', message: `Quota reserved in ClusterQueue ${job.clusterQueue}`, count: 1, lastTimestamp: new Date((job.created + 400) * 1000).toISOString() }, { type: 'Warning', reason: 'BackOff', message: 'Back-off restarting failed container main in pod', count: 4, lastTimestamp: new Date(job.since * 1000).toISOString() }] })
+      case 'logs': return json(response, 200, { lines: Array.from({ length: 60 }, (_, i) => `step ${4000 + i * 10}  loss ${(2.31 - i * 0.004).toFixed(4)}  lr 3.0e-4  tokens/s ${(41200 + (i % 7) * 133).toString()}  <b>not bold</b>`) })
+    }
+  }
+  switch (parts[0]) {
+    case 'rights': return json(response, 200, RIGHTS())
+    case 'past': {
+      const since = Number(query.get('since') ?? 86400)
+      const limit = Number(query.get('limit') ?? 5000)
+      const found = cluster.past.filter((run) => run.ended > now() - since && (!query.get('namespace') || run.namespace === query.get('namespace')))
+      return json(response, 200, { items: found.slice(0, limit), more: found.length > limit })
+    }
+    case 'events': { const since = Number(query.get('since') ?? 3600); return json(response, 200, { items: cluster.events.filter((each) => each.at > now() - since) }) }
+    case 'audits': return json(response, 200, { items: cluster.revision && Object.keys(cluster.queues).length ? ['language', 'vision', 'speech', 'science'].map((queue, i) => ({ clusterQueue: queue, promised: 42 - i * 7, late: i === 0 ? 3 : i === 1 ? 1 : 0, lateSeconds: i === 0 ? 940 : i === 1 ? 120 : 0, delaySeconds: i === 0 ? { backfill: 0, early_end: 610.5, stopping: 329.5, loss_budget: 0 } : i === 1 ? { backfill: 0, stopping: 120 } : {}, starts: Array.from({ length: 6 }, (_, n) => ({ job: `gpujob/pretrain-7b-0${n}${i}`, namespace: `team-${queue}`, user: 'mira', promised: now() - 5000 * (n + 1), started: now() - 5000 * (n + 1) + (n === 2 && i < 2 ? 210 : -120 * n) })) })) : [] })
+    case 'swaps': return json(response, 200, { items: Object.keys(cluster.nodes).length ? [0, 1, 2].map((i) => ({ hidden: false, namespace: 'team-language', workload: `gpujob-pretrain-${i}`, job: `gpujob/pretrain-7b-00${i}`, user: 'mira', queue: 'language', clusterQueue: 'language', gpus: 64, pods: 8, how: i === 1 ? 'Restart' : 'Swap', cause: ['GpuFault', 'NotReady', 'Vacated'][i], from: [`h200-00${3 + i}`], to: [`h200-01${i}`], state: i === 0 ? 'Recovering' : 'Recovered', times: { detected: now() - 400 - i * 9000, decided: now() - 399.6 - i * 9000, created: now() - 398 - i * 9000, running: i === 0 ? null : now() - 371 - i * 9000 }, seconds: i === 0 ? { decided: 0.4, created: 1.6 } : { decided: 0.4, created: 1.6, running: 27, total: 29 } })) : [] })
+    case 'accuracy': return json(response, 200, { items: [{ source: 'hint', runs: 210, within: { 0.5: 0.61, 0.9: 0.97 }, factor: 1.41 }, { source: 'history', runs: 1204, within: { 0.5: 0.53, 0.9: 0.88 }, factor: 1.62 }, { source: 'model', runs: 5480, within: { 0.5: 0.49, 0.9: 0.9 }, factor: 1.38 }], since: now() - 6.4 * 86400, model: { used: true, reason: 'the model is used: its error over the last week is 12 % below that of the mean of the last two runtimes' }, starts: { starts: 1244, withinP50: 0.55, withinP90: 0.89, medianErrorSeconds: 340 }, queues: Object.keys(cluster.queues).length ? { language: { starts: 412, withinP50: 0.57, withinP90: 0.91, medianError: 0.37 }, vision: { starts: 388, withinP50: 0.52, withinP90: 0.84, medianError: 0.44 }, speech: { starts: 96, withinP50: 0.6, withinP90: 0.93, medianError: 0.29 }, science: { starts: 6, withinP50: 0.5, withinP90: 1, medianError: 0.5 } } : {} })
+    case 'moves': return json(response, 200, { items: (cluster.nodes[parts[1]]?.occupants ?? []).filter((each) => !each.outside).map((each, i) => ({ hidden: false, namespace: each.namespace, job: each.job, user: 'mira', queue: 'language', clusterQueue: 'language', gpus: Number(each.amounts['nvidia.com/gpu']), pods: each.pods, moves: i === 0, how: i === 0 ? 'Swap' : '', to: i === 0 ? ['h200-010'] : [], obstacle: i === 0 ? '' : 'no healthy nodes have room for it without a preemption' })) })
+    case 'operator': return mode.all ? json(response, 200, { leader: 'gangline-operator-6f7c9d-x2x4k', version: '0.2.0', since: now() - 86400 * 3.2, rounds: { count: 184213, medianSeconds: 0.004, p99Seconds: 0.031 }, writes: { waiting: 0, perMinute: 42 }, webhooks: { ready: 2 }, quarantined: [] }) : json(response, 403, { error: 'Your rights do not allow this.', missing: 'get deployments in gangline-system' })
+    case 'actions': {
+      const { verb, targets, queue, preview } = await body(request)
+      const WORDS = { hold: ['would be held', 'is held'], release: ['would be released', 'is released'], cancel: ['would be deleted, with its pods', 'is deleted'], move: [`would go to LocalQueue ${queue}; its age goes with it`, `is in LocalQueue ${queue}`], top: ['would get priority class high (1000)', 'has priority class high (1000)'], cordon: ['would take no new work; what runs goes on', 'takes no new work'], uncordon: ['would take new work again', 'takes new work again'] }
+      return json(response, 200, { results: targets.map((target) => {
+        const job = 'name' in target ? findJob(target.namespace, target.kind, target.name) : null
+        if (verb === 'hold' && job && job.state === 'Running') return { target, ok: false, text: 'The job holds quota, and a hold would stop it.' }
+        if (!preview && target.node) cluster.nodes[target.node] = { ...cluster.nodes[target.node], trouble: verb === 'cordon' ? 'Cordoned' : '' }
+        return { target, ok: true, text: `${'name' in target ? `${target.kind.toLowerCase()}/${target.name}` : target.node} ${WORDS[verb][preview ? 0 : 1]}` }
+      }) })
+    }
+  }
+  return json(response, 404, { error: 'There is no such answer.' })
+}
+const TROUBLES = { NoLeader: 'No operator leads at the moment, so nothing is decided.', Forbidden: 'Your right to list Workloads was taken away.', Expired: 'Your session has expired.', Unreachable: 'The API server does not answer.' }
+
+const prefix = args.prefix.endsWith('/') ? args.prefix : `${args.prefix}/`
+createServer((request, response) => {
+  void (async () => {
+    const url = new URL(request.url, 'http://localhost')
+    if (!url.pathname.startsWith(prefix)) return json(response, 404, { error: 'outside of the prefix' })
+    const path = url.pathname.slice(prefix.length)
+    if (path.startsWith('api/')) return api(request, response, path.slice(4), url.searchParams)
+    const file = normalize(path)
+    const isAsset = extname(file) !== '' && !file.startsWith('..') && !file.startsWith('jobs/')
+    const text = await readFile(join(DIST, isAsset ? file : 'index.html')).catch(() => null)
+    if (text === null) return json(response, 404, { error: 'There is no such file: run npm run build first.' })
+    const content = isAsset ? text : String(text).replace('<!--base-->', `<base href="${prefix}" />`)
+    response.writeHead(200, { 'content-type': TYPES[isAsset ? extname(file) : '.html'] ?? 'application/octet-stream', 'content-security-policy': CSP, 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' })
+    response.end(content)
+  })().catch((error) => { console.error(error); if (!response.headersSent) json(response, 500, { error: String(error) }) })
+}).listen(Number(args.port), '127.0.0.1', () => console.log(`http://127.0.0.1:${args.port}${prefix}`))

@@ -1,0 +1,78 @@
+/** Who is signed in, and what that person may do. */
+import { useSyncExternalStore } from 'react'
+import { live } from './live'
+import { ApiError, apiUrl, request, keepCsrf, whenSignedOut } from './requests'
+import type { Session } from './types'
+
+export type SessionState =
+  | { status: 'loading' }
+  | { status: 'in'; session: Session }
+  | { status: 'out'; methods: string[]; expired: boolean }
+  | { status: 'failed'; error: string }
+
+let state: SessionState = { status: 'loading' }
+const listeners = new Set<() => void>()
+
+function set(next: SessionState): void {
+  state = next
+  for (const listener of listeners) listener()
+}
+
+function signedOut(methods: string[]): void {
+  live.stop()
+  const before = state.status === 'out' ? state.methods : []
+  set({ status: 'out', methods: methods.length ? methods : before, expired: state.status === 'in' })
+}
+
+whenSignedOut(signedOut)
+live.onExpired = () => {
+  signedOut([])
+  void load()
+}
+
+export async function load(): Promise<void> {
+  const expired = state.status === 'out' && state.expired
+  try {
+    const session = await request<Session>('api/session')
+    keepCsrf(session.csrf)
+    set({ status: 'in', session })
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) {
+      if (state.status === 'out' && expired) set({ ...state, expired: true })
+      return
+    }
+    set({ status: 'failed', error: error instanceof Error ? error.message : String(error) })
+  }
+}
+
+export async function signIn(token: string): Promise<void> {
+  await request('api/session', { method: 'POST', body: { token }, csrf: 'login' })
+  await load()
+}
+
+export async function signOut(): Promise<void> {
+  await request('api/session', { method: 'DELETE' })
+  signedOut([])
+  await load()
+}
+
+export function oidcUrl(): string {
+  return `${apiUrl('api/login/oidc')}?next=${encodeURIComponent(location.pathname + location.search)}`
+}
+
+export function useSessionState(): SessionState {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    () => state,
+  )
+}
+
+/** The session; only below the login page, where there is one. */
+export function useSession(): Session {
+  const found = useSessionState()
+  if (found.status !== 'in') throw new Error('this needs a session')
+  return found.session
+}

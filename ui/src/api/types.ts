@@ -1,0 +1,389 @@
+/** The server's answers. All instants are Unix seconds, all durations seconds; "" and null mean unknown. */
+
+export interface Session {
+  user: string
+  namespaces: string[]
+  namespace: string
+  all: boolean
+  csrf: string
+  cluster: string
+  version: string
+  login: 'laptop' | 'token' | 'oidc' | 'none'
+}
+
+export type JobState =
+  | 'Pending'
+  | 'Reserved'
+  | 'Starting'
+  | 'Running'
+  | 'Stopping'
+  | 'Succeeded'
+  | 'Failed'
+  | 'Inactive'
+  | 'Not queued'
+  | 'Not managed'
+
+export interface Interval {
+  p50: number
+  p90: number | null
+}
+
+export interface Forecast {
+  p50: number
+  p90: number
+  source: string
+  samples: number
+  flavor: string | null
+}
+
+export interface Held {
+  flavor: string
+  resource: string
+  amount: string
+}
+
+export interface Job {
+  namespace: string
+  /** of the Workload */
+  name: string
+  uid: string
+  jobKind: string
+  jobName: string
+  queue: string
+  clusterQueue: string
+  priority: number
+  pods: number
+  gpus: number
+  amounts: Record<string, string>
+  flavors: string[]
+  held: Held[]
+  created: number
+  since: number
+  state: JobState
+  reason: string
+  message: string
+  evicted: string
+  position: number | null
+  warnings: string[]
+  obstacle: string
+  end: number | null
+  latestEnd: number | null
+  user: string
+  unscheduled: number
+  hidden: boolean
+  neverFits: boolean
+  why: string
+  expectedStart: Interval | null
+  because: string
+  forecast: Forecast | null
+  fallenBack: { mode: string; since: number; message: string } | null
+}
+
+export interface Quota {
+  flavor: string
+  resource: string
+  nominal: string
+  used: string
+  borrowed: string
+  borrowingLimit: string | null
+  lendingLimit: string | null
+}
+
+export interface Queue {
+  level: 'ClusterQueue' | 'LocalQueue' | 'User'
+  namespace: string
+  name: string
+  hidden: boolean
+  clusterQueue: string
+  localQueue: string
+  /** the innermost first */
+  cohorts: string[]
+  nominalGpus: number | null
+  usedGpus: number
+  borrowedGpus: number | null
+  pendingGpus: number
+  running: number
+  waiting: number
+  share: number | null
+  weight: string
+  rank: number | null
+  fairUsage: number | null
+  consumed: Record<string, number>
+  consumedAt: number | null
+  halfLifeSeconds: number | null
+  quotas: Quota[]
+  note: string
+}
+
+export interface Occupant {
+  job: string
+  namespace: string
+  outside: boolean
+  hidden: boolean
+  pods: number
+  amounts: Record<string, string>
+}
+
+export interface CardSitter {
+  job: string
+  namespace: string
+  outside: boolean
+  hidden: boolean
+  pods: number
+  milli: number
+  memory: string
+}
+
+export interface Card {
+  uuid: string
+  index: number | null
+  model: string
+  mode: string
+  healthy: boolean
+  milli: number
+  freeMilli: number
+  memory: string | null
+  freeMemory: string | null
+  occupants: CardSitter[]
+}
+
+export interface Node {
+  metadata: { name: string }
+  flavors: string[]
+  /** "" while the node takes new work */
+  trouble: string
+  until: number | null
+  capacity: Record<string, string>
+  used: Record<string, string>
+  occupants: Occupant[]
+  awaited: Occupant[]
+  cards?: Card[]
+}
+
+export interface Run {
+  metadata: { namespace?: string; name: string }
+  job: string
+  hidden: boolean
+  user: string
+  queue: string
+  clusterQueue: string
+  state: 'Running' | 'Pending'
+  gpus: number
+  from: number
+  to: number
+  after: string[]
+  toLatest: number | null
+  fromLatest: number | null
+  backfilled: boolean
+  mustEndBy: number | null
+  reserved: boolean
+  nodes: string[]
+}
+
+export interface RowTypes {
+  jobs: Job
+  queues: Queue
+  nodes: Node
+  runs: Run
+}
+export type Kind = keyof RowTypes
+export const KINDS: readonly Kind[] = ['jobs', 'queues', 'nodes', 'runs']
+
+type Rows = { [K in Kind]?: Record<string, RowTypes[K]> }
+
+export interface SnapshotMessage {
+  revision: number
+  at: number
+  rows: Rows
+}
+export interface ChangeMessage {
+  revision: number
+  at: number
+  put?: Rows
+  gone?: Partial<Record<Kind, string[]>>
+}
+export interface Trouble {
+  error: string
+  kind: 'NoLeader' | 'Forbidden' | 'Expired' | 'Unreachable'
+}
+
+// --- answers on request ---
+
+export interface JobPromise {
+  at: number
+  p50: number
+  p90: number | null
+  because: string
+  cause: string
+}
+
+export interface PromiseRecord {
+  starts: number
+  withinP50: number
+  withinP90: number
+  medianError: number
+}
+
+export interface JobAnswer {
+  job: Job
+  why: { lines: { label: string; text: string }[] }
+  promises: { promises: JobPromise[]; started: number | null; record: PromiseRecord | null } | null
+  story: { events: { at: number | null; state: string; cause: string; decision: number | null }[] }
+}
+
+export interface Remedies {
+  startsInSeconds: Interval | null
+  because: string
+  obstacle: string
+  remedies: {
+    kind: string
+    by: 'user' | 'administrator'
+    change: string
+    startsInSeconds: Interval | null
+    gainedHours: number | null
+  }[]
+  unexamined: number
+}
+
+export interface Victims {
+  starts: boolean
+  victims: {
+    job: string
+    user: string
+    gpus: number
+    reason: string
+    ranSeconds: number
+    unsavedSeconds: number
+    lostGpuHours: number
+  }[]
+  obstacle: string
+}
+
+export interface Pod {
+  name: string
+  node: string
+  phase: string
+  started: number | null
+  cards?: (string | number)[] | null
+}
+
+export interface KubeEvent {
+  type?: string
+  reason?: string
+  message?: string
+  note?: string
+  count?: number
+  firstTimestamp?: string | null
+  lastTimestamp?: string | null
+  eventTime?: string | null
+  involvedObject?: { kind?: string; name?: string }
+}
+
+export interface PastRun {
+  hidden: boolean
+  namespace: string
+  jobName: string
+  jobKind: string
+  user: string
+  localQueue: string
+  clusterQueue: string
+  flavor: string
+  gpus: number
+  pods: number
+  submitted: number
+  started: number | null
+  ended: number
+  waitedSeconds: number | null
+  ranSeconds: number | null
+  gpuHours: number | null
+  state: 'Succeeded' | 'Failed' | 'Ended'
+  message: string
+  preemptions: number | null
+}
+
+export interface Audit {
+  clusterQueue: string
+  promised: number
+  late: number
+  lateSeconds: number
+  delaySeconds: Record<string, number>
+  starts: { job: string; namespace: string; user: string; promised: number | null; started: number }[]
+}
+
+export interface Swap {
+  hidden: boolean
+  namespace: string
+  workload: string
+  job: string
+  user: string
+  queue: string
+  clusterQueue: string
+  gpus: number
+  pods: number
+  how: string
+  cause: string
+  from: string[]
+  to: string[]
+  state: 'Recovering' | 'Recovered'
+  times: Record<string, number | null>
+  seconds: Record<string, number>
+}
+
+export interface Accuracy {
+  items: { source: string; runs: number; within: Record<string, number>; factor: number }[]
+  since: number | null
+  model: { used: boolean; reason: string } | null
+  starts: { starts: number; withinP50: number; withinP90: number; medianErrorSeconds: number } | null
+  queues: Record<string, PromiseRecord>
+}
+
+export interface JobEvent {
+  metadata: { name: string; uid: string }
+  at: number
+  event: string
+  reason: string
+  text: string
+  hidden: boolean
+  namespace: string
+  workload: string
+  jobKind: string
+  jobName: string
+  user: string
+  queue: string
+  clusterQueue: string
+  gpus: number
+  pods: number
+  flavors: string[]
+}
+
+export interface Move {
+  hidden: boolean
+  namespace: string
+  job: string
+  user: string
+  queue: string
+  clusterQueue: string
+  gpus: number
+  pods: number
+  moves: boolean
+  how: string
+  to: string[]
+  obstacle: string
+}
+
+export interface Listed<T> {
+  items: T[]
+  more?: boolean
+}
+
+// --- actions ---
+
+export const VERBS = ['hold', 'release', 'cancel', 'move', 'top', 'cordon', 'uncordon'] as const
+export type Verb = (typeof VERBS)[number]
+export type Rights = Partial<Record<Verb, { allowed: boolean; missing?: string }>>
+export type Target = { namespace: string; kind: string; name: string } | { node: string }
+export interface ActionResult {
+  target: Target
+  ok: boolean
+  text: string
+}

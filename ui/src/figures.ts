@@ -1,0 +1,241 @@
+/** Sums over rows: plain functions, so that they can be tested and computed once per change. */
+import type { Job, Node, PastRun, Queue, Run } from './api/types'
+import { accelerators, HOLDING, healthOf, isAccelerator, quantity } from './words'
+
+export interface FlavorFigures {
+  flavor: string
+  nodes: number
+  total: number
+  /** by pods of jobs in queues */
+  used: number
+  /** by pods outside of any queue */
+  outside: number
+  /** of jobs that hold quota, and have no pod there yet */
+  held: number
+  faulty: number
+  leaving: number
+  soaking: number
+  free: number
+}
+
+export function flavorOf(node: Node): string {
+  return node.flavors[0] ?? 'no flavor'
+}
+
+/** What each flavor's GPUs do now, the largest flavor first. A node of several flavors counts for its first. */
+export function flavorFigures(nodes: readonly Node[], jobs: readonly Job[]): FlavorFigures[] {
+  const found = new Map<string, FlavorFigures>()
+  for (const node of nodes) {
+    const total = accelerators(node.capacity)
+    if (!total) continue
+    const flavor = flavorOf(node)
+    let sums = found.get(flavor)
+    if (!sums) {
+      sums = { flavor, nodes: 0, total: 0, used: 0, outside: 0, held: 0, faulty: 0, leaving: 0, soaking: 0, free: 0 }
+      found.set(flavor, sums)
+    }
+    let [used, outside] = [0, 0]
+    for (const each of node.occupants) {
+      if (each.outside) outside += accelerators(each.amounts)
+      else used += accelerators(each.amounts)
+    }
+    const rest = Math.max(0, total - used - outside)
+    const health = healthOf(node)
+    sums.nodes += 1
+    sums.total += total
+    sums.used += used
+    sums.outside += outside
+    if (health === 'ready') sums.free += rest
+    else sums[health] += rest
+  }
+  const held = new Map<string, number>()
+  for (const job of jobs) {
+    if (!HOLDING.has(job.state)) continue
+    for (const { flavor, resource, amount } of job.held) {
+      if (isAccelerator(resource)) held.set(flavor, (held.get(flavor) ?? 0) + quantity(amount))
+    }
+  }
+  for (const sums of found.values()) {
+    sums.held = Math.min(sums.free, Math.max(0, (held.get(sums.flavor) ?? 0) - sums.used))
+    sums.free -= sums.held
+  }
+  return [...found.values()].sort((a, b) => b.total - a.total)
+}
+
+export interface WaitingFigures {
+  jobs: number
+  gpus: number
+  oldest: Job | null
+  next: Job[]
+}
+
+export function waitingFigures(jobs: readonly Job[]): WaitingFigures {
+  const waiting = jobs.filter((job) => job.state === 'Pending')
+  let gpus = 0
+  let oldest: Job | null = null
+  for (const job of waiting) {
+    gpus += job.gpus
+    if (!job.neverFits && (!oldest || job.created < oldest.created)) oldest = job
+  }
+  const next = waiting.filter((job) => job.expectedStart).sort((a, b) => (a.expectedStart?.p50 ?? 0) - (b.expectedStart?.p50 ?? 0))
+  return { jobs: waiting.length, gpus, oldest, next: next.slice(0, 8) }
+}
+
+/** GPUs in use over time: as it was, and as it is planned. Both end and begin at `now`. */
+export function useOverTime(past: readonly PastRun[], runs: readonly Run[], now: number, back: number, ahead: number, points = 192) {
+  const changes: [number, number][] = []
+  for (const run of past) {
+    if (run.started === null) continue
+    changes.push([run.started, run.gpus], [run.ended, -run.gpus])
+  }
+  for (const run of runs) changes.push([run.from, run.gpus], [run.to, -run.gpus])
+  changes.sort((a, b) => a[0] - b[0])
+  const times: number[] = []
+  const was: (number | null)[] = []
+  const plan: (number | null)[] = []
+  let sum = 0
+  let next = 0
+  const begin = now - back
+  const step = (back + ahead) / points
+  const middle = Math.round(back / step)
+  for (let i = 0; i <= points; i++) {
+    const at = i === middle ? now : begin + i * step
+    for (let change = changes[next]; change && change[0] <= at; change = changes[next]) {
+      sum += change[1]
+      next += 1
+    }
+    times.push(at)
+    was.push(i <= middle ? sum : null)
+    plan.push(i >= middle ? sum : null)
+  }
+  return { times, was, plan }
+}
+
+/** For pods of so many GPUs each: how many fit on usable nodes now, so the largest gang that could start. */
+export interface Fit {
+  perPod: number
+  pods: number
+  gpus: number
+}
+
+export function largestGangs(nodes: readonly Node[]): Fit[] {
+  const free: number[] = []
+  let most = 0
+  for (const node of nodes) {
+    const total = accelerators(node.capacity)
+    most = Math.max(most, total)
+    if (node.trouble) continue
+    const taken = accelerators(node.used) + node.awaited.reduce((sum, each) => sum + accelerators(each.amounts), 0)
+    free.push(Math.max(0, total - taken))
+  }
+  const sizes: number[] = []
+  for (let size = 1; size < most; size *= 2) sizes.push(size)
+  if (most) sizes.push(most)
+  return sizes.map((perPod) => {
+    const pods = free.reduce((sum, n) => sum + Math.floor(n / perPod), 0)
+    return { perPod, pods, gpus: pods * perPod }
+  })
+}
+
+// --- queues ---
+
+export interface CohortTree {
+  name: string
+  cohorts: CohortTree[]
+  queues: Queue[]
+}
+
+/** ClusterQueues below their cohorts. Those without one stand at the root, whose name is "". */
+export function cohortTree(queues: readonly Queue[]): CohortTree {
+  const root: CohortTree = { name: '', cohorts: [], queues: [] }
+  for (const queue of queues) {
+    if (queue.level !== 'ClusterQueue') continue
+    let place = root
+    for (const name of [...queue.cohorts].reverse()) {
+      let below = place.cohorts.find((each) => each.name === name)
+      if (!below) {
+        below = { name, cohorts: [], queues: [] }
+        place.cohorts.push(below)
+      }
+      place = below
+    }
+    place.queues.push(queue)
+  }
+  return root
+}
+
+export function queuesBelow(tree: CohortTree): Queue[] {
+  return [...tree.queues, ...tree.cohorts.flatMap(queuesBelow)]
+}
+
+// --- use ---
+
+export type UseBy = 'clusterQueue' | 'localQueue' | 'namespace' | 'user' | 'flavor' | 'jobKind'
+
+export interface UseRow {
+  name: string
+  runs: number
+  gpuHours: number
+  failedHours: number
+  waitedHours: number
+  medianWait: number | null
+  preemptions: number
+}
+
+export function useBy(past: readonly PastRun[], by: UseBy): UseRow[] {
+  const groups = new Map<string, PastRun[]>()
+  for (const run of past) {
+    const name = run[by] || (run.hidden ? 'of others' : 'not known')
+    const group = groups.get(name)
+    if (group) group.push(run)
+    else groups.set(name, [run])
+  }
+  const rows = [...groups].map(([name, runs]): UseRow => {
+    const waits = runs.flatMap((run) => (run.waitedSeconds === null ? [] : [run.waitedSeconds])).sort((a, b) => a - b)
+    const sum = (of: (run: PastRun) => number) => runs.reduce((all, run) => all + of(run), 0)
+    return {
+      name,
+      runs: runs.length,
+      gpuHours: sum((run) => run.gpuHours ?? 0),
+      failedHours: sum((run) => (run.state === 'Failed' ? (run.gpuHours ?? 0) : 0)),
+      waitedHours: sum((run) => ((run.waitedSeconds ?? 0) * run.gpus) / 3600),
+      medianWait: waits[Math.floor(waits.length / 2)] ?? null,
+      preemptions: sum((run) => run.preemptions ?? 0),
+    }
+  })
+  return rows.sort((a, b) => b.gpuHours - a.gpuHours)
+}
+
+/** GPU-hours of each day, by how the runs ended. A run counts for the days on which it ran. */
+export function useByDay(past: readonly PastRun[], now: number, days: number) {
+  const begin = new Date(now * 1000)
+  begin.setHours(0, 0, 0, 0)
+  begin.setDate(begin.getDate() - days + 1)
+  const edges: number[] = []
+  for (let i = 0; i <= days; i++) {
+    edges.push(begin.getTime() / 1000)
+    begin.setDate(begin.getDate() + 1)
+  }
+  const good = edges.slice(0, -1).map(() => 0)
+  const failed = [...good]
+  for (const run of past) {
+    if (run.started === null) continue
+    for (let i = 0; i < days; i++) {
+      const seconds = Math.min(run.ended, edges[i + 1] ?? 0) - Math.max(run.started, edges[i] ?? 0)
+      if (seconds <= 0) continue
+      const sums = run.state === 'Failed' ? failed : good
+      sums[i] = (sums[i] ?? 0) + (run.gpus * seconds) / 3600
+    }
+  }
+  return { days: edges.slice(0, -1), good, failed }
+}
+
+/** A CSV file. A cell that a spreadsheet would take for a formula begins with an apostrophe. */
+export function csv(header: readonly string[], rows: readonly (readonly (string | number | null)[])[]): string {
+  const cell = (value: string | number | null): string => {
+    if (typeof value === 'number') return String(Math.round(value * 1000) / 1000)
+    const text = value === null ? '' : /^[=+\-@\t\r]/.test(value) ? `'${value}` : value
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  }
+  return [header, ...rows].map((row) => row.map(cell).join(',')).join('\r\n') + '\r\n'
+}

@@ -1,0 +1,549 @@
+/** One job: why it is where it is, when it starts, how long it runs, and what may be done. */
+import { useCallback, useMemo, useState } from 'react'
+import { Link, useParams } from 'react-router'
+import uPlot from 'uplot'
+import { useAnswer } from '../api/answers'
+import { useRow } from '../api/live'
+import type { Job, JobAnswer, JobPromise, KubeEvent, Listed, PastRun, Pod, Remedies, Verb, Victims } from '../api/types'
+import { useNow } from '../clock'
+import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from '../parts/actions'
+import { Badge, JobState } from '../parts/badges'
+import { Chart, timeAxis, type Palette } from '../parts/chart'
+import { Commands, quoted } from '../parts/commands'
+import { Failure, Panel, Told } from '../parts/panel'
+import { similarRuns } from '../similar'
+import { useLinks } from '../view'
+import { clock, count, duration, durations, fullTime, gpus, HOLDING, inInterval, jobLabel, number, ordinal, OVER, percent } from '../words'
+
+const VERBS: readonly Verb[] = ['hold', 'release', 'move', 'top', 'cancel']
+const MONTH = 30 * 86400
+
+export function JobPage() {
+  const params = useParams()
+  const [namespace, kind, name] = [params['namespace'] ?? '', params['kind'] ?? '', params['name'] ?? '']
+  const path = `api/job/${[namespace, kind, name].map(encodeURIComponent).join('/')}`
+  const answer = useAnswer<JobAnswer>(path, 15)
+  const row = useRow('jobs', useCallback((job: Job) => job.namespace === namespace && job.jobName === name && job.jobKind.toLowerCase() === kind, [namespace, kind, name]))
+  // the stream is newer than the answer, and lacks jobs of namespaces that are not looked at
+  const job = row ?? answer.data?.job
+  const links = useLinks()
+  if (!job) {
+    return (
+      <>
+        <h1>
+          {kind}/{name}
+        </h1>
+        {answer.error ? <Failure error={answer.error} again={answer.again} /> : <p className="quiet">The answer is on its way.</p>}
+        {answer.error?.status === 404 && (
+          <p>
+            The job may have ended and been deleted. <Link to={links.to('/use')}>The page Use counts past runs.</Link>
+          </p>
+        )}
+      </>
+    )
+  }
+  return (
+    <Actions onDone={answer.again}>
+      <Head job={job} />
+      <div className="grid wide">
+        <div className="stack">
+          <Panel title="Why">
+            <Told answer={answer}>
+              {(data) => (
+                <dl className="facts why">
+                  {data.why.lines.map((line, index) => (
+                    <Fact key={index} name={line.label} warn={line.label === 'warning'}>
+                      {line.text}
+                    </Fact>
+                  ))}
+                </dl>
+              )}
+            </Told>
+          </Panel>
+          <Start job={job} answer={answer.data} />
+          <RunTime job={job} />
+          {job.state === 'Pending' && <Earlier path={path} job={job} />}
+          <Logs path={path} job={job} />
+        </div>
+        <div className="stack">
+          <Facts job={job} />
+          <Panel title="Story" aside={<span className="quiet small">as far as the leader remembers</span>}>
+            <Told answer={answer}>{(data) => <Story events={data.story.events} />}</Told>
+          </Panel>
+          {(HOLDING.has(job.state) || OVER.has(job.state)) && <Pods path={path} />}
+          <Events path={path} />
+          <Panel title="Commands">
+            <Commands texts={commandsFor(job)} />
+          </Panel>
+        </div>
+      </div>
+    </Actions>
+  )
+}
+
+function Fact({ name, children, warn = false }: { name: string; children: React.ReactNode; warn?: boolean }) {
+  return (
+    <>
+      <dt>{warn ? <Badge tone="warn" icon="warn" word={name} /> : name}</dt>
+      <dd>{children}</dd>
+    </>
+  )
+}
+
+function Head({ job }: { job: Job }) {
+  const now = useNow(10)
+  const rights = useRights(job.namespace)
+  const verbs = VERBS.filter((verb) => suits(verb, job))
+  return (
+    <>
+      <div className="page-head">
+        <h1>{jobLabel(job)}</h1>
+        <JobState job={job} />
+        <span className="quiet">for {duration(now - (job.state === 'Pending' ? job.created : job.since))}</span>
+        <span className="space" />
+        <div className="toolbar">
+          {verbs.map((verb) => (
+            <ActionButton key={verb} verb={verb} rights={rights} targets={[targetOf(job)]} />
+          ))}
+        </div>
+      </div>
+      <MissingRights verbs={verbs} rights={rights} />
+    </>
+  )
+}
+
+function Facts({ job }: { job: Job }) {
+  const links = useLinks()
+  const now = useNow(60)
+  return (
+    <Panel title="Facts">
+      <dl className="facts">
+        <Fact name="Asks for">
+          {gpus(job.gpus)} in {count(job.pods, 'pod')}
+        </Fact>
+        <Fact name="Amounts">
+          {Object.entries(job.amounts)
+            .map(([resource, amount]) => `${amount} ${resource}`)
+            .join(', ')}
+        </Fact>
+        {job.held.length > 0 && <Fact name="Holds">{job.held.map((each) => `${each.amount} ${each.resource} of ${each.flavor}`).join(', ')}</Fact>}
+        <Fact name="LocalQueue">{job.queue ? <Link to={links.jobs({ queue: job.queue })}>{job.queue}</Link> : 'none'}</Fact>
+        <Fact name="ClusterQueue">{job.clusterQueue ? <Link to={links.to('/queues', { queue: job.clusterQueue })}>{job.clusterQueue}</Link> : 'none'}</Fact>
+        {job.position !== null && <Fact name="Position">{ordinal(job.position + 1)} of those that wait in its ClusterQueue</Fact>}
+        <Fact name="Priority">{number(job.priority)}</Fact>
+        {job.user && (
+          <Fact name="User">
+            <Link to={links.jobs({ user: job.user })}>{job.user}</Link>
+          </Fact>
+        )}
+        <Fact name="Namespace">{job.namespace}</Fact>
+        <Fact name="Submitted">
+          <span title={fullTime(job.created)}>{clock(job.created, now)}</span>
+        </Fact>
+        <Fact name="Workload">{job.name}</Fact>
+        {job.evicted && <Fact name="Was stopped">{job.evicted}</Fact>}
+      </dl>
+    </Panel>
+  )
+}
+
+// --- the start, and what was promised ---
+
+const stepped = uPlot.paths.stepped?.({ align: 1 })
+
+const drawPromises = (colours: Palette) => ({
+  padding: [8, 8, 0, 0] as uPlot.Padding,
+  axes: [timeAxis, { ...timeAxis, size: 56 }],
+  scales: { y: { range: (_: uPlot, min: number, max: number): [number, number] => [min - (max - min) * 0.06, max + (max - min) * 0.06] } },
+  bands: [{ series: [2, 1] as [number, number], fill: `${colours.plan}99` }],
+  series: [
+    {},
+    { stroke: colours.accent, width: 2, ...(stepped ? { paths: stepped } : {}), points: { show: false } },
+    { stroke: colours.plan, width: 1, ...(stepped ? { paths: stepped } : {}), points: { show: false } },
+    { stroke: colours.quiet, width: 1, dash: [3, 3], points: { show: false } },
+  ],
+})
+
+function Start({ job, answer }: { job: Job; answer: JobAnswer | undefined }) {
+  const now = useNow(30)
+  const told = answer?.promises
+  const promises = told?.promises
+  const until = told?.started ?? now
+  const data = useMemo(() => {
+    const rows = (promises ?? []).filter((each) => each.at <= until)
+    const last = rows[rows.length - 1]
+    const all = last ? [...rows, { ...last, at: Math.max(until, last.at + 1) }] : []
+    return [all.map((each) => each.at), all.map((each) => each.p50), all.map((each) => each.p90), all.map((each) => each.at)] as uPlot.AlignedData
+  }, [promises, until])
+  if (job.state !== 'Pending' && !promises?.length) return null
+  const start = job.expectedStart
+  return (
+    <Panel title={job.state === 'Pending' ? 'Start' : 'What was promised'} aside={told?.record ? <span className="quiet small">{recordWords(told.record)}</span> : undefined}>
+      <div className="stack">
+        {job.state === 'Pending' &&
+          (start ? (
+            <p>
+              The job starts <strong>{inInterval(start, now)}</strong>: as likely as not by <span title={fullTime(start.p50)}>{clock(start.p50, now)}</span>
+              {start.p90 !== null && <>, nine times in ten by <span title={fullTime(start.p90)}>{clock(start.p90, now)}</span></>}
+              {job.because && <>, {job.because}</>}.
+            </p>
+          ) : (
+            <p>{job.neverFits ? 'The job never starts as it is: it asks for more than its queue can give.' : 'No start can be predicted.'}</p>
+          ))}
+        {told?.started != null && promises?.[0] && <p>{cameTrue(promises[0], told.started)}</p>}
+        {data[0].length > 1 && (
+          <figure>
+            <Chart data={data} options={drawPromises} height={150} label={`The promised start over time. It was promised ${count(promises?.length ?? 0, 'time')}; the list below has each.`} />
+            <figcaption className="quiet small">Across: when it was said. Upwards: the start that was said, p50 to p90. At the dotted line the promise meets the clock.</figcaption>
+          </figure>
+        )}
+        {promises && promises.length > 0 && <PromiseList promises={promises} now={now} />}
+      </div>
+    </Panel>
+  )
+}
+
+function recordWords(record: { starts: number; withinP90: number }): string {
+  return `In this queue p90 held for ${percent(record.withinP90)} of ${count(record.starts, 'start')}.`
+}
+
+function cameTrue(first: JobPromise, started: number): string {
+  const late = started - (first.p90 ?? first.p50)
+  if (late > 0) return `It started ${duration(late)} after the ${first.p90 === null ? 'p50' : 'p90'} that was promised first.`
+  return started <= first.p50 ? `It started ${duration(first.p50 - started)} before the p50 that was promised first.` : 'It started between the p50 and the p90 that were promised first.'
+}
+
+function PromiseList({ promises, now }: { promises: JobPromise[]; now: number }) {
+  return (
+    <table className="plain">
+      <thead>
+        <tr>
+          <th scope="col">Said at</th>
+          <th scope="col">Start, p50 – p90</th>
+          <th scope="col">Because</th>
+        </tr>
+      </thead>
+      <tbody>
+        {promises.slice(-8).map((each) => (
+          <tr key={each.at}>
+            <td className="nowrap" title={fullTime(each.at)}>
+              {clock(each.at, now)}
+            </td>
+            <td className="nowrap">
+              {clock(each.p50, now)} – {each.p90 === null ? '?' : clock(each.p90, now)}
+            </td>
+            <td>{each.cause || each.because}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
+// --- the run time ---
+
+function RunTime({ job }: { job: Job }) {
+  const now = useNow(30)
+  const past = useAnswer<Listed<PastRun>>(job.namespace ? `api/past?namespace=${encodeURIComponent(job.namespace)}&since=${MONTH}&limit=1000` : null).data?.items
+  const similar = useMemo(() => similarRuns(job, past ?? []), [job, past])
+  if (!job.forecast && similar.runs.length === 0) return null
+  const forecast = job.forecast
+  const elapsed = job.state === 'Running' || job.state === 'Starting' ? now - job.since : null
+  return (
+    <Panel title="Run time">
+      <div className="stack">
+        {forecast && (
+          <p>
+            The forecast is <strong>{durations(forecast.p50, forecast.p90)}</strong>
+            {forecast.flavor && ` on ${forecast.flavor}`}. It comes from {SOURCES[forecast.source] ?? `source ${forecast.source}`}
+            {forecast.samples > 0 && ` and ${count(forecast.samples, 'finished run')}`}.
+            {elapsed !== null && job.end !== null && ` The job has run for ${duration(elapsed)}, and ends in ${durations(job.end - now, job.latestEnd === null ? null : job.latestEnd - now)}.`}
+          </p>
+        )}
+        {similar.runs.length > 0 && (
+          <figure>
+            <RunStrip job={job} runs={similar.runs} elapsed={elapsed} />
+            <figcaption className="quiet small">
+              Each dot is one of {count(similar.runs.length, 'past run')} {similar.words} within 30 days; a red square failed. The band is the forecast, p50 to p90.
+              {elapsed !== null && ' The green line is this run so far.'}
+            </figcaption>
+          </figure>
+        )}
+      </div>
+    </Panel>
+  )
+}
+
+const SOURCES: Record<string, string> = { hint: 'the author’s hint', limit: 'the limit', history: 'earlier runs like it', model: 'the trained model', kept: 'declared run times that were kept' }
+const TICKS = [10, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400, 30 * 86400]
+
+function RunStrip({ job, runs, elapsed }: { job: Job; runs: PastRun[]; elapsed: number | null }) {
+  const lengths = runs.map((run) => Math.max(1, run.ranSeconds ?? 1))
+  const all = [...lengths, ...(job.forecast ? [job.forecast.p50, job.forecast.p90] : []), ...(elapsed ? [elapsed] : [])]
+  const [low, high] = [Math.log(Math.min(...all) * 0.8), Math.log(Math.max(...all) * 1.25)]
+  const place = (seconds: number) => `${Math.min(100, Math.max(0, (100 * (Math.log(Math.max(1, seconds)) - low)) / (high - low)))}%`
+  const ticks = TICKS.filter((tick) => Math.log(tick) > low + (high - low) * 0.02 && Math.log(tick) < high - (high - low) * 0.02)
+  const sorted = [...lengths].sort((a, b) => a - b)
+  const middle = sorted[Math.floor(sorted.length / 2)] ?? 0
+  return (
+    <div className="strip" role="img" aria-label={`Past runs took ${duration(sorted[0] ?? 0)} to ${duration(sorted[sorted.length - 1] ?? 0)}, half of them at most ${duration(middle)}.`}>
+      {job.forecast && <span className="band" style={{ left: place(job.forecast.p50), right: `calc(100% - ${place(job.forecast.p90)})` }} />}
+      {runs.map((run, index) => (
+        <i key={index} className={run.state === 'Failed' ? 'dot failed' : 'dot'} style={{ left: place(run.ranSeconds ?? 1), bottom: `${1.5 + (index % 4) * 0.42}rem` }} title={`${run.jobName}: ${duration(run.ranSeconds ?? 0)}`} />
+      ))}
+      {elapsed !== null && <span className="elapsed" style={{ left: place(elapsed) }} />}
+      <span className="axis" />
+      {ticks.map((tick) => (
+        <span key={tick} className="tick" style={{ left: place(tick) }}>
+          {duration(tick === 60 ? 60 : tick)}
+        </span>
+      ))}
+    </div>
+  )
+}
+
+// --- answers that cost a simulation ---
+
+function Earlier({ path, job }: { path: string; job: Job }) {
+  const [asked, setAsked] = useState<'' | 'remedies' | 'victims'>('')
+  const remedies = useAnswer<Remedies>(asked === 'remedies' ? `${path}/remedies` : null)
+  const victims = useAnswer<Victims>(asked === 'victims' ? `${path}/victims` : null)
+  return (
+    <Panel title="What if">
+      <div className="stack">
+        <div className="toolbar">
+          <button type="button" className="button" aria-pressed={asked === 'remedies'} onClick={() => setAsked('remedies')}>
+            What would let it start earlier?
+          </button>
+          <button type="button" className="button" aria-pressed={asked === 'victims'} onClick={() => setAsked('victims')}>
+            Whom would it preempt?
+          </button>
+        </div>
+        {asked === '' && <p className="quiet small">Gangline plays the cluster forward for each answer, which takes some seconds. Nothing is changed.</p>}
+        {asked === 'remedies' && (remedies.data ? <RemedyList told={remedies.data} /> : remedies.error ? <Failure error={remedies.error} again={remedies.again} /> : <p className="quiet">Gangline plays the cluster forward.</p>)}
+        {asked === 'victims' && (victims.data ? <VictimList told={victims.data} job={job} /> : victims.error ? <Failure error={victims.error} again={victims.again} /> : <p className="quiet">Gangline plays one round of its decisions.</p>)}
+      </div>
+    </Panel>
+  )
+}
+
+function RemedyList({ told }: { told: Remedies }) {
+  if (!told.remedies.length) return <p>{told.obstacle || 'No single change lets it start earlier by a minute or more.'}</p>
+  return (
+    <table className="plain">
+      <thead>
+        <tr>
+          <th scope="col">Change</th>
+          <th scope="col">By</th>
+          <th scope="col">Starts</th>
+          <th scope="col" className="number">Gains</th>
+        </tr>
+      </thead>
+      <tbody>
+        {told.remedies.map((each) => (
+          <tr key={each.kind}>
+            <td>{each.change}</td>
+            <td>{each.by === 'user' ? 'its author' : 'an administrator'}</td>
+            <td className="nowrap">{each.startsInSeconds ? `in ${durations(each.startsInSeconds.p50, each.startsInSeconds.p90)}` : '?'}</td>
+            <td className="number nowrap">{each.gainedHours === null ? 'it starts at all' : duration(each.gainedHours * 3600)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  )
+}
+
+function VictimList({ told, job }: { told: Victims; job: Job }) {
+  if (!told.victims.length) return <p>{told.obstacle || (told.starts ? 'It would start without preempting any job.' : 'It would preempt no job.')}</p>
+  return (
+    <>
+      <p>
+        Were {jobLabel(job)} next, it would preempt {count(told.victims.length, 'job')}.
+      </p>
+      <table className="plain">
+        <thead>
+          <tr>
+            <th scope="col">Job</th>
+            <th scope="col" className="number">GPUs</th>
+            <th scope="col">Rule</th>
+            <th scope="col" className="number">Has run</th>
+            <th scope="col" className="number">Loses</th>
+          </tr>
+        </thead>
+        <tbody>
+          {told.victims.map((each) => (
+            <tr key={each.job}>
+              <td>
+                {each.job} {each.user && <span className="quiet">{each.user}</span>}
+              </td>
+              <td className="number">{number(each.gpus)}</td>
+              <td>{each.reason}</td>
+              <td className="number">{duration(each.ranSeconds)}</td>
+              <td className="number nowrap">{each.lostGpuHours.toFixed(1)} GPU-hours</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </>
+  )
+}
+
+// --- what happened, and where it runs ---
+
+function Story({ events }: { events: JobAnswer['story']['events'] }) {
+  const now = useNow(60)
+  if (!events.length) return <p className="quiet">The leader remembers no change of its state.</p>
+  return (
+    <ol className="story">
+      {events.map((event, index) => (
+        <li key={index}>
+          <span className="strong">{event.state}</span> <span className="quiet" title={event.at === null ? undefined : fullTime(event.at)}>{event.at === null ? 'just now' : clock(event.at, now)}</span>
+          {event.cause && <div className="quiet small">{event.cause}</div>}
+        </li>
+      ))}
+    </ol>
+  )
+}
+
+function Pods({ path }: { path: string }) {
+  const links = useLinks()
+  const now = useNow(60)
+  const answer = useAnswer<{ pods: Pod[] }>(`${path}/pods`, 30)
+  return (
+    <Panel title="Pods">
+      <Told answer={answer}>
+        {({ pods }) =>
+          pods.length === 0 ? (
+            <p className="quiet">The job has no pods.</p>
+          ) : (
+            <div className="table-box">
+              <table className="plain">
+                <thead>
+                  <tr>
+                    <th scope="col">Pod</th>
+                    <th scope="col">Node</th>
+                    <th scope="col">Phase</th>
+                    <th scope="col">Cards</th>
+                    <th scope="col" className="number">For</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {pods.map((pod) => (
+                    <tr key={pod.name}>
+                      <td>{pod.name}</td>
+                      <td>{pod.node ? <Link to={links.node(pod.node)}>{pod.node}</Link> : ''}</td>
+                      <td>{pod.phase}</td>
+                      <td>{pod.cards?.join(', ')}</td>
+                      <td className="number">{pod.started === null ? '' : duration(now - pod.started)}</td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
+          )
+        }
+      </Told>
+    </Panel>
+  )
+}
+
+function Events({ path }: { path: string }) {
+  const now = useNow(60)
+  const answer = useAnswer<{ events?: KubeEvent[]; items?: KubeEvent[] }>(`${path}/events`, 60)
+  return (
+    <Panel title="Kubernetes events">
+      <Told answer={answer}>
+        {(data) => {
+          const events = data.events ?? data.items ?? []
+          if (!events.length) return <p className="quiet">There are no events.</p>
+          return (
+            <ol className="story">
+              {events.map((event, index) => {
+                const at = Date.parse(event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? '') / 1000
+                return (
+                  <li key={index}>
+                    {event.type === 'Warning' ? <Badge tone="warn" icon="warn" word={event.reason ?? ''} /> : <span className="strong">{event.reason}</span>}{' '}
+                    <span className="quiet">
+                      {Number.isNaN(at) ? '' : clock(at, now)}
+                      {(event.count ?? 1) > 1 && `, ${number(event.count ?? 1)} times`}
+                    </span>
+                    <div className="quiet small">{event.message ?? event.note}</div>
+                  </li>
+                )
+              })}
+            </ol>
+          )
+        }}
+      </Told>
+    </Panel>
+  )
+}
+
+function Logs({ path, job }: { path: string; job: Job }) {
+  const holds = HOLDING.has(job.state) || OVER.has(job.state)
+  const pods = useAnswer<{ pods: Pod[] }>(holds ? `${path}/pods` : null).data?.pods ?? []
+  const [chosen, setChosen] = useState('')
+  const [container, setContainer] = useState('')
+  const [lines, setLines] = useState(200)
+  const pod = chosen || pods[0]?.name || ''
+  const answer = useAnswer<{ lines: string[] }>(holds && pod ? `${path}/logs?pod=${encodeURIComponent(pod)}&container=${encodeURIComponent(container)}&lines=${lines}` : null)
+  if (!holds || pods.length === 0) return null
+  return (
+    <Panel
+      title="Logs"
+      aside={
+        <div className="toolbar">
+          <label className="field">
+            <span className="unseen">Pod</span>
+            <select className="select" value={pod} onChange={(event) => setChosen(event.target.value)}>
+              {pods.map((each) => (
+                <option key={each.name}>{each.name}</option>
+              ))}
+            </select>
+          </label>
+          <label className="field">
+            <span className="unseen">Container</span>
+            <input className="input" size={12} placeholder="container" value={container} onChange={(event) => setContainer(event.target.value)} />
+          </label>
+          <label className="field">
+            <span className="unseen">Lines</span>
+            <select className="select" value={lines} onChange={(event) => setLines(Number(event.target.value))}>
+              {[50, 200, 1000].map((each) => (
+                <option key={each} value={each}>
+                  the last {each} lines
+                </option>
+              ))}
+            </select>
+          </label>
+          <button type="button" className="button" onClick={answer.again}>
+            Read again
+          </button>
+        </div>
+      }
+    >
+      <Told answer={answer}>
+        {(data) => (
+          <pre className="log" tabIndex={0} aria-label={`Logs of pod ${pod}`} ref={toEnd}>
+            {data.lines.join('\n') || 'The container has written nothing.'}
+          </pre>
+        )}
+      </Told>
+    </Panel>
+  )
+}
+
+function toEnd(element: HTMLPreElement | null): void {
+  if (element) element.scrollTop = element.scrollHeight
+}
+
+function commandsFor(job: Job): string[] {
+  const name = quoted(`${job.jobKind.toLowerCase()}/${job.jobName}`)
+  const where = `-n ${quoted(job.namespace)}`
+  const found = [`gangline why ${name} ${where}`]
+  if (job.state === 'Pending') found.push(`gangline eta ${name} --history ${where}`, `gangline top ${name} ${where} --dry-run`)
+  if (job.state === 'Inactive') found.push(`gangline release ${name} ${where}`)
+  if (HOLDING.has(job.state)) found.push(`kubectl get pods ${where} -o wide`)
+  found.push(`kubectl describe workload ${quoted(job.name)} ${where}`)
+  return found
+}
+

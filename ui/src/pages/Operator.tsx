@@ -1,0 +1,3 @@
+export function Operator() {
+  return <h1>Operator</h1>
+}

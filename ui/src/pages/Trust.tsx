@@ -1,0 +1,3 @@
+export function Trust() {
+  return <h1>Trust</h1>
+}

@@ -1,0 +1,3 @@
+export function Use() {
+  return <h1>Use</h1>
+}

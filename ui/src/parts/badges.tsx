@@ -1,0 +1,68 @@
+/** States as colour, shape and word. */
+import { HEALTH_WORDS, STATE_WORDS, healthOf, shownState, type Health, type ShownState } from '../words'
+import type { Job, Node } from '../api/types'
+import { Icon, type IconName } from './icons'
+
+export type Tone = 'good' | 'busy' | 'wait' | 'warn' | 'bad' | 'idle'
+
+const STATE_LOOKS: Record<ShownState, [Tone, IconName]> = {
+  Running: ['good', 'play'],
+  Starting: ['busy', 'half'],
+  Reserved: ['busy', 'dotRing'],
+  Stopping: ['warn', 'stop'],
+  Pending: ['wait', 'ring'],
+  'Never fits': ['bad', 'never'],
+  Inactive: ['idle', 'pause'],
+  'Not queued': ['bad', 'warn'],
+  'Not managed': ['idle', 'dash'],
+  Failed: ['bad', 'cross'],
+  Succeeded: ['idle', 'check'],
+}
+
+const HEALTH_LOOKS: Record<Health, [Tone, IconName]> = {
+  ready: ['good', 'check'],
+  leaving: ['idle', 'pause'],
+  soaking: ['wait', 'hourglass'],
+  faulty: ['bad', 'cross'],
+}
+
+export function Badge({ tone, icon, word, title }: { tone: Tone; icon: IconName; word: string; title?: string }) {
+  return (
+    <span className={`badge tone-${tone}`} title={title}>
+      <Icon name={icon} />
+      <span>{word}</span>
+    </span>
+  )
+}
+
+export function StateBadge({ state }: { state: ShownState }) {
+  const [tone, icon] = STATE_LOOKS[state]
+  return <Badge tone={tone} icon={icon} word={STATE_WORDS[state].word} title={STATE_WORDS[state].means} />
+}
+
+export function JobState({ job }: { job: Job }) {
+  return <StateBadge state={shownState(job)} />
+}
+
+export function NodeHealth({ node }: { node: Node }) {
+  const health = healthOf(node)
+  const [tone, icon] = HEALTH_LOOKS[health]
+  return <Badge tone={tone} icon={icon} word={node.trouble || HEALTH_WORDS[health].word} title={HEALTH_WORDS[health].means} />
+}
+
+export function HealthIcon({ health }: { health: Health }) {
+  const [tone, icon] = HEALTH_LOOKS[health]
+  return (
+    <span className={`badge tone-${tone}`}>
+      <Icon name={icon} />
+    </span>
+  )
+}
+
+export function ToneIcon({ tone, icon }: { tone: Tone; icon: IconName }) {
+  return (
+    <span className={`badge tone-${tone}`}>
+      <Icon name={icon} />
+    </span>
+  )
+}

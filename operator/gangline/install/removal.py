@@ -24,6 +24,8 @@ from gangline.install.manifests.tree import (
     OPERATOR_NAME,
     PART_OF,
     PRODUCT,
+    UI,
+    UI_NAME,
     WEBHOOKS,
     WEBHOOKS_NAME,
 )
@@ -101,7 +103,7 @@ async def take_off(api: ApiClient, found: Remains, *, everything: bool, seconds:
         raise InstallationError(f"Kueue is in {KUEUE_NAMESPACE}, and the kinds are its own, too: leave out --all")
     await _unregister(api)
     say("✓ API servers call the webhooks no more")
-    components = ((OPERATOR_NAME, OPERATOR), (WEBHOOKS_NAME, WEBHOOKS))
+    components = ((UI_NAME, UI), (OPERATOR_NAME, OPERATOR), (WEBHOOKS_NAME, WEBHOOKS))
     for name, _ in components:
         await remove(api, ObjectKey(DEPLOYMENTS, found.namespace, name))
     for name, component in components:

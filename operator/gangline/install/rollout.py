@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gangline.install.inventory import DEPLOYMENTS
-from gangline.install.manifests.tree import OPERATOR_NAME, WEBHOOKS_NAME
+from gangline.install.manifests.tree import OPERATOR_NAME, UI_NAME, WEBHOOKS_NAME
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound
 from gangline.kube.resources import PODS, REPLICA_SETS, RESOURCE_FLAVORS, Json
 from gangline.objects import Stored
@@ -34,6 +34,8 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[...
     while True:
         try:
             missing = [text for name in NAMES if (text := await _missing(api, namespace, name))]
+            if await _exists(api, namespace, UI_NAME):
+                missing += filter(None, [await _missing(api, namespace, UI_NAME)])
             missing = missing or await _unreached(api)
         except ApiError as error:
             if not error.retryable:
@@ -48,6 +50,14 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[...
             say(*(f"· {text}" for text in missing))
             told = now
         await asyncio.sleep(_PERIOD)
+
+
+async def _exists(api: ApiClient, namespace: str, name: str) -> bool:
+    try:
+        await api.get(DEPLOYMENTS, namespace, name)
+    except NotFound:
+        return False
+    return True
 
 
 async def _missing(api: ApiClient, namespace: str, name: str) -> str:

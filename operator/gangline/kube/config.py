@@ -75,17 +75,20 @@ class Login:
         return bool(self.files or self.tokens)
 
 
-def load(kubeconfig: str | Path | None = None, context: str | None = None) -> Login:
-    """The login that kubectl would use: the given file, else $KUBECONFIG, else ~/.kube/config, else in-cluster.
+def load(kubeconfig: str | Path | None = None, context: str | None = None, *, as_user: bool = True) -> Login:
+    """The login that kubectl would use: the given file, else $KUBECONFIG, else ~/.kube/config, else in-cluster. Without
+    `as_user` the server alone, with nobody's credentials.
 
     Raises LoginError with the file and field that is wrong or missing.
     """
     paths = [Path(kubeconfig).expanduser()] if kubeconfig else _default_paths()
     if not paths:
-        if in_cluster_available():
+        if as_user and in_cluster_available():
             return in_cluster()
+        if not as_user and in_pod():
+            return cluster_server()
         raise LoginError("no cluster: no --kubeconfig, no $KUBECONFIG, no ~/.kube/config, and not inside a pod")
-    return _from_kubeconfig(_Kubeconfig.read(paths), context)
+    return _from_kubeconfig(_Kubeconfig.read(paths), context, as_user=as_user)
 
 
 def is_configured() -> bool:
@@ -115,6 +118,11 @@ def of_document(found: dict[str, Any], name: str) -> Login:
     return _from_kubeconfig(config, None)
 
 
+def in_pod(account: Path = SERVICE_ACCOUNT) -> bool:
+    """Whether this process is in a pod that knows its cluster's API server, with or without a token."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ and (account / "ca.crt").exists()
+
+
 def in_cluster_available(account: Path = SERVICE_ACCOUNT) -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and (account / "token").exists()
 
@@ -131,9 +139,18 @@ def own_namespace(account: Path = SERVICE_ACCOUNT) -> str:
 
 def in_cluster(account: Path = SERVICE_ACCOUNT) -> Login:
     """The login of the pod's service account; its token and CA are read again every minute, and the token after a 401."""
+    server = cluster_server(account)
+    try:
+        namespace = files.read_text(account / "namespace").strip()
+    except OSError as error:
+        raise LoginError(f"in-cluster login: {account}: {error}") from error
+    return replace(server, namespace=namespace, tokens=FileToken(account / "token"))
+
+
+def cluster_server(account: Path = SERVICE_ACCOUNT) -> Login:
+    """The API server of the cluster that this pod is in, without credentials. Its CA is read again every minute."""
     try:
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-        namespace = files.read_text(account / "namespace").strip()
         tls = ClientTls(ssl.create_default_context(cafile=str(account / "ca.crt")))
         certificates = TlsFiles(tls, account / "ca.crt")
     except KeyError as error:
@@ -141,7 +158,7 @@ def in_cluster(account: Path = SERVICE_ACCOUNT) -> Login:
     except OSError as error:
         raise LoginError(f"in-cluster login: {account}: {error}") from error
     host = f"[{host}]" if ":" in host else host
-    return Login(f"https://{host}:{port}", tls, namespace, FileToken(account / "token"), certificates)
+    return Login(f"https://{host}:{port}", tls, files=certificates)
 
 
 def _default_paths() -> list[Path]:
@@ -233,13 +250,14 @@ class _Kubeconfig:
         raise LoginError(f"{where}: {section}: there is no {name!r} (there is: {known})")
 
 
-def _from_kubeconfig(config: _Kubeconfig, context_name: str | None) -> Login:
+def _from_kubeconfig(config: _Kubeconfig, context_name: str | None, *, as_user: bool = True) -> Login:
     name = context_name or config.current
     if not name:
         raise LoginError(f"{config.files[0]}: current-context is not set and no context was named")
     context = config.entry("contexts", name)
     cluster = config.entry("clusters", context.text("cluster"))
-    user = config.entry("users", context.text("user")) if context.text("user") else _Entry({}, context.file)
+    named = context.text("user") if as_user else ""
+    user = config.entry("users", named) if named else _Entry({}, context.file)
     server = cluster.text("server").rstrip("/")
     if not server.startswith(("https://", "http://")):
         raise LoginError(f"{cluster.file}: clusters: server: a https:// address is wanted, not {server!r}")

@@ -89,13 +89,15 @@ class LaptopSessions:
 
 
 class TokenSessions:
-    """Keeps the asker's own token in cookies. `server`: the API server, without any credentials; `secure`: cookies are sent over
-    TLS alone.
+    """Keeps the asker's own token in cookies. `server`: the API server, without anybody's credentials (`config.load`); `secure`:
+    cookies are sent over TLS alone.
     """
 
     def __init__(self, server: Login, *, secure: bool = True, kinds: tuple[str, ...] = ("token",)) -> None:
         self.kinds = kinds
-        self._server = replace(server, tokens=None, files=None, fixed_headers={})
+        if server.tokens is not None or server.fixed_headers or server.certificates:
+            raise ValueError("the API server would be shown other credentials than the asker's")
+        self._server = server
         self._secure = secure
         self._cookie = "__Host-gangline" if secure else "gangline"
 

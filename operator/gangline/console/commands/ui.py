@@ -91,7 +91,8 @@ def command(
         raise click.UsageError("--insecure-cookies is for --login token")
     log_options.begin()
     try:
-        login = config.load(kubeconfig or access.own_cluster(context), context)
+        where_from = kubeconfig or (None if config.in_pod() else access.own_cluster(context))
+        login = config.load(where_from, context, as_user=login_by == "kubeconfig")
         pages = Pages(built(), base)
     except (config.LoginError, NotBuiltError) as error:
         raise click.ClickException(str(error)) from error

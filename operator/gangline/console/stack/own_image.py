@@ -14,6 +14,7 @@ from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
 from gangline.image import base
 from gangline.image.builder import Sources, build_gangline
+from gangline.ui import pages
 
 #: the reference that the manifests name
 REFERENCE: Final = f"docker.io/gangline/gangline:{gangline.__version__}"
@@ -36,9 +37,17 @@ def sources() -> Sources:
         )
     return Sources(
         {"gangline": package, "gangline_webhooks": webhooks},
-        {"crds": root / "crds", "examples": root / "examples"},
+        {"crds": root / "crds", "examples": root / "examples", **_pages()},
         root / LOCK,
     )
+
+
+def _pages() -> dict[str, Path]:
+    """The dashboard's pages, if they were built: an image without them has no dashboard."""
+    try:
+        return {"ui": pages.built()}
+    except pages.NotBuiltError:
+        return {}
 
 
 def packages() -> Packages:

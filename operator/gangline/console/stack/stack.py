@@ -142,10 +142,18 @@ def _dashboard(connection: Connection, services: Services, say: Say) -> str:
     except pages.NotBuiltError as error:
         say(f"! no dashboard: {error}")
         return ""
-    services.launch("ui", [*DASHBOARD, *login(connection), "--listen", "127.0.0.1:0"])
+    named = ["--cluster", "local cluster"] if connection.source == "local" else []
+    services.launch("ui", [*DASHBOARD, *login(connection), *named, "--listen", "127.0.0.1:0"])
     services.wait("ui")
     say("✓ the dashboard is ready")
     return services.ready("ui")["url"]
+
+
+def dashboard_hint(standing: Stack) -> str:
+    """Text that says where the dashboard is."""
+    if not standing.dashboard:
+        return "The dashboard: gangline ui"
+    return f"See it in a browser (the link is for one, `gangline ui` makes another):\n  {standing.dashboard}\n"
 
 
 async def _install(connection: Connection) -> list[str]:

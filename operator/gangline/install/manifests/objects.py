@@ -17,6 +17,9 @@ from gangline.install.manifests.tree import (
     OPERATOR,
     OPERATOR_NAME,
     PRODUCT,
+    UI,
+    UI_NAME,
+    UI_PORT,
     VISIBILITY_PORT,
     WEBHOOKS,
     WEBHOOKS_NAME,
@@ -89,6 +92,12 @@ def network_documents() -> list[Document]:
         for name, component, rules in (
             (WEBHOOKS_NAME, WEBHOOKS, [_from("webhooks", WEBHOOKS_PORT)]),
             (OPERATOR_NAME, OPERATOR, operator),
+        )
+    ] + [
+        Document(
+            "ui.yaml",
+            _policy(UI_NAME, UI, [_from("ui", UI_PORT)]),
+            All((Set("ui.enabled"), Set("networkPolicy.enabled"))),
         )
     ]
 

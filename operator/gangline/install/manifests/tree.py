@@ -263,15 +263,18 @@ KUEUE_NAMESPACE: Final = "kueue-system"
 
 OPERATOR: Final = "operator"
 WEBHOOKS: Final = "webhooks"
-#: the Deployments, ServiceAccounts and Services of the two components
+UI: Final = "ui"
+#: the Deployments, ServiceAccounts and Services of the components
 OPERATOR_NAME: Final = "gangline-operator"
 WEBHOOKS_NAME: Final = "gangline-webhooks"
+UI_NAME: Final = "gangline-ui"
 
 #: of pods; the operator's are plain HTTP, metrics over TLS, visibility over TLS
 HTTP_PORT: Final = 8080
 METRICS_PORT: Final = 8443
 VISIBILITY_PORT: Final = 8082
 WEBHOOKS_PORT: Final = 9443
+UI_PORT: Final = 8484
 
 
 def labels(component: str = "") -> Json:

@@ -1,4 +1,4 @@
-"""The operator and the webhooks: Deployments, Services, disruption budgets, configuration, history."""
+"""The operator, the webhooks and the dashboard: Deployments, Services, disruption budgets, configuration, history."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from gangline.install.manifests.tree import (
     OPERATOR_NAME,
     PART_OF,
     PRODUCT,
+    UI,
+    UI_NAME,
+    UI_PORT,
     VISIBILITY_PORT,
     WEBHOOKS,
     WEBHOOKS_NAME,
@@ -43,6 +46,10 @@ _CERT_MANAGER: Final = Equal("certificates.mode", "cert-manager")
 _CLIENT_CA: Final = Set("webhooks.clientCa")
 _DATABASE: Final = Set("history.database.secret")
 _VOLUME: Final = Set("history.volume.enabled")
+_UI: Final = Set("ui.enabled")
+_UI_TLS: Final = Set("ui.tlsSecret")
+#: where a pod finds the API server's CA
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _HISTORY_DIRECTORY: Final = "/var/lib/gangline"
 _IMAGE: Final = IfElse(
     Set("image.digest"),
@@ -67,6 +74,8 @@ def documents() -> list[Document]:
         ),
         Document("operator.yaml", _operator()),
         Document("operator.yaml", _budget(OPERATOR_NAME, OPERATOR)),
+        Document("ui.yaml", _service(UI_NAME, UI, [_port("http", 80, UI_PORT)]), _UI),
+        Document("ui.yaml", _ui(), _UI),
         Document("kueue-alias.yaml", _kueue_alias(), Set("kueue.alias")),
         Document("unregister.yaml", _unregistration(), only="helm"),
     ]
@@ -226,7 +235,53 @@ def _unregistration() -> Json:
     }
 
 
-# --- of both ----------------------------------------------------------------------------------------------------------
+# --- the dashboard ----------------------------------------------------------------------------------------------------
+
+
+def _ui() -> Json:
+    """The dashboard's pods have no token: they ask with those of the people who look."""
+    args = [
+        "ui",
+        "--login=token",
+        f"--listen=0.0.0.0:{UI_PORT}",
+        FormattedText("--base={}", (Value("ui.base"),)),
+        When(Set("ui.cluster"), FormattedText("--cluster={}", (Value("ui.cluster"),))),
+        When(_UI_TLS, "--tls-cert=/etc/gangline/tls/tls.crt"),
+        When(_UI_TLS, "--tls-key=/etc/gangline/tls/tls.key"),
+        When(Set("ui.insecureCookies"), "--insecure-cookies"),
+        *_logging(UI),
+        Spread("ui.extraArgs"),
+    ]
+    container = {
+        **_container(UI, args),
+        "env": [*_ENVIRONMENT, Spread("ui.extraEnv")],
+        "ports": [{"name": "http", "containerPort": UI_PORT}],
+        "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5},
+        "livenessProbe": {"tcpSocket": {"port": "http"}, "initialDelaySeconds": 10, "periodSeconds": 10},
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "server", "mountPath": _ACCOUNT, "readOnly": True},
+            When(_UI_TLS, {"name": "tls", "mountPath": "/etc/gangline/tls", "readOnly": True}),
+        ],
+    }
+    volumes = [
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "server", "configMap": {"name": "kube-root-ca.crt"}},
+        When(_UI_TLS, {"name": "tls", "secret": {"secretName": Value("ui.tlsSecret")}}),
+    ]
+    template = _pod(UI, "default", container, volumes, 15)
+    template["spec"]["automountServiceAccountToken"] = False
+    return {
+        **head("apps/v1", "Deployment", UI_NAME, UI),
+        "spec": {
+            "replicas": Value("ui.replicas"),
+            "selector": {"matchLabels": selector(UI)},
+            "template": template,
+        },
+    }
+
+
+# --- of all -----------------------------------------------------------------------------------------------------------
 
 
 _ENVIRONMENT: Final[list[Json]] = [

@@ -100,8 +100,7 @@ def _run(runs: Sequence[ExampleRun], nodes: NodeCounts) -> None:
     try:
         with stack.ended_by_signals(), _standing(runs, nodes) as standing:
             say(f"\nPoint kubectl at it from another terminal:\n  {standing.connection.kubectl_hint}\n")
-            if standing.dashboard:
-                say(f"See it in a browser:\n  {standing.dashboard}\n")
+            say(stack.dashboard_hint(standing))
             for run in runs:
                 with local_needs.provided(run.example, standing.connection):
                     asyncio.run(run.show(standing))

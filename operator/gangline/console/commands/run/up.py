@@ -129,13 +129,14 @@ def _detached(name: str, wishes: Wishes, local: ControlPlaneOptions) -> None:
     connection = stack.start_named(cluster, say, local)
     services = stack.services_of(connection, detached=True)
     try:
-        stack.bring_up(connection, services, say, wishes)
+        standing = stack.bring_up(connection, services, say, wishes)
     except BaseException:
         services.stop()
         raise
     equip(connection)
     services.leave()
     say(hint(connection))
+    say(stack.dashboard_hint(standing))
     say(f"`gangline down --name {name}` ends it; logs are in {services.directory}")
 
 
@@ -146,8 +147,7 @@ def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
         with stack.ended_by_signals(), bring_up() as standing:
             equip(standing.connection)
             say(hint(standing.connection))
-            if standing.dashboard:
-                say(f"See it in a browser:\n  {standing.dashboard}\n")
+            say(stack.dashboard_hint(standing))
             say(f"Logs are in {standing.services.directory}. Ctrl-C ends it.")
             ready = True
             standing.services.hold()

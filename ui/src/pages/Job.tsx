@@ -154,13 +154,13 @@ const stepped = uPlot.paths.stepped?.({ align: 1 })
 const drawPromises = (colours: Palette) => ({
   padding: [8, 8, 0, 0] as uPlot.Padding,
   axes: [timeAxis, { ...timeAxis, size: 56 }],
-  scales: { y: { range: (_: uPlot, min: number, max: number): [number, number] => [min - (max - min) * 0.06, max + (max - min) * 0.06] } },
+  scales: { y: { time: true, range: (_: uPlot, min: number, max: number): [number, number] => [min - (max - min) * 0.06, max + (max - min) * 0.06] } },
   bands: [{ series: [2, 1] as [number, number], fill: `${colours.plan}99` }],
   series: [
     {},
     { stroke: colours.accent, width: 2, ...(stepped ? { paths: stepped } : {}), points: { show: false } },
     { stroke: colours.plan, width: 1, ...(stepped ? { paths: stepped } : {}), points: { show: false } },
-    { stroke: colours.quiet, width: 1, dash: [3, 3], points: { show: false } },
+    { stroke: colours.quiet, width: 1, dash: [3, 3], points: { show: false }, auto: false },
   ],
 })
 
@@ -194,7 +194,7 @@ function Start({ job, answer }: { job: Job; answer: JobAnswer | undefined }) {
         {data[0].length > 1 && (
           <figure>
             <Chart data={data} options={drawPromises} height={150} label={`The promised start over time. It was promised ${count(promises?.length ?? 0, 'time')}; the list below has each.`} />
-            <figcaption className="quiet small">Across: when it was said. Upwards: the start that was said, p50 to p90. At the dotted line the promise meets the clock.</figcaption>
+            <figcaption className="quiet small">Across: when it was said. Upwards: the start that was said, p50 to p90. At the dotted line, where it is in view, the start meets the clock.</figcaption>
           </figure>
         )}
         {promises && promises.length > 0 && <PromiseList promises={promises} now={now} />}

@@ -189,21 +189,24 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
   cluster.nodes[last].occupants = [...cluster.nodes[last].occupants, { job: 'daemonset/dcgm-burn', namespace: 'monitoring', outside: true, hidden: false, pods: 1, amounts: { [GPU]: '1' } }]
   const waiting = names.find((name) => free.get(name) >= 4 && !cluster.nodes[name].trouble)
   if (waiting) cluster.nodes[waiting].awaited = [{ job: 'job/eval-suite-0zz', namespace: 'team-vision', outside: false, hidden: false, pods: 1, amounts: { [GPU]: '4' } }]
-  for (const name of names.slice(0, 12)) {
+  const withCards = new Set(names.slice(0, 12))
+  function refreshCards(name) {
+    if (!withCards.has(name)) return
     const node = cluster.nodes[name]
-    let index = 0
     const cards = []
+    let index = 0
     for (const each of node.occupants) for (let i = 0; i < Number(each.amounts[GPU]) && index < 8; i++, index++) cards.push(card(index, name, [{ ...each, pods: 1, milli: 1000, memory: '80Gi' }]))
     while (index < Number(node.capacity[GPU])) cards.push(card(index++, name, []))
-    if (node.trouble === 'GpuFault') { cards[2].healthy = false; cards[2].freeMilli = 0 }
-    node.cards = cards
+    if (node.trouble === 'GpuFault') Object.assign(cards[2], { healthy: false, freeMilli: 0 })
+    cluster.nodes[name] = { ...node, cards }
   }
+  names.forEach(refreshCards)
   function card(index, name, occupants) {
     return { uuid: `GPU-${name}-${index}`, index, model: 'H200', mode: '', healthy: true, milli: 1000, freeMilli: occupants.length ? 0 : 1000, memory: '141Gi', freeMemory: occupants.length ? '0' : '141Gi', occupants }
   }
 
   // --- queues ---
-  const COHORTS = { language: ['models', 'company'], vision: ['models', 'company'], speech: ['perception', 'company'], science: [] }
+  const COHORTS = { language: ['models', 'company'], vision: ['models', 'company'], speech: ['perception', 'company'], science: ['company'] }
   const parts = { language: 0.4, vision: 0.25, speech: 0.15, science: 0.2 }
   const refreshQueues = () => {
     for (const team of TEAMS) {
@@ -265,7 +268,7 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
     const at = start - (90 - i) * 47
     const kind = rnd()
     const preemptor = pick(some)
-    if (kind < 0.2) event(job, 'Stopping', `preempted for ${preemptor.jobKind.toLowerCase()}/${preemptor.jobName} (${pick(['InCohortReclamation', 'InClusterQueue', 'InCohortFairSharing'])})`, at, 'Preempted')
+    if (kind < 0.2) event(job, 'Stopping', `preempted for ${preemptor.hidden ? preemptor.jobName : `${preemptor.jobKind.toLowerCase()}/${preemptor.jobName}`} (${pick(['InCohortReclamation', 'InClusterQueue', 'InCohortFairSharing'])})`, at, 'Preempted')
     else if (kind < 0.3) event(job, 'StartMoved', 'the start moved by 24m: job/pretrain-7b-00a runs longer than forecast', at)
     else if (kind < 0.55) event(job, 'Submitted', '', at)
     else if (kind < 0.8) event(job, 'Running', 'All pods reached readiness and the workload is running', at)
@@ -287,7 +290,9 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
         if (!there) continue
         const back = Number(there.amounts[GPU])
         free.set(name, free.get(name) + back)
-        cluster.nodes[name] = put.nodes[name] = { ...node, occupants: node.occupants.filter((each) => each !== there), used: { ...node.used, [GPU]: String(Number(node.used[GPU]) - back) }, cards: node.cards?.map((each) => each.occupants.some((s) => s.job === mine) ? { ...each, occupants: [], freeMilli: 1000 } : each) }
+        cluster.nodes[name] = put.nodes[name] = { ...node, occupants: node.occupants.filter((each) => each !== there), used: { ...node.used, [GPU]: String(Number(node.used[GPU]) - back) } }
+        refreshCards(name)
+        put.nodes[name] = cluster.nodes[name]
       }
       delete cluster.runs[id]; gone.runs.push(id)
       event(job, 'Succeeded', 'Job finished successfully')
@@ -305,7 +310,7 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
           line.splice(first, 1)
           cluster.jobs[id] = put.jobs[id] = copy
           put.runs[id] = cluster.runs[id]
-          for (const name of seats) put.nodes[name] = cluster.nodes[name]
+          for (const name of seats) { cluster.nodes[name] = { ...cluster.nodes[name] }; refreshCards(name); put.nodes[name] = cluster.nodes[name] }
           event(copy, 'Running', copy.message)
         }
       }

@@ -82,7 +82,7 @@ export function waitingFigures(jobs: readonly Job[]): WaitingFigures {
 }
 
 /** GPUs in use over time: as it was, and as it is planned. Both end and begin at `now`. */
-export function useOverTime(past: readonly PastRun[], runs: readonly Run[], now: number, back: number, ahead: number, points = 192) {
+export function usageOverTime(past: readonly PastRun[], runs: readonly Run[], now: number, back: number, ahead: number, points = 192) {
   const changes: [number, number][] = []
   for (const run of past) {
     if (run.started === null) continue
@@ -170,7 +170,7 @@ export function queuesBelow(tree: CohortTree): Queue[] {
 
 // --- use ---
 
-export type UseBy = 'clusterQueue' | 'localQueue' | 'namespace' | 'user' | 'flavor' | 'jobKind'
+export type UsageBy = 'clusterQueue' | 'localQueue' | 'namespace' | 'user' | 'flavor' | 'jobKind'
 
 export interface UseRow {
   name: string
@@ -182,7 +182,7 @@ export interface UseRow {
   preemptions: number
 }
 
-export function useBy(past: readonly PastRun[], by: UseBy): UseRow[] {
+export function usageBy(past: readonly PastRun[], by: UsageBy): UseRow[] {
   const groups = new Map<string, PastRun[]>()
   for (const run of past) {
     const name = run[by] || (run.hidden ? 'of others' : 'not known')
@@ -207,7 +207,7 @@ export function useBy(past: readonly PastRun[], by: UseBy): UseRow[] {
 }
 
 /** GPU-hours of each day, by how the runs ended. A run counts for the days on which it ran. */
-export function useByDay(past: readonly PastRun[], now: number, days: number) {
+export function usageByDay(past: readonly PastRun[], now: number, days: number) {
   const begin = new Date(now * 1000)
   begin.setHours(0, 0, 0, 0)
   begin.setDate(begin.getDate() - days + 1)
@@ -238,4 +238,39 @@ export function csv(header: readonly string[], rows: readonly (readonly (string 
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
   }
   return [header, ...rows].map((row) => row.map(cell).join(',')).join('\r\n') + '\r\n'
+}
+
+/**
+ * GPUs of each ClusterQueue that others of its tree use. What is borrowed of a flavor is split among those with idle quota of
+ * it, by how much each has idle: Kubernetes records who borrows, and not from whom.
+ */
+export function lentShares(queues: readonly Queue[]): Map<string, number> {
+  interface Pool {
+    borrowed: number
+    idle: Map<string, number>
+  }
+  const pools = new Map<string, Pool>()
+  for (const queue of queues) {
+    const root = queue.cohorts[queue.cohorts.length - 1]
+    if (queue.level !== 'ClusterQueue' || root === undefined) continue
+    for (const quota of queue.quotas) {
+      if (!isAccelerator(quota.resource)) continue
+      const key = `${root}/${quota.flavor}/${quota.resource}`
+      let pool = pools.get(key)
+      if (!pool) {
+        pool = { borrowed: 0, idle: new Map() }
+        pools.set(key, pool)
+      }
+      const spare = quantity(quota.nominal) - quantity(quota.used)
+      const mayLend = quota.lendingLimit === null ? spare : Math.min(spare, quantity(quota.lendingLimit))
+      pool.borrowed += quantity(quota.borrowed)
+      if (mayLend > 0) pool.idle.set(queue.name, (pool.idle.get(queue.name) ?? 0) + mayLend)
+    }
+  }
+  const found = new Map<string, number>()
+  for (const { borrowed, idle } of pools.values()) {
+    const all = [...idle.values()].reduce((sum, n) => sum + n, 0)
+    for (const [name, n] of idle) found.set(name, (found.get(name) ?? 0) + Math.min(n, (borrowed * n) / all))
+  }
+  return found
 }

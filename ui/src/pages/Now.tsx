@@ -7,7 +7,7 @@ import { useIsLoading, useTable } from '../api/live'
 import { useSession } from '../api/session'
 import type { Accuracy, Audit, Job, JobEvent, Listed, PastRun, Queue } from '../api/types'
 import { useNow } from '../clock'
-import { flavorFigures, useOverTime, waitingFigures, type FlavorFigures } from '../figures'
+import { flavorFigures, usageOverTime, waitingFigures, type FlavorFigures } from '../figures'
 import { lights } from '../lights'
 import { ToneIcon } from '../parts/badges'
 import { Bar, Legend, type BarPart } from '../parts/bars'
@@ -197,7 +197,7 @@ function Flavors({ flavors }: { flavors: FlavorFigures[] }) {
 }
 
 const drawUse = (colours: Palette) => ({
-  padding: [8, 6, 0, 0] as uPlot.Padding,
+  padding: [8, 18, 0, 0] as uPlot.Padding,
   scales: { y: { range: (_: uPlot, _min: number, max: number): [number, number] => [0, Math.max(1, max * 1.06)] } },
   axes: [timeAxis, { size: 44 }],
   series: [
@@ -230,7 +230,7 @@ function UseChart({ namespace, capacity }: { namespace: string; capacity: number
   const now = useNow(300)
   const data = useMemo(() => {
     const own = namespace ? runs.list.filter((run) => run.metadata.namespace === namespace) : runs.list
-    const { times, was, plan } = useOverTime(past ?? [], own, now, DAY, DAY)
+    const { times, was, plan } = usageOverTime(past ?? [], own, now, DAY, DAY)
     return [times, was, plan, times.map(() => (namespace || !capacity ? null : capacity))] as uPlot.AlignedData
   }, [past, runs, now, namespace, capacity])
   const peak = Math.max(0, ...(data[2] as (number | null)[]).map((value) => value ?? 0))

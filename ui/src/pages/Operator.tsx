@@ -1,3 +1,116 @@
+/** Gangline itself: who leads, how fresh the data are, and what this page knows. */
+import { useAnswer } from '../api/answers'
+import { useLive } from '../api/live'
+import { useSession } from '../api/session'
+import { useNow } from '../clock'
+import { Badge } from '../parts/badges'
+import { Commands } from '../parts/commands'
+import { Failure, Panel } from '../parts/panel'
+import { useNamespace } from '../view'
+import { clock, duration, number } from '../words'
+
 export function Operator() {
-  return <h1>Operator</h1>
+  const session = useSession()
+  const namespace = useNamespace()
+  const state = useLive((each) => each)
+  const now = useNow(1)
+  const answer = useAnswer<Record<string, unknown>>('api/operator', 15)
+  const status = answer.error?.status
+  const refused = status === 404 || status === 403
+  const age = state.at ? now - state.at : null
+  const { tables } = state
+  return (
+    <>
+      <h1>Operator</h1>
+      <div className="grid">
+        <Panel title="The data of this page">
+          <dl className="facts">
+            <dt>State</dt>
+            <dd>
+              {state.trouble ? (
+                <Badge tone="bad" icon="cross" word={state.trouble.error} />
+              ) : age !== null && age > 15 ? (
+                <Badge tone="warn" icon="warn" word="stale" />
+              ) : (
+                <Badge tone="good" icon="check" word="up to date" />
+              )}
+            </dd>
+            <dt>Age</dt>
+            <dd>{age === null ? 'no data yet' : duration(age)}</dd>
+            <dt>Revision</dt>
+            <dd>{number(state.revision)}</dd>
+            <dt>Known</dt>
+            <dd>
+              {number(tables.jobs.list.length)} jobs, {number(tables.queues.list.filter((row) => row.level === 'ClusterQueue').length)} ClusterQueues, {number(tables.nodes.list.length)} nodes,{' '}
+              {number(tables.runs.list.length)} runs now and planned
+            </dd>
+            <dt>View</dt>
+            <dd>{namespace ? `namespace ${namespace}` : 'the whole cluster'}</dd>
+            <dt>Cluster</dt>
+            <dd>{session.cluster}</dd>
+            <dt>You</dt>
+            <dd>{session.user}</dd>
+            <dt>Dashboard</dt>
+            <dd>version {session.version}</dd>
+          </dl>
+        </Panel>
+        {!refused && (
+          <Panel title="The leading operator">
+            {answer.data ? <Values value={answer.data} now={now} /> : answer.error ? <Failure error={answer.error} again={answer.again} /> : <p className="quiet">The answer is on its way.</p>}
+          </Panel>
+        )}
+        {status === 403 && (
+          <Panel title="The leading operator">
+            <p className="quiet">{answer.error?.missing ? `You lack the right to ${answer.error.missing}.` : 'Your rights do not show it.'}</p>
+          </Panel>
+        )}
+        <Panel title="Commands">
+          <Commands texts={['gangline admin doctor --cluster', 'kubectl get lease -n gangline-system', 'kubectl logs -n gangline-system deploy/gangline-operator']} />
+        </Panel>
+      </div>
+    </>
+  )
+}
+
+const WORDS: Record<string, string> = { leader: 'Leader', version: 'Version', rounds: 'Rounds', since: 'Leads since', writes: 'Writes', webhooks: 'Webhooks', quarantined: 'Left out' }
+
+function title(name: string): string {
+  if (WORDS[name]) return WORDS[name]
+  const words = name.replace(/([a-z0-9])([A-Z])/g, '$1 $2').toLowerCase()
+  return words.charAt(0).toUpperCase() + words.slice(1)
+}
+
+function text(name: string, value: unknown, now: number): string {
+  if (value === null || value === undefined || value === '') return 'not known'
+  if (typeof value === 'boolean') return value ? 'yes' : 'no'
+  if (typeof value === 'number') {
+    if (/^(at|since|until|.*At|.*Since)$/.test(name) && value > 1e9) return `${clock(value, now)} (for ${duration(now - value)})`
+    if (/seconds$/i.test(name)) return value < 1 ? `${(value * 1000).toFixed(1)} ms` : duration(value)
+    return value < 100 && !Number.isInteger(value) ? value.toFixed(2) : number(value)
+  }
+  if (Array.isArray(value)) return value.length ? value.map((each) => (typeof each === 'string' ? each : JSON.stringify(each))).join(', ') : 'none'
+  return typeof value === 'string' ? value : JSON.stringify(value)
+}
+
+function Values({ value, now }: { value: Record<string, unknown>; now: number }) {
+  const rows = Object.entries(value).flatMap(([name, each]): [string, string][] => {
+    if (each === null || typeof each !== 'object' || Array.isArray(each)) return [[title(name), text(name, each, now)]]
+    return Object.entries(each as Record<string, unknown>).map(([inner, one]) => [`${title(name)}: ${title(inner).toLowerCase()}`, text(inner, one, now)])
+  })
+  return (
+    <dl className="facts">
+      {rows.map(([name, words]) => (
+        <Row key={name} name={name} words={words} />
+      ))}
+    </dl>
+  )
+}
+
+function Row({ name, words }: { name: string; words: string }) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{words}</dd>
+    </>
+  )
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,8 @@ settings.load_profile("gangline")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # a shell starts what it leaves in the background with Ctrl-C ignored, and so would be all that the tests start and interrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Reruns(cache_root() / "test-runs.jsonl"), "gangline-reruns")
 
 

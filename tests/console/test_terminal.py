@@ -89,7 +89,6 @@ def test_a_run_tells_its_story(columns: int) -> None:
         assert feed.SAID in (*terminal.picture.scrolled, *terminal.picture.rows)
 
 
-@pytest.mark.flaky(reruns=1)  # Python loses a Ctrl-C that arrives in a callback of its garbage collector
 @pytest.mark.parametrize("how", ["\x03", "SIGTERM"])
 def test_who_ends_it_gets_the_terminal_back(how: str) -> None:
     with running(80, 24) as terminal:

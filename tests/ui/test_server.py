@@ -25,7 +25,7 @@ from gangline.ui.serving import Address, serving
 from gangline.ui.sessions import LaptopSessions, TokenSessions
 
 Json = dict[str, Any]
-INDEX = f'<!doctype html><base href="{BASE}"><script type="module" src="./assets/a.js"></script>'
+INDEX = f'<!doctype html>{BASE}<script type="module" src="./assets/a.js"></script>'
 
 
 @pytest.fixture

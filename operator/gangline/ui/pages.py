@@ -25,8 +25,8 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-#: in index.html, for the path below which the dashboard is served
-BASE: Final = "/__gangline_base__/"
+#: where index.html says below which path the dashboard is served
+BASE: Final = "<!--base-->"
 _FOREVER: Final = "public, max-age=31536000, immutable"
 _NEVER: Final = "no-cache"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
@@ -54,7 +54,7 @@ class Pages:
             path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         }
         index = self._files.pop("index.html").decode()
-        self._index = index.replace(BASE, html.escape(base)).encode()
+        self._index = index.replace(BASE, f'<base href="{html.escape(base)}">').encode()
 
     def answer(self, path: str) -> Response:
         content = self._files.get(path)

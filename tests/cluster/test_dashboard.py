@@ -1,0 +1,237 @@
+"""The dashboard's pages in a browser, on a live cluster: as an administrator, and as a user of one namespace."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from playwright.async_api import Browser, Page, Response, async_playwright, expect
+from tests.cluster import harness
+from tests.cluster.conftest import System
+from tests.cluster.test_answers import HERE, SECRET, Person, busy, people
+
+from gangline.console.commands.ui import verbs
+from gangline.control.process.operator_process import ForecastOptions
+from gangline.kube import config
+from gangline.ui import pages
+from gangline.ui.app import Dashboard
+from gangline.ui.serving import Address, serving
+from gangline.ui.sessions import LaptopSessions, Sessions, TokenSessions
+
+__all__ = ["people"]
+
+pytestmark = pytest.mark.cluster
+Json = dict[str, Any]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+#: each page by its path, and its heading
+PAGES = {
+    "now": "Now",
+    "timeline": "Timeline",
+    "jobs": "Jobs",
+    "queues": "Queues",
+    "nodes": "Nodes",
+    "trust": "Trust",
+    "use": "Use",
+    "operator": "Operator",
+}
+AXE = Path(__file__).parents[2] / "ui" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed (Debian and Ubuntu: apt install chromium)")
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        await started.close()
+
+
+@pytest.fixture
+async def cluster(system: System, api: harness.Api, people: dict[str, Person], tmp_path: Path) -> dict[str, Person]:
+    """Two teams share a queue: see `test_answers.busy`."""
+    forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
+    system.operator("dashboard", visibility=HERE, forecasts=forecasts).wait_ready()
+    await busy(api)
+    return people
+
+
+@asynccontextmanager
+async def dashboard(kept: Sessions) -> AsyncIterator[str]:
+    try:
+        built = pages.Pages(pages.built())
+    except pages.NotBuiltError as error:
+        pytest.skip(str(error))
+    made = Dashboard(kept, built, verbs(), "default", "test", own=isinstance(kept, LaptopSessions))
+    async with serving(made, Address("127.0.0.1", 0)) as root:
+        yield root
+
+
+class Visit:
+    """A person's visit: what the browser was sent, and what went wrong in it."""
+
+    def __init__(self, page: Page, root: str) -> None:
+        self.page, self.root = page, root
+        self.troubles: list[str] = []
+        self.responses: list[Response] = []
+        page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        page.on("console", lambda told: self.troubles.append(told.text) if told.type == "error" else None)
+        page.on("response", lambda response: self.responses.append(response))
+
+    async def open(self, path: str) -> None:
+        await self.page.goto(f"{self.root}/{path}")
+
+    async def sees(self, text: str | re.Pattern[str]) -> None:
+        await expect(self.page.get_by_text(text).first).to_be_visible(timeout=30_000)
+
+    async def bytes_of_answers(self) -> bytes:
+        """All that came but streams, which go on."""
+        ended = [each for each in self.responses if "/api/live" not in each.url and each.status < 300]
+        return b"\n".join([await each.body() for each in ended])
+
+    async def accessible(self) -> list[Json]:
+        """What axe finds wrong with the page."""
+        await self.page.evaluate(AXE.read_text())
+        found = await self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            {"id": row["id"], "nodes": [each["html"][:200] for each in row["nodes"][:3]]} for row in found["violations"]
+        ]
+
+
+@asynccontextmanager
+async def visiting(browser: Browser, root: str, **options: Any) -> AsyncIterator[Visit]:
+    context = await browser.new_context(viewport={"width": 1440, "height": 900}, **options)
+    visit = Visit(await context.new_page(), root)
+    yield visit
+    await context.close()
+
+
+def token_of(person: Person) -> str:
+    return yaml.safe_load(person.kubeconfig.read_text())["users"][0]["user"]["token"]
+
+
+async def test_an_administrator_sees_every_page(system: System, cluster: dict[str, Person], browser: Browser) -> None:
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        await visit.open(link)
+        await visit.sees(f"job/{SECRET}-waits")
+        for path, heading in PAGES.items():
+            await visit.open(path)
+            await expect(visit.page.get_by_role("heading", level=1)).to_have_text(re.compile(heading), timeout=30_000)
+            assert visit.troubles == [], path
+        await visit.open("jobs")
+        await visit.sees(f"job/{SECRET}-runs")
+        await visit.page.get_by_role("link", name="job/waits", exact=True).click()
+        await visit.sees(re.compile("more GPUs needed|insufficient unused quota"))
+        assert visit.troubles == []
+
+
+async def test_a_user_sees_her_namespace_and_no_other_name(
+    system: System, cluster: dict[str, Person], browser: Browser
+) -> None:
+    kept = TokenSessions(config.load(system.kubeconfig, as_user=False), secure=False)
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        lines = await _raw_events(visit)
+        await visit.open("jobs")
+        await visit.page.get_by_role("textbox", name="Token").fill(token_of(cluster["alice"]))
+        await visit.page.get_by_role("button", name="Sign in").click()
+        await visit.sees("job/waits")
+        for path, heading in PAGES.items():
+            await visit.open(path)
+            await expect(visit.page.get_by_role("heading", level=1)).to_have_text(re.compile(heading), timeout=30_000)
+        await visit.open("jobs/default/job/waits")
+        await visit.sees(re.compile("hidden-[0-9a-f]{8}"))
+        assert SECRET.encode() not in await visit.bytes_of_answers()
+        assert SECRET not in await visit.page.content()
+        told = await lines()
+        assert "hidden-" in told and SECRET not in told
+
+
+async def _raw_events(visit: Visit) -> Any:
+    """Keeps all that the pages' event streams are sent. Returns a function that returns it."""
+    await visit.page.context.add_init_script(
+        """
+        const Real = EventSource;
+        window.EventSource = class extends Real {
+          constructor(...given) {
+            super(...given);
+            for (const name of ['snapshot', 'change', 'beat', 'trouble'])
+              this.addEventListener(name, (event) =>
+                sessionStorage.setItem('told', (sessionStorage.getItem('told') ?? '') + event.data));
+          }
+        };
+        """
+    )
+
+    async def told() -> str:
+        return await visit.page.evaluate("sessionStorage.getItem('told')")
+
+    return told
+
+
+async def test_a_wrong_token_is_refused_and_an_expired_session_asks_again(
+    system: System, cluster: dict[str, Person], browser: Browser
+) -> None:
+    kept = TokenSessions(config.load(system.kubeconfig, as_user=False), secure=False)
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        await visit.open("queues")
+        await visit.page.get_by_role("textbox", name="Token").fill("not-a-token-of-this-cluster")
+        await visit.page.get_by_role("button", name="Sign in").click()
+        await visit.sees(re.compile("does not accept"))
+        await visit.page.get_by_role("textbox", name="Token").fill(token_of(cluster["alice"]))
+        await visit.page.get_by_role("button", name="Sign in").click()
+        await expect(visit.page.get_by_role("heading", level=1)).to_have_text(re.compile("Queues"), timeout=30_000)
+        assert visit.page.url.endswith("/queues") or "/queues?" in visit.page.url, "the page that she asked for"
+        await visit.page.context.clear_cookies()
+        await visit.page.reload()
+        await expect(visit.page.get_by_role("textbox", name="Token")).to_be_visible()
+
+
+async def test_pages_are_accessible_in_both_themes(
+    system: System, cluster: dict[str, Person], browser: Browser
+) -> None:
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: `make ui` installs it")
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root, bypass_csp=True) as visit:
+        await visit.open(link)
+        wrong: dict[str, list[Json]] = {}
+        for theme in ("light", "dark"):
+            await visit.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            for path, heading in {**PAGES, "jobs/default/job/waits": "waits"}.items():
+                await visit.open(path)
+                await expect(visit.page.get_by_role("heading", level=1)).to_have_text(
+                    re.compile(heading), timeout=30_000
+                )
+                await visit.page.wait_for_timeout(500)
+                if found := await visit.accessible():
+                    wrong[f"{path}, {theme}"] = found
+        assert wrong == {}
+
+
+async def test_a_job_is_held_in_the_browser(
+    system: System, api: harness.Api, cluster: dict[str, Person], browser: Browser
+) -> None:
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        await visit.open(link)
+        await visit.open("jobs/default/job/waits")
+        await visit.page.get_by_role("button", name="Hold", exact=True).click()
+        await visit.page.get_by_role("dialog").get_by_role("button", name=re.compile("^Hold")).click()
+
+        async def is_held() -> bool:
+            found = await api.workload_of("waits")
+            return found is not None and found["spec"].get("active") is False
+
+        await api.until(is_held, "the job is held")
+        await visit.sees("Inactive")

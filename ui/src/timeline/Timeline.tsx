@@ -150,7 +150,7 @@ export function Timeline(props: TimelineProps) {
 
   const focusOn = useCallback(
     (focus: { lane: string; bar: string } | null, reveal: boolean) => {
-      const placed = surface?.setFocus(focus) ?? null;
+      const placed = focus ? (surface?.seek(focus) ?? null) : (surface?.setFocus(null) ?? null);
       if (placed && reveal) surface?.reveal(placed);
       change({ focus: placed?.bar.id ?? null });
       setSaid(placed ? describe(placed.bar, latest.current.now) : "");
@@ -161,8 +161,8 @@ export function Timeline(props: TimelineProps) {
   // The bar that an address names has the focus as soon as it is there.
   useEffect(() => {
     if (!surface || surface.focus?.bar.id === view.focus) return;
-    const at = view.focus === null ? undefined : surface.layout.placements.find((placed) => placed.bar.id === view.focus);
-    surface.setFocus(at ? { lane: surface.layout.boxes[at.lane]?.lane.id ?? "", bar: at.bar.id } : null);
+    const lane = model.lanes.find((each) => each.bars.some((bar) => bar.id === view.focus));
+    surface.setFocus(lane && view.focus !== null ? { lane: lane.id, bar: view.focus } : null);
   }, [surface, view.focus, model]);
 
   // ---- The view and the page's address ----
@@ -292,10 +292,10 @@ export function Timeline(props: TimelineProps) {
   };
 
   const findNext = (): void => {
-    if (!surface || surface.matches.length === 0) return;
-    const at = surface.matches.findIndex((placed) => placed === surface.focus);
-    const next = surface.matches[(at + 1) % surface.matches.length];
-    if (next) focusOn({ lane: surface.layout.boxes[next.lane]?.lane.id ?? "", bar: next.bar.id }, true);
+    const places = model.lanes.flatMap((lane) => lane.bars.filter((bar) => found(bar, view.find)).map((bar) => ({ lane: lane.id, bar: bar.id })));
+    const at = places.findIndex((place) => place.bar === view.focus);
+    const next = places[(at + 1) % places.length];
+    if (next) focusOn(next, true);
   };
 
   const from = Math.max(model.earliest, now - WEEK);
@@ -366,6 +366,10 @@ export function Timeline(props: TimelineProps) {
         <Button className="tl-button" onPress={toNow} isDisabled={view.start === null && view.cursor === null}>
           Now
         </Button>
+        <ToggleButton className="tl-button" isSelected={view.table} onChange={(table) => change({ table })}>
+          Table
+        </ToggleButton>
+        <Legend theme={() => surface?.theme ?? null} />
         <SearchField
           className="tl-search"
           aria-label="Find a job"
@@ -380,10 +384,6 @@ export function Timeline(props: TimelineProps) {
             </span>
           )}
         </SearchField>
-        <ToggleButton className="tl-button" isSelected={view.table} onChange={(table) => change({ table })}>
-          Table
-        </ToggleButton>
-        <Legend theme={() => surface?.theme ?? null} />
       </div>
       <Scrubber model={model} from={from} to={to} now={now} view={view} surface={surface} themes={themes} decisions={decisions} onScrub={scrub} />
       <div className="tl-stage">
@@ -575,6 +575,7 @@ function Scrubber({ model, from, to, now, view, surface, themes, decisions, onSc
         </div>
         <input
           type="range"
+          className={view.cursor === null ? "tl-at-now" : undefined}
           aria-label="Time"
           aria-valuetext={`${words}, ${away(at, now)}: ${sentence}`}
           min={Math.floor(from)}

@@ -7,7 +7,7 @@ import {
   type LaneBox,
   type Moment,
   type Placement,
-  TEXT_ROW,
+  TEXT_HEIGHT,
   type Tick,
   type Trouble,
   clock,
@@ -28,6 +28,7 @@ export interface QueueColours {
   onPast: string;
   planned: string;
   onPlanned: string;
+  low: string;
   edge: string;
   strips: Strips;
 }
@@ -37,6 +38,8 @@ interface Strips {
   solidOut: HTMLCanvasElement;
   plannedOut: HTMLCanvasElement;
   plannedIn: HTMLCanvasElement;
+  lowOut: HTMLCanvasElement;
+  lowIn: HTMLCanvasElement;
   edgeOut: HTMLCanvasElement;
   edgeIn: HTMLCanvasElement;
 }
@@ -152,6 +155,7 @@ export function readable(on: Rgb, preferred: Rgb): Rgb {
 function queueColours(colour: Rgb, ground: Rgb, ink: Rgb): QueueColours {
   const past = mix(colour, ground, 0.34);
   const planned = mix(colour, ground, 0.13);
+  const low = mix(colour, ground, 0.3);
   const edge = mix(colour, ground, 0.72);
   return {
     solid: css(colour),
@@ -160,11 +164,14 @@ function queueColours(colour: Rgb, ground: Rgb, ink: Rgb): QueueColours {
     onPast: css(readable(past, ink)),
     planned: css(planned),
     onPlanned: css(readable(planned, ink)),
+    low: css(low),
     edge: css(edge),
     strips: {
       solidOut: strip(colour, 0.8, 0.1),
       plannedOut: strip(planned, 1, 0.1),
       plannedIn: strip(planned, 0.1, 1),
+      lowOut: strip(low, 1, 0.12),
+      lowIn: strip(low, 0.12, 1),
       edgeOut: strip(edge, 1, 0.1),
       edgeIn: strip(edge, 0.1, 1),
     },
@@ -247,6 +254,14 @@ function widthOf(context: Context, words: string): number {
   return width;
 }
 
+/** A bar's job and size, as much of it as fits. */
+function labelThatFits(context: Context, bar: Bar, room: number): string {
+  const short = `${bar.label}  ${bar.gpus}`;
+  const whole = `${short} ${bar.gpus === 1 ? "GPU" : "GPUs"}`;
+  if (widthOf(context, whole) <= room) return whole;
+  return widthOf(context, short) <= room ? short : fitted(context, bar.label, room);
+}
+
 /** The text, shortened until it fits; "" where less than three letters would be left. */
 export function fitted(context: Context, words: string, room: number): string {
   const width = widthOf(context, words);
@@ -255,10 +270,8 @@ export function fitted(context: Context, words: string, room: number): string {
   return letters < 3 ? "" : `${words.slice(0, letters).trimEnd()}…`;
 }
 
-export const labelOf = (bar: Bar): string => `${bar.label}  ${bar.gpus}`;
-
 function labelFont(theme: Theme, height: number): string {
-  return `${height >= 30 ? 600 : 500} ${height >= 13 ? 11 : 10}px ${theme.font}`;
+  return `${height >= 30 ? 600 : 500} ${height >= 14 ? 11 : 10}px ${theme.font}`;
 }
 
 // ---- Bars ----
@@ -295,7 +308,7 @@ export function drawBars(context: Context, stage: Stage, placements: readonly Pl
       y: placed.y - top,
       x0,
       in1: clamp(bar.fromLatest),
-      x1: Math.max(x0 + BUCKET, clamp(bar.to) - 0.5),
+      x1: Math.max(x0 + BUCKET, clamp(bar.to) - 1),
       x2: clamp(bar.toLatest),
     };
     const kind = isLive(bar) ? "live" : isWaiting(bar) ? bar.state : "past";
@@ -313,14 +326,13 @@ export function drawBars(context: Context, stage: Stage, placements: readonly Pl
   drawLabels(context, stage, groups);
 }
 
-function fillAll(context: Context, colour: string, shapes: readonly Shape[], from?: (shape: Shape) => number): void {
+function fillAll(context: Context, colour: string, shapes: readonly Shape[]): void {
   context.fillStyle = colour;
   for (const shape of shapes) {
     const { height } = shape.placed;
-    const left = from ? Math.min(from(shape), shape.x1) : shape.x0;
-    const width = shape.x1 - left;
-    if (width > 6 && height >= 9) rounded(context, left, shape.y, width, height);
-    else context.fillRect(left, shape.y, width, height);
+    const width = shape.x1 - shape.x0;
+    if (width > 6 && height >= TEXT_HEIGHT) rounded(context, shape.x0, shape.y, width, height);
+    else context.fillRect(shape.x0, shape.y, width, height);
   }
 }
 
@@ -342,20 +354,21 @@ function drawWaiting(context: Context, colours: QueueColours, shapes: readonly S
   const { strips } = colours;
   for (const { placed, y, x0, in1, x1, x2 } of shapes) {
     const { height } = placed;
-    if (in1 - x0 >= 1) context.drawImage(strips.plannedIn, x0, y, in1 - x0, height);
-    if (x2 - x1 >= 1) context.drawImage(strips.plannedOut, x1, y, x2 - x1, height);
-  }
-  fillAll(context, colours.planned, shapes, (shape) => shape.in1);
-  context.fillStyle = colours.edge;
-  for (const { placed, y, x0, in1, x1, x2 } of shapes) {
-    const { height } = placed;
-    if (height < 5) {
-      context.fillRect(in1, y + height - 1, x1 - in1, 1);
+    // A low bar has no room for edges: its colour is stronger instead.
+    const low = height < TEXT_HEIGHT;
+    const full = Math.min(in1, x1);
+    if (in1 - x0 >= 1) context.drawImage(low ? strips.lowIn : strips.plannedIn, x0, y, in1 - x0, height);
+    if (x2 - x1 >= 1) context.drawImage(low ? strips.lowOut : strips.plannedOut, x1, y, x2 - x1, height);
+    context.fillStyle = low ? colours.low : colours.planned;
+    context.fillRect(full, y, x1 - full, height);
+    context.fillStyle = colours.edge;
+    if (low) {
+      if (x1 - x0 > 6) context.fillRect(x0, y, reserved ? 3 : 1, height);
       continue;
     }
     for (const edge of [y, y + height - 1]) {
       if (in1 - x0 >= 1) context.drawImage(strips.edgeIn, x0, edge, in1 - x0, 1);
-      context.fillRect(Math.min(in1, x1), edge, x1 - Math.min(in1, x1), 1);
+      context.fillRect(full, edge, x1 - full, 1);
       if (x2 - x1 >= 1) context.drawImage(strips.edgeOut, x1, edge, x2 - x1, 1);
     }
     context.fillRect(x0, y, reserved ? 4 : 1, height);
@@ -408,7 +421,7 @@ function drawMarks(context: Context, stage: Stage, shape: Shape): void {
     context.fillStyle = theme.contract;
     for (let dot = x1 + 3; dot < stop - 3; dot += 5) context.fillRect(dot, middle, 2, 1);
     context.fillRect(stop - 2, y, 2, height);
-    if (stop - x1 > 84 && height >= TEXT_ROW) {
+    if (stop - x1 > 84 && height >= TEXT_HEIGHT) {
       context.font = `500 10px ${theme.font}`;
       context.textAlign = "right";
       context.textBaseline = "middle";
@@ -433,9 +446,9 @@ function drawLabels(context: Context, stage: Stage, groups: ReadonlyMap<string, 
       const { bar, height } = shape.placed;
       // A bar that begins left of the view gets its label in each frame.
       const room = labelRoom(bar, shape.x0, shape.x1, shape.x2);
-      if (height < TEXT_ROW - 2 || room < 24 || shape.x0 <= -EDGE) continue;
+      if (height < TEXT_HEIGHT || room < 24 || shape.x0 <= -EDGE) continue;
       context.font = labelFont(stage.theme, height);
-      const words = fitted(context, labelOf(bar), room);
+      const words = labelThatFits(context, bar, room);
       if (words) context.fillText(words, shape.x0 + (bar.state === "reserved" ? 9 : 6), shape.y + height / 2 + 0.5);
     }
   }
@@ -444,7 +457,7 @@ function drawLabels(context: Context, stage: Stage, groups: ReadonlyMap<string, 
 /** On a waiting bar, text may stand on the part that fades; on a running one only where the colour is full. */
 function labelRoom(bar: Bar, x0: number, x1: number, x2: number): number {
   const mark = bar.state === "preempted" ? 18 : bar.state === "reserved" ? 14 : 10;
-  return (isWaiting(bar) ? Math.max(x1, x0 + (x2 - x0) * 0.7) : x1) - x0 - mark;
+  return (isWaiting(bar) ? x2 : x1) - x0 - mark;
 }
 
 /** Labels of bars that begin left of the view, at its edge. */
@@ -452,10 +465,10 @@ export function drawStickyLabel(context: Context, stage: Stage, placed: Placemen
   const { bar, height } = placed;
   const end = Math.min(stage.x(bar.to), stage.width);
   const room = labelRoom(bar, 0, end, Math.min(stage.x(bar.toLatest), stage.width));
-  if (height < TEXT_ROW - 2 || room < 24) return;
+  if (height < TEXT_HEIGHT || room < 24) return;
   const colours = coloursOf(stage.theme, bar, stage.places);
   context.font = labelFont(stage.theme, height);
-  const words = fitted(context, labelOf(bar), room);
+  const words = labelThatFits(context, bar, room);
   if (!words) return;
   const y = placed.y - top;
   const [fill, ink] = isLive(bar)
@@ -463,11 +476,12 @@ export function drawStickyLabel(context: Context, stage: Stage, placed: Placemen
     : isWaiting(bar)
       ? [colours.planned, colours.onPlanned]
       : [colours.past, colours.onPast];
-  // Covers what is left of the label at the bar's true start.
-  const hidden = widthOf(context, labelOf(bar)) + 12;
-  const covered = Math.min(end, Math.max(widthOf(context, words) + 12, stage.x(bar.from) + hidden));
-  context.fillStyle = fill;
-  context.fillRect(0, y + 2, covered - 1, height - 4);
+  // Covers what is still to be seen of the label at the bar's true start.
+  const before = stage.x(bar.from) + widthOf(context, `${bar.label}  ${bar.gpus} GPUs`) + 12;
+  if (before > 0) {
+    context.fillStyle = fill;
+    context.fillRect(0, y + 2, Math.min(end - 8, Math.max(widthOf(context, words) + 12, before)), height - 4);
+  }
   context.fillStyle = ink;
   context.textBaseline = "middle";
   context.textAlign = "left";
@@ -501,35 +515,41 @@ export function drawGround(context: Context, stage: Stage, boxes: readonly LaneB
       context.fillStyle = theme.heading;
       context.fillRect(0, y - top, width, tall);
     }
-    if (lane.trouble) {
-      const from = Math.max(-EDGE, stage.x(lane.trouble.from));
-      const until = lane.trouble.until === null ? width + EDGE : Math.min(width + EDGE, stage.x(lane.trouble.until));
-      if (until > from && from < width) drawTrouble(context, theme, lane.trouble.kind, lane.trouble.text, from, y - top + 1, until - from, tall - 2);
-    }
     context.fillStyle = lane.kind === "node" ? theme.line : theme.strongLine;
     context.fillRect(0, Math.round(y - top + tall) - 1, width, 1);
   }
 }
 
-function drawTrouble(context: Context, theme: Theme, kind: Trouble, words: string, x: number, y: number, width: number, height: number): void {
-  const fill = theme.patterns[kind];
-  if (fill) {
-    context.fillStyle = fill;
-    context.fillRect(x, y, width, height);
+/** Hatching over the lanes of nodes that take no work, as long as that is known to last. */
+export function drawTroubles(context: Context, stage: Stage, boxes: readonly LaneBox[], top: number): void {
+  const { theme, width } = stage;
+  for (const { lane, y: laneTop, height: tall } of boxes) {
+    if (!lane.trouble) continue;
+    const { kind, from, until } = lane.trouble;
+    const x = Math.max(-EDGE, stage.x(from));
+    const end = until === null ? width + EDGE : Math.min(width + EDGE, stage.x(until));
+    if (end <= x || x > width) continue;
+    const [y, height] = [laneTop - top + 1, tall - 3];
+    const fill = theme.patterns[kind];
+    if (fill) {
+      context.fillStyle = fill;
+      context.fillRect(x, y, end - x, height);
+    }
+    context.fillStyle = theme.troubles[kind];
+    context.fillRect(x, y, 2, height);
+    context.fillRect(end - 2, y, 2, height);
+    // The words stand where no bar is.
+    const busy = lane.bars.reduce((last, bar) => Math.max(last, stage.x(drawnEnd(bar))), x) + 6;
+    context.font = `500 10px ${theme.font}`;
+    const words = fitted(context, lane.trouble.text, Math.min(end, width) - busy - 20);
+    if (!words || height < TEXT_HEIGHT) continue;
+    context.fillStyle = theme.ground;
+    context.fillRect(busy, y + height / 2 - 7, widthOf(context, words) + 10, 14);
+    context.fillStyle = theme.ink;
+    context.textBaseline = "middle";
+    context.textAlign = "left";
+    context.fillText(words, busy + 5, y + height / 2 + 0.5);
   }
-  context.fillStyle = theme.troubles[kind];
-  context.fillRect(x, y, 2, height);
-  context.fillRect(x + width - 2, y, 2, height);
-  if (height < TEXT_ROW || width < 50) return;
-  context.font = `500 10px ${theme.font}`;
-  const label = fitted(context, words, width - 16);
-  if (!label) return;
-  context.fillStyle = theme.ground;
-  context.fillRect(x + 5, y + height / 2 - 7, widthOf(context, label) + 8, 14);
-  context.fillStyle = theme.ink;
-  context.textBaseline = "middle";
-  context.textAlign = "left";
-  context.fillText(label, x + 9, y + height / 2 + 0.5);
 }
 
 // ---- Axis and gutter ----
@@ -612,14 +632,15 @@ export function drawGutter(
 function nodeLabel(context: Context, theme: Theme, lane: LaneBox["lane"], moment: Moment, y: number, tall: number, width: number): void {
   const middle = y + tall / 2 + 0.5;
   const used = moment.lanes.get(lane.id) ?? 0;
-  const share = lane.capacity > 0 ? `${used}/${lane.capacity}` : "";
+  const load = lane.capacity > 0 ? `${used}/${lane.capacity}` : "";
+  const share = lane.trouble && width > 120 ? `${lane.trouble.kind} ${load}` : load;
   context.textBaseline = "middle";
   context.font = `400 11px ${theme.font}`;
   const room = width - 24 - (share ? widthOf(context, share) + 8 : 0);
   context.fillStyle = lane.trouble ? theme.troubles[lane.trouble.kind] : used > 0 ? theme.ink : theme.muted;
   context.fillText(fitted(context, lane.label, room), 12, middle);
   if (!share) return;
-  context.fillStyle = theme.muted;
+  if (!lane.trouble) context.fillStyle = theme.muted;
   context.textAlign = "right";
   context.fillText(share, width - 10, middle);
   context.textAlign = "left";
@@ -657,7 +678,9 @@ function queueLabel(context: Context, stage: Stage, lane: LaneBox["lane"], momen
 export function drawLine(context: Context, theme: Theme, x: number, height: number, colour: string, words: string, width: number): void {
   if (x < -60 || x > width + 60) return;
   context.fillStyle = colour;
-  context.fillRect(Math.round(x) - 0.5, 0, 1.5, height);
+  context.globalAlpha = 0.8;
+  context.fillRect(Math.round(x), 0, 1, height);
+  context.globalAlpha = 1;
   context.font = `600 10px ${theme.font}`;
   context.textBaseline = "middle";
   const room = widthOf(context, words) + 10;

@@ -12,6 +12,8 @@ export interface Handlers {
 }
 
 const PIXELS_PER_SIZE = 10;
+/** Dragged lengths are round ones: the finest of these that a hand can hit. */
+const LENGTH_STEPS = [60, 300, 600, 900, 1_800, 3_600, 7_200, 21_600] as const;
 const CLICK = 4;
 
 interface Drag {
@@ -96,7 +98,7 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     const { bar, lane } = hit.placed;
     const length = Math.max(1, bar.to - bar.from);
     if (hit.part === "end") {
-      const step = Math.max(60, 60 * 10 ** Math.floor(Math.log10(Math.max(1, 8 / surface.pps / 60))));
+      const step = LENGTH_STEPS.find((each) => each * surface.pps >= 3) ?? 86_400;
       const wanted = length + (at.x - current.x) / surface.pps;
       const seconds = Math.max(step, Math.round(wanted / step) * step);
       current.change = seconds === length ? null : { durationSeconds: seconds };

@@ -17,6 +17,7 @@ import {
   drawLine,
   drawRing,
   drawStickyLabel,
+  drawTroubles,
   readTheme,
 } from "./draw";
 import {
@@ -30,6 +31,7 @@ import {
   NOW_AT,
   type Placement,
   SHORTEST_SPAN,
+  TEXT_HEIGHT,
   type Tick,
   canAsk,
   clock,
@@ -66,6 +68,8 @@ export interface FrameReport {
 }
 
 const MARGIN = 0.5;
+/** Rows are given to what lies within that many spans left and right of the view. */
+const AROUND = 1;
 /** A drawing quicker than this is made in each frame of a zoom; a slower one is stretched meanwhile. */
 const QUICK = 4;
 const MOST_PIXELS = 20_000_000;
@@ -130,6 +134,8 @@ export class Surface {
   private version = 0;
   private frame = 0;
   private resting = 0;
+  private settling = 0;
+  private packed: { from: number; to: number; span: number } | null = null;
   private frozen = false;
   private pending: { model: Model; now: number } | null = null;
   private hovered: Placement | null = null;
@@ -161,6 +167,7 @@ export class Surface {
   destroy(): void {
     cancelAnimationFrame(this.frame);
     clearTimeout(this.resting);
+    clearTimeout(this.settling);
     this.plot.remove();
     this.axis[0].remove();
     this.side[0].remove();
@@ -237,8 +244,14 @@ export class Surface {
     this.setNow(now);
   }
 
+  /** Gives rows to the bars of the time in view and around it: those of other days would only take room. */
   private place(model: Model): void {
-    this.layout = layOut(model.lanes, Math.max(220, this.height * 0.75), this.layout.rows);
+    const [from, to] = [this.start - AROUND * this.span, this.start + (AROUND + 1) * this.span];
+    this.packed = { from, to, span: this.span };
+    const near = (bar: Bar): boolean => bar.from < to && drawnEnd(bar) > from;
+    const lanes = model.lanes.map((lane) => (lane.bars.every(near) ? lane : { ...lane, bars: lane.bars.filter(near) }));
+    const anchor = this.anchor();
+    this.layout = layOut(lanes, Math.max(220, this.height * 0.8), this.layout.rows);
     this.places = new Map(model.queues.map((queue, place) => [queue, place]));
     const { placements } = this.layout;
     this.index = null;
@@ -258,7 +271,54 @@ export class Surface {
     }
     this.setFocus(this.focusId);
     this.setFind(this.finding);
-    this.scrollTo(this.top);
+    this.scrollTo(anchor());
+  }
+
+  /** What the reader looks at keeps its place: the bar with the focus, else the uppermost lane. */
+  private anchor(): () => number {
+    const { focused, top } = this;
+    if (top === 0) return () => 0;
+    if (focused && focused.y > top && focused.y < top + this.height) {
+      const below = focused.y - top;
+      return () => (this.focused ? this.focused.y - below : top);
+    }
+    const box = this.layout.boxes[this.laneAt(0)];
+    return () => {
+      const now = this.layout.boxes.find((each) => each.lane.id === box?.lane.id);
+      return box && now ? now.y + Math.min(top - box.y, now.height - 20) : top;
+    };
+  }
+
+  private beyondPacked(): boolean {
+    const { packed, model } = this;
+    if (!packed || !model) return false;
+    return (this.start < packed.from && model.earliest < packed.from) || (this.start + this.span > packed.to && model.latest > packed.to);
+  }
+
+  /** Once the hand rests, rows are given anew if the view has gone far. */
+  private readonly settle = (): void => {
+    const { packed, model } = this;
+    if (!packed || !model) return;
+    if (this.frozen || this.glide) {
+      this.settling = window.setTimeout(this.settle, 300);
+      return;
+    }
+    const moved = Math.abs(this.start - AROUND * this.span - packed.from);
+    const zoomed = Math.max(this.span / packed.span, packed.span / this.span);
+    if (zoomed > 1.6 || moved > AROUND * 0.6 * this.span) this.place(model);
+  };
+
+  /** A bar's place, also of one that is far from the time in view: the view then goes there. */
+  seek(focus: { lane: string; bar: string }): Placement | null {
+    const here = this.setFocus(focus);
+    const bar = here ? null : this.bar(focus.bar);
+    if (here || !bar || !this.model) return here;
+    this.following = false;
+    this.glide = null;
+    this.start = (bar.from + Math.min(bar.to, bar.from + this.span)) / 2 - this.span / 2;
+    this.place(this.model);
+    this.moved();
+    return this.setFocus(focus);
   }
 
   private again(placed: Placement | null): Placement | null {
@@ -283,7 +343,7 @@ export class Surface {
 
   setNow(now: number): void {
     this.now = now;
-    if (this.following && !this.frozen) this.start = now - this.span * NOW_AT;
+    if (this.following && !this.frozen && !this.glide) this.start = now - this.span * NOW_AT;
     this.ask();
   }
 
@@ -316,10 +376,6 @@ export class Surface {
     this.finding = find;
     this.hits = find.trim() === "" ? [] : this.layout.placements.filter(({ bar }) => found(bar, find));
     this.ask();
-  }
-
-  get matches(): readonly Placement[] {
-    return this.hits;
   }
 
   setFocus(focus: { lane: string; bar: string } | null): Placement | null {
@@ -443,6 +499,8 @@ export class Surface {
 
   private moved(): void {
     this.ask();
+    clearTimeout(this.settling);
+    this.settling = window.setTimeout(this.settle, 300);
     this.onMove?.();
   }
 
@@ -516,6 +574,7 @@ export class Surface {
     const began = performance.now();
     this.frame = 0;
     this.step();
+    if (this.model && this.beyondPacked()) this.place(this.model);
     const redrew = this.drawBarsLayer();
     this.drawAxisLayer();
     this.drawSide();
@@ -588,6 +647,7 @@ export class Surface {
     const { wide, buckets } = densify(this.inView(from, to, top, top + tall), from, pps);
     drawBuckets(context, stage, buckets, top);
     drawBars(context, stage, wide, top);
+    drawTroubles(context, stage, boxes, top);
     this.stale = false;
     this.lastCost = performance.now() - began;
   }
@@ -677,5 +737,3 @@ export class Surface {
     return this.model?.bars.find((bar) => bar.id === id) ?? null;
   }
 }
-
-const TEXT_HEIGHT = 14;

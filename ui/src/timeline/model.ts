@@ -608,14 +608,17 @@ export interface Layout {
 export const HEADING = 26;
 const TALLEST_ROW = 20;
 const LOWEST_ROW = 3;
-/** Below this height a row has no room for text. */
-export const TEXT_ROW = 11;
+/** A row has room for text, or it is so low that it is clear at once that there is none. */
+const TEXT_ROW = 14;
+const TEXTLESS_ROW = 8;
+/** A bar of this height has room for text. */
+export const TEXT_HEIGHT = 11;
 const PADDING = 4;
 const SMALLEST_LANE = { group: HEADING, queue: 48, node: 22 } as const;
 
-/** How many rows a bar takes where there is room: one up to 8 GPUs (a node), then one more each time that the size is fourfold. */
+/** How many rows a bar takes where there is room: one up to 8 GPUs (a node), two up to 64, three above. */
 export function rowsOf(gpus: number): number {
-  return gpus <= 8 ? 1 : gpus <= 32 ? 2 : gpus <= 128 ? 3 : 4;
+  return gpus <= 8 ? 1 : gpus <= 64 ? 2 : 3;
 }
 
 /** Where the last mark of a bar stands: the instant by which a backfilled run must be gone is one. */
@@ -674,9 +677,9 @@ export function layOut(lanes: readonly Lane[], room: number, before?: ReadonlyMa
       prefix = "";
       packed = pack(lane.bars, tall, had(prefix));
     }
-    const most = lane.kind === "node" ? Math.min(TALLEST_ROW, Math.max(44 / packed.count, 5)) : TALLEST_ROW;
-    const unit = Math.max(LOWEST_ROW, Math.min(most, Math.floor(room / packed.count)));
-    const gap = unit >= TEXT_ROW ? 2 : 1;
+    const even = lane.kind === "node" ? Math.max(44 / packed.count, 5) : Math.floor(room / packed.count);
+    const unit = even >= TEXT_ROW ? Math.min(even, TALLEST_ROW) : Math.max(LOWEST_ROW, Math.min(TEXTLESS_ROW, even));
+    const gap = unit > TEXTLESS_ROW ? 2 : 1;
     const inner = packed.count * unit;
     const padding = lane.kind === "node" ? 1.5 : PADDING;
     const height = Math.max(smallest, Math.ceil(inner + 2 * padding));

@@ -193,7 +193,7 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
     <div className="tl-outcome">
       <dl>
         <div>
-          <dt>Starts now</dt>
+          <dt>Expected start</dt>
           <dd>{time(before)}</dd>
         </div>
         <div>

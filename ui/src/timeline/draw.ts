@@ -149,11 +149,11 @@ export function contrast(one: Rgb, other: Rgb): number {
 export function readable(on: Rgb, preferred: Rgb): Rgb {
   if (contrast(on, preferred) >= 4.5) return preferred;
   const white: Rgb = [255, 255, 255];
-  return contrast(on, white) >= 4.5 ? white : [10, 12, 16];
+  return contrast(on, white) >= 4.5 ? white : [0, 0, 0];
 }
 
 function queueColours(colour: Rgb, ground: Rgb, ink: Rgb): QueueColours {
-  const past = mix(colour, ground, 0.34);
+  const past = mix(colour, ground, 0.38);
   const planned = mix(colour, ground, 0.13);
   const low = mix(colour, ground, 0.3);
   const edge = mix(colour, ground, 0.72);
@@ -393,9 +393,10 @@ function drawMarks(context: Context, stage: Stage, shape: Shape): void {
     context.fillStyle = theme.bad;
     context.fillRect(Math.max(x0, x1 - 3), y, Math.min(3, x1 - x0), height);
   } else if (bar.state === "preempted") {
+    const torn = x1 - x0 > 14 && height >= 7;
     context.fillStyle = theme.warn;
-    context.fillRect(Math.max(x0, x1 - 7), y, Math.min(7, x1 - x0), height);
-    if (x1 - x0 > 12 && height >= 7) {
+    context.fillRect(Math.max(x0, x1 - (torn ? 7 : 2)), y, Math.min(torn ? 7 : 2, x1 - x0), height);
+    if (torn) {
       context.fillStyle = theme.ground;
       context.beginPath();
       const teeth = Math.max(2, Math.round(height / 5));
@@ -464,12 +465,11 @@ function labelRoom(bar: Bar, x0: number, x1: number, x2: number): number {
 export function drawStickyLabel(context: Context, stage: Stage, placed: Placement, top: number): void {
   const { bar, height } = placed;
   const end = Math.min(stage.x(bar.to), stage.width);
+  if (height < TEXT_HEIGHT) return;
   const room = labelRoom(bar, 0, end, Math.min(stage.x(bar.toLatest), stage.width));
-  if (height < TEXT_HEIGHT || room < 24) return;
   const colours = coloursOf(stage.theme, bar, stage.places);
   context.font = labelFont(stage.theme, height);
-  const words = labelThatFits(context, bar, room);
-  if (!words) return;
+  const words = room < 24 ? "" : labelThatFits(context, bar, room);
   const y = placed.y - top;
   const [fill, ink] = isLive(bar)
     ? [colours.solid, colours.onSolid]
@@ -479,9 +479,11 @@ export function drawStickyLabel(context: Context, stage: Stage, placed: Placemen
   // Covers what is still to be seen of the label at the bar's true start.
   const before = stage.x(bar.from) + widthOf(context, `${bar.label}  ${bar.gpus} GPUs`) + 12;
   if (before > 0) {
+    const covered = Math.min(end - 8, Math.max(words ? widthOf(context, words) + 12 : 0, before));
     context.fillStyle = fill;
-    context.fillRect(0, y + 2, Math.min(end - 8, Math.max(widthOf(context, words) + 12, before)), height - 4);
+    if (covered > 0) context.fillRect(0, y + 1, covered, height - (bar.backfilled ? 3 : 2));
   }
+  if (!words) return;
   context.fillStyle = ink;
   context.textBaseline = "middle";
   context.textAlign = "left";
@@ -567,7 +569,7 @@ export function drawAxis(context: Context, stage: Stage, ticks: readonly Tick[],
   const today = day(from);
   const first = days[0] ? stage.x(days[0].at) : Infinity;
   context.fillStyle = theme.ink;
-  context.fillText(today, Math.min(6, first - widthOf(context, today) - 12), 14);
+  if (first - widthOf(context, today) > 12) context.fillText(today, 6, 14);
   for (const tick of days) context.fillText(tick.label, stage.x(tick.at) + 6, 14);
   context.font = `400 11px ${theme.font}`;
   for (const tick of ticks) {
@@ -632,8 +634,9 @@ export function drawGutter(
 function nodeLabel(context: Context, theme: Theme, lane: LaneBox["lane"], moment: Moment, y: number, tall: number, width: number): void {
   const middle = y + tall / 2 + 0.5;
   const used = moment.lanes.get(lane.id) ?? 0;
-  const load = lane.capacity > 0 ? `${used}/${lane.capacity}` : "";
-  const share = lane.trouble && width > 120 ? `${lane.trouble.kind} ${load}` : load;
+  // Where names are cut, their ends would be: those tell nodes apart.
+  const load = lane.capacity > 0 && width > 120 ? `${used}/${lane.capacity}` : "";
+  const share = lane.trouble && load ? `${lane.trouble.kind} ${load}` : load;
   context.textBaseline = "middle";
   context.font = `400 11px ${theme.font}`;
   const room = width - 24 - (share ? widthOf(context, share) + 8 : 0);

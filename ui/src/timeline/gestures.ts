@@ -144,7 +144,9 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     }
     const [across, along] = event.shiftKey ? [event.deltaY + event.deltaX, 0] : [event.deltaX, event.deltaY];
     // At the last row the page scrolls on.
-    if (surface.panBy(-across * unit, -along * unit)) event.preventDefault();
+    if (!surface.panBy(-across * unit, -along * unit)) return;
+    event.preventDefault();
+    handlers.onHover(null, 0);
   };
 
   const leave = (event: PointerEvent): void => {

@@ -626,13 +626,14 @@ export const drawnEnd = (bar: Bar): number => Math.max(bar.toLatest, bar.from + 
 
 /**
  * Gives each bar a row so that no two overlap. Bars are in the order of their starts.
- * A bar keeps the row that it had if that is free, else it gets the first free one.
+ * A bar keeps the row that it had if that is free, else it gets the first free one; but rows don't become a quarter more than needed.
  */
 export function pack(
   bars: readonly Bar[],
   tall: (bar: Bar) => number,
   before?: (bar: Bar) => number | undefined,
 ): { rows: Int32Array; count: number } {
+  const most = before ? Math.ceil(pack(bars, tall).count * 1.25) : 0;
   const freeFrom: number[] = [];
   const rows = new Int32Array(bars.length);
   const fits = (row: number, height: number, from: number): boolean => {
@@ -642,7 +643,7 @@ export function pack(
   bars.forEach((bar, index) => {
     const height = tall(bar);
     const had = before?.(bar);
-    let row = had !== undefined && had <= freeFrom.length && fits(had, height, bar.from) ? had : 0;
+    let row = had !== undefined && had + height <= most && fits(had, height, bar.from) ? had : 0;
     while (!fits(row, height, bar.from)) row += 1;
     for (let each = row; each < row + height; each++) {
       while (freeFrom.length < each) freeFrom.push(-Infinity);
@@ -677,7 +678,8 @@ export function layOut(lanes: readonly Lane[], room: number, before?: ReadonlyMa
       prefix = "";
       packed = pack(lane.bars, tall, had(prefix));
     }
-    const even = lane.kind === "node" ? Math.max(44 / packed.count, 5) : Math.floor(room / packed.count);
+    const onNode = packed.count === 1 ? TALLEST_ROW : packed.count <= 4 ? TEXT_ROW : 5;
+    const even = lane.kind === "node" ? onNode : Math.floor(room / packed.count);
     const unit = even >= TEXT_ROW ? Math.min(even, TALLEST_ROW) : Math.max(LOWEST_ROW, Math.min(TEXTLESS_ROW, even));
     const gap = unit > TEXTLESS_ROW ? 2 : 1;
     const inner = packed.count * unit;

@@ -38,7 +38,7 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
   }
   if (bar.after.length > 0) rows.push(["After", bar.after.slice(0, 3).join(", ") + (bar.after.length > 3 ? ` and ${bar.after.length - 3} more` : "")]);
   if (bar.nodes.length > 0) rows.push(["Nodes", bar.nodes.slice(0, 3).join(", ") + (bar.nodes.length > 3 ? ` and ${bar.nodes.length - 3} more` : "")]);
-  if (bar.preemptions > 0) rows.push(["Preempted", bar.preemptions === 1 ? "once" : `${bar.preemptions} times`]);
+  if (bar.preemptions > 0) rows.push(["Preempted", bar.preemptions === 1 ? "once before" : `${bar.preemptions} times before`]);
   return (
     <>
       <p className="tl-card-title">
@@ -367,7 +367,7 @@ function notes(bar: Bar, now: number): string {
   const said: string[] = [];
   if (bar.mustEndBy !== null) said.push(`backfilled, must be gone by ${when(bar.mustEndBy, now)}`);
   else if (bar.backfilled) said.push("backfilled");
-  if (bar.preemptions > 0) said.push(`preempted ${bar.preemptions} times`);
+  if (bar.preemptions > 0) said.push(bar.preemptions === 1 ? "preempted once before" : `preempted ${bar.preemptions} times before`);
   if (bar.hidden) said.push("of another team");
   return said.length > 0 ? `${said.join("; ")} ` : "";
 }

@@ -2,7 +2,12 @@
 import type { Decision, JobRow, LiveRows, NodeRow, PastRun, QueueRow, RunRow } from "../../src/timeline/model";
 
 export interface Cluster {
-  live: LiveRows & { jobs: Record<string, JobRow>; queues: Record<string, QueueRow>; nodes: Record<string, NodeRow>; runs: Record<string, RunRow> };
+  live: LiveRows & {
+    jobs: Record<string, JobRow>;
+    queues: Record<string, QueueRow>;
+    nodes: Record<string, NodeRow>;
+    runs: Record<string, RunRow>;
+  };
   past: PastRun[];
   decisions: Decision[];
   now: number;
@@ -11,7 +16,14 @@ export interface Cluster {
 interface Shape {
   seed: number;
   now: number;
-  queues: readonly { name: string; cohort: string; nodes: number; jobs: number; hours: number; sizes: readonly number[] }[];
+  queues: readonly {
+    name: string;
+    cohort: string;
+    nodes: number;
+    jobs: number;
+    hours: number;
+    sizes: readonly number[];
+  }[];
   hiddenEvery: number;
 }
 
@@ -28,8 +40,32 @@ function random(seed: number): () => number {
   };
 }
 
-const KINDS = ["pretrain", "finetune", "eval", "sweep", "distill", "tokenize", "rlhf", "ablation", "sft", "embed", "ocr", "asr"] as const;
-const MODELS = ["llama-70b", "mixtral", "vit-l", "whisper", "t5", "clip", "bert", "gemma-9b", "unet", "qwen-32b"] as const;
+const KINDS = [
+  "pretrain",
+  "finetune",
+  "eval",
+  "sweep",
+  "distill",
+  "tokenize",
+  "rlhf",
+  "ablation",
+  "sft",
+  "embed",
+  "ocr",
+  "asr",
+] as const;
+const MODELS = [
+  "llama-70b",
+  "mixtral",
+  "vit-l",
+  "whisper",
+  "t5",
+  "clip",
+  "bert",
+  "gemma-9b",
+  "unet",
+  "qwen-32b",
+] as const;
 const USERS = ["mira", "jane", "tom", "li", "ana", "omar", "ida", "kofi"] as const;
 const HOUR = 3_600;
 
@@ -59,7 +95,9 @@ export function cluster(shape: Shape): Cluster {
         occupants: [],
       };
     }
-    const arrivals = Array.from({ length: queue.jobs }, () => now - 25 * HOUR + next() * 27 * HOUR).sort((a, b) => a - b);
+    const arrivals = Array.from({ length: queue.jobs }, () => now - 25 * HOUR + next() * 27 * HOUR).sort(
+      (a, b) => a - b,
+    );
     const ends: { at: number; gpus: number }[] = [];
     let free = total;
     let clock = arrivals[0] ?? now;
@@ -84,7 +122,7 @@ export function cluster(shape: Shape): Cluster {
       const name = `${pick(KINDS)}-${pick(MODELS)}-${number}`;
       const user = pick(USERS);
       const hidden = number % shape.hiddenEvery === 0;
-      const shown = hidden ? `hidden-${(number * 2_654_435_761 % 65_536).toString(16)}` : name;
+      const shown = hidden ? `hidden-${((number * 2_654_435_761) % 65_536).toString(16)}` : name;
       const namespace = hidden ? "" : `team-${queue.name}`;
       const luck = next();
       const common = { hidden, user: hidden ? "" : user, clusterQueue: queue.name, gpus };
@@ -101,10 +139,16 @@ export function cluster(shape: Shape): Cluster {
           started: start,
           ended: cut,
           state,
-          message: state === "Ended" ? "Preempted to accommodate a workload of higher priority" : state === "Failed" ? "exit code 1 in pod 3" : "",
+          message:
+            state === "Ended"
+              ? "Preempted to accommodate a workload of higher priority"
+              : state === "Failed"
+                ? "exit code 1 in pod 3"
+                : "",
           preemptions: luck > 0.93 ? 1 : 0,
         });
-        if (state === "Ended") decisions.push({ at: cut, text: `preempts ${shown} (${gpus} GPUs) for a job of higher priority` });
+        if (state === "Ended")
+          decisions.push({ at: cut, text: `preempts ${shown} (${gpus} GPUs) for a job of higher priority` });
         decisions.push({ at: start, text: `admits ${shown} (${gpus} GPUs) to ${queue.name}` });
         continue;
       }
@@ -220,8 +264,22 @@ export function absurd(now = NOW): Cluster {
   const times = [NaN, -1, 0, Infinity, 1.79e12, 9e15, now, null, undefined, "14:05" as unknown as number];
   times.forEach((started, one) =>
     times.forEach((ended, other) => {
-      made.past.push({ jobName: `bad-${one}-${other}`, clusterQueue: "lab", gpus: NaN, started: started ?? null, ended: ended ?? null, state: "Failed" });
-      made.live.runs[`bad-${one}-${other}`] = { job: `<b>bad ${one}</b>`, clusterQueue: "lab", gpus: -4, from: started ?? null, to: ended ?? null, state: "Running" };
+      made.past.push({
+        jobName: `bad-${one}-${other}`,
+        clusterQueue: "lab",
+        gpus: NaN,
+        started: started ?? null,
+        ended: ended ?? null,
+        state: "Failed",
+      });
+      made.live.runs[`bad-${one}-${other}`] = {
+        job: `<b>bad ${one}</b>`,
+        clusterQueue: "lab",
+        gpus: -4,
+        from: started ?? null,
+        to: ended ?? null,
+        state: "Running",
+      };
     }),
   );
   return made;
@@ -234,7 +292,8 @@ export function change(before: Cluster["live"], turn: number, now: number): Clus
   const ids = Object.keys(runs);
   const moved = ids[turn % ids.length];
   const run = moved === undefined ? undefined : runs[moved];
-  if (moved !== undefined && run) runs[moved] = { ...run, to: (run.to ?? now) + 60, toLatest: (run.toLatest ?? now) + 90 };
+  if (moved !== undefined && run)
+    runs[moved] = { ...run, to: (run.to ?? now) + 60, toLatest: (run.toLatest ?? now) + 90 };
   const name = `new-${turn}`;
   runs[`x/${name}/0`] = {
     job: name,
@@ -247,7 +306,16 @@ export function change(before: Cluster["live"], turn: number, now: number): Clus
     to: now + 3 * HOUR,
     toLatest: now + 4 * HOUR,
   };
-  jobs[`x/${name}`] = { namespace: "x", name, jobName: name, state: "Pending", clusterQueue: "lab", gpus: 8, created: now, why: "waits" };
+  jobs[`x/${name}`] = {
+    namespace: "x",
+    name,
+    jobName: name,
+    state: "Pending",
+    clusterQueue: "lab",
+    gpus: 8,
+    created: now,
+    why: "waits",
+  };
   delete runs[`x/new-${turn - 5}/0`];
   delete jobs[`x/new-${turn - 5}`];
   return { ...before, runs, jobs };

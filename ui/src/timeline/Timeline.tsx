@@ -108,21 +108,31 @@ export function Timeline(props: TimelineProps) {
       if (mirrored !== 0) return;
       mirrored = window.setTimeout(() => {
         mirrored = 0;
-        setView((before) => ({ ...before, start: made.following ? null : Math.round(made.start * 10) / 10, span: made.span }));
+        setView((before) => ({
+          ...before,
+          start: made.following ? null : Math.round(made.start * 10) / 10,
+          span: made.span,
+        }));
       }, 120);
     };
     const observer = new ResizeObserver(() => made.resize());
     observer.observe(element);
     const retheme = (): void => {
       made.retheme();
+      made.resize();
       setThemes((count) => count + 1);
     };
-    const queries = ["(prefers-color-scheme: dark)", "(forced-colors: active)", `(resolution: ${window.devicePixelRatio}dppx)`].map((query) =>
-      window.matchMedia(query),
-    );
+    const queries = [
+      "(prefers-color-scheme: dark)",
+      "(forced-colors: active)",
+      `(resolution: ${window.devicePixelRatio}dppx)`,
+    ].map((query) => window.matchMedia(query));
     for (const query of queries) query.addEventListener("change", retheme);
     const attributes = new MutationObserver(retheme);
-    attributes.observe(document.documentElement, { attributes: true, attributeFilter: ["class", "data-theme", "style"] });
+    attributes.observe(document.documentElement, {
+      attributes: true,
+      attributeFilter: ["class", "data-theme", "style"],
+    });
     setSurface(made);
     latest.current.props.onSurface?.(made);
     return () => {
@@ -144,9 +154,19 @@ export function Timeline(props: TimelineProps) {
   useEffect(() => {
     if (surface) surface.grips = onWhatIf !== undefined;
   }, [surface, onWhatIf]);
+  const byKey = useRef(false);
   useEffect(() => {
     if (!view.table) surface?.resize();
+    if (!byKey.current) return;
+    // What had the focus is gone: it goes to what took its place.
+    byKey.current = false;
+    const next = view.table ? host.current?.parentElement?.querySelector<HTMLElement>(".tl-table") : host.current;
+    next?.focus();
   }, [surface, view.table]);
+  const showTable = (table: boolean): void => {
+    byKey.current = true;
+    change({ table });
+  };
 
   const focusOn = useCallback(
     (focus: { lane: string; bar: string } | null, reveal: boolean) => {
@@ -208,7 +228,9 @@ export function Timeline(props: TimelineProps) {
       const placed = surface?.layout.placements.find((each) => each.bar.id === bar.id);
       const empty = Object.keys(wanted).length === 0;
       if (placed && surface && !empty) {
-        const lane = surface.layout.boxes.findIndex((box) => box.lane.kind === "queue" && box.lane.queue === wanted.queue);
+        const lane = surface.layout.boxes.findIndex(
+          (box) => box.lane.kind === "queue" && box.lane.queue === wanted.queue,
+        );
         surface.setGhost({
           placed,
           seconds: wanted.durationSeconds ?? bar.to - bar.from,
@@ -219,7 +241,8 @@ export function Timeline(props: TimelineProps) {
       }
       setAsking({ bar, change: wanted, turn: mine, outcome: null, error: "", busy: !empty });
       if (empty) return;
-      const answer = (part: Partial<Asking>): void => setAsking((before) => (before?.turn === mine ? { ...before, ...part, busy: false } : before));
+      const answer = (part: Partial<Asking>): void =>
+        setAsking((before) => (before?.turn === mine ? { ...before, ...part, busy: false } : before));
       simulate({ job: jobOf(bar), change: wanted }).then(
         (outcome) => answer({ outcome }),
         (error: unknown) => answer({ error: error instanceof Error ? error.message : "The simulation failed." }),
@@ -267,7 +290,7 @@ export function Timeline(props: TimelineProps) {
       "=": () => zoom(1.5),
       "-": () => zoom(1 / 1.5),
       n: toNow,
-      t: () => change({ table: true }),
+      t: () => showTable(true),
       PageUp: () => surface.panBy(0, surface.height * 0.8),
       PageDown: () => surface.panBy(0, -surface.height * 0.8),
     };
@@ -292,7 +315,9 @@ export function Timeline(props: TimelineProps) {
   };
 
   const findNext = (): void => {
-    const places = model.lanes.flatMap((lane) => lane.bars.filter((bar) => found(bar, view.find)).map((bar) => ({ lane: lane.id, bar: bar.id })));
+    const places = model.lanes.flatMap((lane) =>
+      lane.bars.filter((bar) => found(bar, view.find)).map((bar) => ({ lane: lane.id, bar: bar.id })),
+    );
     const at = places.findIndex((place) => place.bar === view.focus);
     const next = places[(at + 1) % places.length];
     if (next) focusOn(next, true);
@@ -314,7 +339,10 @@ export function Timeline(props: TimelineProps) {
     () => (view.table ? model.bars.filter((bar) => bar.from < start + view.span && bar.toLatest >= start) : []),
     [view.table, model, Math.round(start / 10), view.span],
   );
-  const matching = useMemo(() => (view.find.trim() ? model.bars.filter((bar) => found(bar, view.find)).length : 0), [model, view.find]);
+  const matching = useMemo(
+    () => (view.find.trim() ? model.bars.filter((bar) => found(bar, view.find)).length : 0),
+    [model, view.find],
+  );
   const preset = SPANS.find(([, span]) => Math.abs(view.span / span - 1) < 0.01)?.[0];
   const focusBar = view.focus === null ? null : (surface?.focus?.bar ?? null);
   const queueCount = model.queues.filter((queue) => queue !== "").length;
@@ -385,7 +413,17 @@ export function Timeline(props: TimelineProps) {
           )}
         </SearchField>
       </div>
-      <Scrubber model={model} from={from} to={to} now={now} view={view} surface={surface} themes={themes} decisions={decisions} onScrub={scrub} />
+      <Scrubber
+        model={model}
+        from={from}
+        to={to}
+        now={now}
+        view={view}
+        surface={surface}
+        themes={themes}
+        decisions={decisions}
+        onScrub={scrub}
+      />
       <div className="tl-stage">
         <div
           ref={host}
@@ -398,7 +436,9 @@ export function Timeline(props: TimelineProps) {
           aria-describedby={hint}
           onKeyDown={keys}
         />
-        {!view.table && model.bars.length === 0 && <p className="tl-empty">No job ran in this time, none runs and none is expected to.</p>}
+        {!view.table && model.bars.length === 0 && (
+          <p className="tl-empty">No job ran in this time, none runs and none is expected to.</p>
+        )}
         {view.table && (
           <TableTwin
             bars={inView}
@@ -408,6 +448,7 @@ export function Timeline(props: TimelineProps) {
             focus={view.focus}
             onOpen={open}
             onAsk={onWhatIf ? (bar) => ask(bar, {}) : undefined}
+            onLeave={() => showTable(false)}
           />
         )}
         {!view.table && surface && !asking && card && focusBar && (
@@ -449,8 +490,8 @@ export function Timeline(props: TimelineProps) {
         )}
       </div>
       <p id={hint} className="tl-hidden">
-        Arrow keys go from job to job, Enter opens the job{onWhatIf ? ", W asks what if" : ""}, plus and minus zoom, Shift with an arrow moves in time, N goes
-        to now, T shows a table, Escape leaves.
+        Arrow keys go from job to job, Enter opens the job{onWhatIf ? ", W asks what if" : ""}, plus and minus zoom,
+        Shift with an arrow moves in time, N goes to now, T shows a table, Escape leaves.
       </p>
       <p className="tl-hidden" role="status" aria-live="polite">
         {said}
@@ -474,7 +515,13 @@ function useClock(given: number | undefined): number {
 }
 
 /** A card beside a bar: above or below it, within the stage. */
-function Floating(props: { surface: Surface; bar: Bar; x: number | null; interactive?: boolean; children: React.ReactNode }) {
+function Floating(props: {
+  surface: Surface;
+  bar: Bar;
+  x: number | null;
+  interactive?: boolean;
+  children: React.ReactNode;
+}) {
   const { surface, bar, x, interactive = false } = props;
   const card = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -496,7 +543,12 @@ function Floating(props: { surface: Surface; bar: Bar; x: number | null; interac
     return () => clearTimeout(timer);
   });
   return (
-    <div ref={card} className={`tl-card${interactive ? " tl-picked" : ""}`} role={interactive ? "group" : undefined} aria-label={interactive ? bar.label : undefined}>
+    <div
+      ref={card}
+      className={`tl-card${interactive ? " tl-picked" : ""}`}
+      role={interactive ? "group" : undefined}
+      aria-label={interactive ? bar.label : undefined}
+    >
       {props.children}
     </div>
   );
@@ -562,6 +614,7 @@ function Scrubber({ model, from, to, now, view, surface, themes, decisions, onSc
         <strong>{view.cursor === null ? "Now" : words}</strong>
         <span className="tl-away">{view.cursor === null ? words : away(at, now)}</span>
         <span>{sentence}</span>
+        {model.refused > 0 && <span className="tl-away">{model.refused} runs with impossible times left out</span>}
         {decided && (
           <span className="tl-decision">
             {clock(decided.at)} {decided.text}

@@ -80,7 +80,9 @@ export function readTheme(element: HTMLElement, ratio: number): Theme {
   const read = (name: string): string => css(colour(name));
   const ground = colour("ground");
   const ink = colour("ink");
-  const queues = Array.from({ length: QUEUE_COLOURS }, (_, each) => queueColours(colour(`queue-${each + 1}`), ground, ink));
+  const queues = Array.from({ length: QUEUE_COLOURS }, (_, each) =>
+    queueColours(colour(`queue-${each + 1}`), ground, ink),
+  );
   const troubles: Theme["troubles"] = {
     soaking: read("soaking"),
     cordoned: read("cordoned"),
@@ -136,7 +138,9 @@ const mix = (one: Rgb, other: Rgb, part: number): Rgb => [
 ];
 
 function luminance(colour: Rgb): number {
-  const [red, green, blue] = colour.map((each) => (each / 255 <= 0.04045 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4));
+  const [red, green, blue] = colour.map((each) =>
+    each / 255 <= 0.04045 ? each / 255 / 12.92 : ((each / 255 + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * (red ?? 0) + 0.7152 * (green ?? 0) + 0.0722 * (blue ?? 0);
 }
 
@@ -437,7 +441,11 @@ function drawMarks(context: Context, stage: Stage, shape: Shape): void {
   }
 }
 
-function drawLabels(context: Context, stage: Stage, groups: ReadonlyMap<string, { colours: QueueColours; shapes: Shape[] }>): void {
+function drawLabels(
+  context: Context,
+  stage: Stage,
+  groups: ReadonlyMap<string, { colours: QueueColours; shapes: Shape[] }>,
+): void {
   context.textBaseline = "middle";
   context.textAlign = "left";
   for (const [key, { colours, shapes }] of groups) {
@@ -501,7 +509,15 @@ export function drawBuckets(context: Context, stage: Stage, buckets: readonly Bu
 
 // ---- What stands behind the bars ----
 
-export function drawGround(context: Context, stage: Stage, boxes: readonly LaneBox[], ticks: readonly Tick[], top: number, height: number, recordFrom: number | null): void {
+export function drawGround(
+  context: Context,
+  stage: Stage,
+  boxes: readonly LaneBox[],
+  ticks: readonly Tick[],
+  top: number,
+  height: number,
+  recordFrom: number | null,
+): void {
   const { theme, width } = stage;
   const unknown = recordFrom === null ? 0 : Math.min(width, stage.x(recordFrom));
   if (unknown > 0) {
@@ -558,7 +574,13 @@ export function drawTroubles(context: Context, stage: Stage, boxes: readonly Lan
 
 export const AXIS = 40;
 
-export function drawAxis(context: Context, stage: Stage, ticks: readonly Tick[], from: number, decisions: readonly Decision[]): void {
+export function drawAxis(
+  context: Context,
+  stage: Stage,
+  ticks: readonly Tick[],
+  from: number,
+  decisions: readonly Decision[],
+): void {
   const { theme, width } = stage;
   context.clearRect(0, 0, width, AXIS);
   context.textBaseline = "alphabetic";
@@ -631,7 +653,15 @@ export function drawGutter(
   context.fillRect(width - 1, 0, 1, height);
 }
 
-function nodeLabel(context: Context, theme: Theme, lane: LaneBox["lane"], moment: Moment, y: number, tall: number, width: number): void {
+function nodeLabel(
+  context: Context,
+  theme: Theme,
+  lane: LaneBox["lane"],
+  moment: Moment,
+  y: number,
+  tall: number,
+  width: number,
+): void {
   const middle = y + tall / 2 + 0.5;
   const used = moment.lanes.get(lane.id) ?? 0;
   // Where names are cut, their ends would be: those tell nodes apart.
@@ -649,7 +679,15 @@ function nodeLabel(context: Context, theme: Theme, lane: LaneBox["lane"], moment
   context.textAlign = "left";
 }
 
-function queueLabel(context: Context, stage: Stage, lane: LaneBox["lane"], moment: Moment, laneTop: number, y: number, tall: number): void {
+function queueLabel(
+  context: Context,
+  stage: Stage,
+  lane: LaneBox["lane"],
+  moment: Moment,
+  laneTop: number,
+  y: number,
+  tall: number,
+): void {
   const { theme, width } = stage;
   const colours = coloursOfQueue(theme, lane.queue, stage.places);
   // The label of a tall lane stays in sight.
@@ -664,8 +702,13 @@ function queueLabel(context: Context, stage: Stage, lane: LaneBox["lane"], momen
   context.font = `400 11px ${theme.font}`;
   context.fillStyle = theme.muted;
   const short = width < 120;
-  const share = lane.capacity > 0 ? (short ? `${used}/${lane.capacity}` : `${used} of ${lane.capacity} GPUs`) : `${used} GPUs`;
-  context.fillText(fitted(context, !short && lane.note ? `${share} · ${lane.note}` : share, width - 22), 12, line + 16.5);
+  const share =
+    lane.capacity > 0 ? (short ? `${used}/${lane.capacity}` : `${used} of ${lane.capacity} GPUs`) : `${used} GPUs`;
+  context.fillText(
+    fitted(context, !short && lane.note ? `${share} · ${lane.note}` : share, width - 22),
+    12,
+    line + 16.5,
+  );
   if (lane.capacity > 0 && laneTop >= 0) {
     const room = width - 24;
     context.fillStyle = theme.strongLine;
@@ -678,7 +721,15 @@ function queueLabel(context: Context, stage: Stage, lane: LaneBox["lane"], momen
 // ---- What moves on top ----
 
 /** A vertical line with its time in a flag at the top. */
-export function drawLine(context: Context, theme: Theme, x: number, height: number, colour: string, words: string, width: number): void {
+export function drawLine(
+  context: Context,
+  theme: Theme,
+  x: number,
+  height: number,
+  colour: string,
+  words: string,
+  width: number,
+): void {
   if (x < -60 || x > width + 60) return;
   context.fillStyle = colour;
   context.globalAlpha = 0.8;
@@ -695,7 +746,14 @@ export function drawLine(context: Context, theme: Theme, x: number, height: numb
   context.textAlign = "left";
 }
 
-export function drawRing(context: Context, stage: Stage, placed: Placement, top: number, colour: string, width: number): void {
+export function drawRing(
+  context: Context,
+  stage: Stage,
+  placed: Placement,
+  top: number,
+  colour: string,
+  width: number,
+): void {
   const left = Math.max(-8, stage.x(placed.bar.from));
   const right = Math.min(stage.width + 8, Math.max(stage.x(drawnEnd(placed.bar)), left + 4));
   context.strokeStyle = colour;
@@ -706,7 +764,15 @@ export function drawRing(context: Context, stage: Stage, placed: Placement, top:
 }
 
 /** A bar as it would be after a change. */
-export function drawGhost(context: Context, theme: Theme, x: number, y: number, width: number, height: number, words: string): void {
+export function drawGhost(
+  context: Context,
+  theme: Theme,
+  x: number,
+  y: number,
+  width: number,
+  height: number,
+  words: string,
+): void {
   context.fillStyle = theme.ground;
   context.globalAlpha = 0.75;
   context.fillRect(x, y, width, height);
@@ -740,14 +806,22 @@ export function drawGrips(context: Context, stage: Stage, placed: Placement, top
 }
 
 /** GPUs in use over the whole known time, for the slider. */
-export function drawProfile(context: Context, theme: Theme, sums: Float64Array, most: number, nowAt: number, width: number, height: number): void {
+export function drawProfile(
+  context: Context,
+  theme: Theme,
+  sums: Float64Array,
+  most: number,
+  nowAt: number,
+  width: number,
+  height: number,
+): void {
   context.clearRect(0, 0, width, height);
   const step = width / sums.length;
   const path = (): void => {
     context.beginPath();
     context.moveTo(0, height);
     sums.forEach((sum, each) => {
-      const y = height - 1 - (Math.min(1, sum / Math.max(1, most)) * (height - 4));
+      const y = height - 1 - Math.min(1, sum / Math.max(1, most)) * (height - 4);
       context.lineTo(each * step, y);
       context.lineTo((each + 1) * step, y);
     });

@@ -55,7 +55,9 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
 
   const pinch = (): { middle: number; spread: number } | null => {
     const [one, other] = [...pointers.values()];
-    return one && other ? { middle: (one.x + other.x) / 2, spread: Math.hypot(one.x - other.x, one.y - other.y) } : null;
+    return one && other
+      ? { middle: (one.x + other.x) / 2, spread: Math.hypot(one.x - other.x, one.y - other.y) }
+      : null;
   };
 
   const move = (event: PointerEvent): void => {
@@ -102,7 +104,13 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
       const wanted = length + (at.x - current.x) / surface.pps;
       const seconds = Math.max(step, Math.round(wanted / step) * step);
       current.change = seconds === length ? null : { durationSeconds: seconds };
-      surface.setGhost({ placed: hit.placed, seconds, gpus: bar.gpus, lane, words: `${duration(length)} → ${duration(seconds)}` });
+      surface.setGhost({
+        placed: hit.placed,
+        seconds,
+        gpus: bar.gpus,
+        lane,
+        words: `${duration(length)} → ${duration(seconds)}`,
+      });
     } else if (hit.part === "size") {
       const gpus = resized(bar.gpus, (at.y - current.y) / PIXELS_PER_SIZE);
       current.change = gpus === bar.gpus ? null : { gpus };

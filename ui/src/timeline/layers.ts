@@ -292,7 +292,10 @@ export class Surface {
   private beyondPacked(): boolean {
     const { packed, model } = this;
     if (!packed || !model) return false;
-    return (this.start < packed.from && model.earliest < packed.from) || (this.start + this.span > packed.to && model.latest > packed.to);
+    return (
+      (this.start < packed.from && model.earliest < packed.from) ||
+      (this.start + this.span > packed.to && model.latest > packed.to)
+    );
   }
 
   /** Once the hand rests, rows are given anew if the view has gone far. */
@@ -381,7 +384,9 @@ export class Surface {
   setFocus(focus: { lane: string; bar: string } | null): Placement | null {
     this.focusId = focus;
     this.focused = focus
-      ? (this.layout.placements.find((each) => each.bar.id === focus.bar && this.layout.boxes[each.lane]?.lane.id === focus.lane) ??
+      ? (this.layout.placements.find(
+          (each) => each.bar.id === focus.bar && this.layout.boxes[each.lane]?.lane.id === focus.lane,
+        ) ??
         this.layout.placements.find((each) => each.bar.id === focus.bar) ??
         null)
       : null;
@@ -535,7 +540,11 @@ export class Surface {
     const [left, right] = [this.x(bar.from), this.x(bar.to)];
     if (right - left < 3 * GRIP) return "bar";
     if (Math.abs(x - right) <= GRIP) return "end";
-    return row > y + height - 6 && height >= TEXT_HEIGHT && Math.abs(x - (Math.max(0, left) + Math.min(right, this.width)) / 2) < 14 ? "size" : "bar";
+    return row > y + height - 6 &&
+      height >= TEXT_HEIGHT &&
+      Math.abs(x - (Math.max(0, left) + Math.min(right, this.width)) / 2) < 14
+      ? "size"
+      : "bar";
   }
 
   laneAt(y: number): number {
@@ -627,7 +636,8 @@ export class Surface {
     const { pps } = this;
     const ratio = this.ratio();
     let margin = MARGIN;
-    while (margin > 0 && this.width * (1 + 2 * margin) * this.height * (1 + margin) * ratio * ratio > MOST_PIXELS) margin -= 0.1;
+    while (margin > 0 && this.width * (1 + 2 * margin) * this.height * (1 + margin) * ratio * ratio > MOST_PIXELS)
+      margin -= 0.1;
     margin = Math.max(0.1, margin);
     const width = Math.ceil(this.width * (1 + 2 * margin));
     const room = Math.max(this.height, this.layout.height);
@@ -656,7 +666,13 @@ export class Surface {
     const key = `${this.start} ${this.span} ${this.width}`;
     if (key === this.axisDrawn) return;
     this.axisDrawn = key;
-    drawAxis(this.axis[1], this.stage(), this.ticksOf(this.start, this.start + this.span, this.pps), this.start, this.decisions);
+    drawAxis(
+      this.axis[1],
+      this.stage(),
+      this.ticksOf(this.start, this.start + this.span, this.pps),
+      this.start,
+      this.decisions,
+    );
   }
 
   private drawSide(): void {
@@ -665,7 +681,15 @@ export class Surface {
     const key = `${this.top} ${this.momentOf} ${focusedLane} ${this.gutter}`;
     if (key === this.sideDrawn) return;
     this.sideDrawn = key;
-    drawGutter(this.side[1], { ...this.stage(), width: this.gutter }, this.layout.boxes, moment, this.top, this.height, focusedLane);
+    drawGutter(
+      this.side[1],
+      { ...this.stage(), width: this.gutter },
+      this.layout.boxes,
+      moment,
+      this.top,
+      this.height,
+      focusedLane,
+    );
   }
 
   private drawOverlay(): void {
@@ -682,7 +706,10 @@ export class Surface {
       context.fillRect(0, 0, width, height);
       context.globalAlpha = 1;
       const end = this.start + this.span;
-      const seen = this.hits.filter(({ bar, y, height: tall }) => bar.from < end && drawnEnd(bar) > this.start && y < top + height && y + tall > top);
+      const seen = this.hits.filter(
+        ({ bar, y, height: tall }) =>
+          bar.from < end && drawnEnd(bar) > this.start && y < top + height && y + tall > top,
+      );
       for (const { bar, y, height: tall } of seen) {
         const left = this.x(bar.from);
         context.clearRect(left - 1, y - top - 1, Math.max(3, this.x(drawnEnd(bar)) - left) + 2, tall + 2);
@@ -693,7 +720,8 @@ export class Surface {
       }
     }
     drawLine(context, theme, this.x(this.now), height, theme.now, "now", width);
-    if (this.cursor !== null) drawLine(context, theme, this.x(this.cursor), height, theme.cursor, clock(this.cursor), width);
+    if (this.cursor !== null)
+      drawLine(context, theme, this.x(this.cursor), height, theme.cursor, clock(this.cursor), width);
     if (this.hovered && this.hovered !== this.focused) drawRing(context, stage, this.hovered, top, theme.ink, 1);
     if (this.focused) drawRing(context, stage, this.focused, top, theme.focus, 2.5);
     const gripped = this.hovered ?? this.focused;

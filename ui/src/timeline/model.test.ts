@@ -51,8 +51,10 @@ const run = (job: string, from: unknown, to: unknown, more: Partial<RunRow> = {}
   to: to as number,
   ...more,
 });
-const model = (live: LiveRows, runs: PastRun[] = [], by: "queues" | "nodes" = "queues"): Model => makeModel({ live, past: runs, now: NOW, group: by });
-const rows = (runs: RunRow[]): Record<string, RunRow> => Object.fromEntries(runs.map((each, number) => [String(number), each]));
+const model = (live: LiveRows, runs: PastRun[] = [], by: "queues" | "nodes" = "queues"): Model =>
+  makeModel({ live, past: runs, now: NOW, group: by });
+const rows = (runs: RunRow[]): Record<string, RunRow> =>
+  Object.fromEntries(runs.map((each, number) => [String(number), each]));
 
 function overlaps(made: Model, room = 600): number {
   const { placements } = layOut(made.lanes, room);
@@ -101,19 +103,33 @@ group("rows of a lane", () => {
 
   it("are taller for more GPUs where there is room, and even where there isn't", () => {
     expect([1, 8, 9, 64, 65].map(rowsOf)).toEqual([1, 1, 2, 2, 3]);
-    const made = model({ runs: rows([run("small", NOW - 60, NOW, { gpus: 1 }), run("big", NOW - 60, NOW, { gpus: 512 })]) });
-    const [small, big] = ["small", "big"].map((label) => layOut(made.lanes, 600).placements.find((each) => each.bar.label === label));
+    const made = model({
+      runs: rows([run("small", NOW - 60, NOW, { gpus: 1 }), run("big", NOW - 60, NOW, { gpus: 512 })]),
+    });
+    const [small, big] = ["small", "big"].map((label) =>
+      layOut(made.lanes, 600).placements.find((each) => each.bar.label === label),
+    );
     expect(big?.height).toBeGreaterThan(2 * (small?.height ?? 0));
-    const crowded = layOut(model({ runs: rows(scattered(300).map((each) => ({ ...each, from: NOW, to: NOW + HOUR }))) }).lanes, 600);
+    const crowded = layOut(
+      model({ runs: rows(scattered(300).map((each) => ({ ...each, from: NOW, to: NOW + HOUR }))) }).lanes,
+      600,
+    );
     expect(new Set(crowded.placements.map((each) => each.height)).size).toBe(1);
   });
 
   it("are kept when an earlier job goes", () => {
-    const before = model({ runs: rows([run("one", NOW - 300, NOW + HOUR), run("two", NOW - 200, NOW + HOUR), run("three", NOW - 100, NOW + HOUR)]) });
+    const before = model({
+      runs: rows([
+        run("one", NOW - 300, NOW + HOUR),
+        run("two", NOW - 200, NOW + HOUR),
+        run("three", NOW - 100, NOW + HOUR),
+      ]),
+    });
     const first = layOut(before.lanes, 600);
     const after = model({ runs: rows([run("two", NOW - 200, NOW + HOUR), run("three", NOW - 100, NOW + HOUR)]) });
     const second = layOut(after.lanes, 600, first.rows);
-    const rowOf = (layout: typeof first, label: string) => layout.placements.find((each) => each.bar.label === label)?.y;
+    const rowOf = (layout: typeof first, label: string) =>
+      layout.placements.find((each) => each.bar.label === label)?.y;
     expect(rowOf(second, "two")).toBe(rowOf(first, "two"));
     expect(rowOf(second, "three")).toBe(rowOf(first, "three"));
   });
@@ -131,8 +147,16 @@ group("times from a record", () => {
   });
 
   it("are put in order", () => {
-    expect(orderedTimes(NOW, NOW - 100, NOW - 500, NaN, null, false)).toMatchObject({ from: NOW - 100, to: NOW - 100, toLatest: NOW - 100 });
-    expect(orderedTimes(NOW, NOW - 100, NOW + 50, NOW + 20, NOW + 90, true)).toMatchObject({ to: NOW + 50, toLatest: NOW + 50, fromLatest: NOW + 50 });
+    expect(orderedTimes(NOW, NOW - 100, NOW - 500, NaN, null, false)).toMatchObject({
+      from: NOW - 100,
+      to: NOW - 100,
+      toLatest: NOW - 100,
+    });
+    expect(orderedTimes(NOW, NOW - 100, NOW + 50, NOW + 20, NOW + 90, true)).toMatchObject({
+      to: NOW + 50,
+      toLatest: NOW + 50,
+      fromLatest: NOW + 50,
+    });
   });
 
   it("end what still runs no earlier than now", () => {
@@ -143,7 +167,10 @@ group("times from a record", () => {
   it("that are years away are cut or refused, and counted", () => {
     expect(orderedTimes(NOW, NOW - 3 * 366 * 86_400, NOW, null, null, false)).toBeNull();
     expect(orderedTimes(NOW, NOW, NOW + 30 * 366 * 86_400, null, null, true)?.to).toBe(NOW + 60 * 86_400);
-    const made = model({ runs: rows([run("bad", NaN, NOW), run("good", NOW - 60, NOW + 60)]) }, [past("bad", 1.79e12, NOW), past("never", null, NOW)]);
+    const made = model({ runs: rows([run("bad", NaN, NOW), run("good", NOW - 60, NOW + 60)]) }, [
+      past("bad", 1.79e12, NOW),
+      past("never", null, NOW),
+    ]);
     expect(made.bars.map((bar) => bar.label)).toEqual(["good"]);
     expect(made.refused).toBe(2);
   });
@@ -167,11 +194,39 @@ group("times from a record", () => {
 group("bars", () => {
   it("come from the plan, the record and, where the plan lags, the jobs", () => {
     const jobs: Record<string, JobRow> = {
-      a: { namespace: "a", name: "job-run", jobName: "run", clusterQueue: "lab", state: "Running", gpus: 8, why: "because", created: NOW - 900 },
-      b: { namespace: "a", name: "job-soon", jobName: "soon", clusterQueue: "lab", state: "Pending", gpus: 8, expectedStart: { p50: NOW + 60, p90: NOW + 90 }, forecast: { p50: 600, p90: 900 } },
-      c: { namespace: "a", name: "job-never", jobName: "never", clusterQueue: "lab", state: "Pending", gpus: 8, expectedStart: null },
+      a: {
+        namespace: "a",
+        name: "job-run",
+        jobName: "run",
+        clusterQueue: "lab",
+        state: "Running",
+        gpus: 8,
+        why: "because",
+        created: NOW - 900,
+      },
+      b: {
+        namespace: "a",
+        name: "job-soon",
+        jobName: "soon",
+        clusterQueue: "lab",
+        state: "Pending",
+        gpus: 8,
+        expectedStart: { p50: NOW + 60, p90: NOW + 90 },
+        forecast: { p50: 600, p90: 900 },
+      },
+      c: {
+        namespace: "a",
+        name: "job-never",
+        jobName: "never",
+        clusterQueue: "lab",
+        state: "Pending",
+        gpus: 8,
+        expectedStart: null,
+      },
     };
-    const made = model({ jobs, runs: rows([run("run", NOW - 600, NOW + 600)]) }, [past("old", NOW - 7_200, NOW - 3_600, { state: "Failed" })]);
+    const made = model({ jobs, runs: rows([run("run", NOW - 600, NOW + 600)]) }, [
+      past("old", NOW - 7_200, NOW - 3_600, { state: "Failed" }),
+    ]);
     expect(made.bars.map((bar) => [bar.label, bar.state])).toEqual([
       ["old", "failed"],
       ["run", "running"],
@@ -188,10 +243,15 @@ group("bars", () => {
   });
 
   it("have ids of their own, also where a job ran twice or names are equal", () => {
-    const made = model({ runs: rows([run("job", NOW, NOW + 9, { state: "Pending" }), run("job", NOW + 99, NOW + 120, { state: "Pending" })]) }, [
-      past("job", NOW - 600, NOW - 1),
-      past("job", NOW - 600, NOW - 1),
-    ]);
+    const made = model(
+      {
+        runs: rows([
+          run("job", NOW, NOW + 9, { state: "Pending" }),
+          run("job", NOW + 99, NOW + 120, { state: "Pending" }),
+        ]),
+      },
+      [past("job", NOW - 600, NOW - 1), past("job", NOW - 600, NOW - 1)],
+    );
     expect(new Set(made.bars.map((bar) => bar.id)).size).toBe(4);
   });
 
@@ -201,14 +261,22 @@ group("bars", () => {
   });
 
   it("fade in while the start is uncertain and out while the end is", () => {
-    const [bar] = model({ runs: rows([run("job", NOW + 100, NOW + 400, { state: "Pending", fromLatest: NOW + 200, toLatest: NOW + 600 })]) }).bars;
+    const [bar] = model({
+      runs: rows([run("job", NOW + 100, NOW + 400, { state: "Pending", fromLatest: NOW + 200, toLatest: NOW + 600 })]),
+    }).bars;
     const at = (offset: number): number => Math.round(certainty(bar as Bar, NOW + offset) * 100);
-    expect([at(99), at(100), at(150), at(200), at(400), at(500), at(600), at(601)]).toEqual([0, 0, 50, 100, 100, 50, 0, 0]);
+    expect([at(99), at(100), at(150), at(200), at(400), at(500), at(600), at(601)]).toEqual([
+      0, 0, 50, 100, 100, 50, 0, 0,
+    ]);
   });
 
   it("describe themselves in a sentence", () => {
-    const made = model({ runs: rows([run("llm", NOW - HOUR, NOW + HOUR, { backfilled: true, mustEndBy: NOW + 2 * HOUR })]) });
-    expect(describe(made.bars[0] as Bar, NOW)).toMatch(/^llm, 8 GPUs, queue lab, running, since .*, expected to end .*, backfilled, must be gone by \d\d:\d\d\.$/);
+    const made = model({
+      runs: rows([run("llm", NOW - HOUR, NOW + HOUR, { backfilled: true, mustEndBy: NOW + 2 * HOUR })]),
+    });
+    expect(describe(made.bars[0] as Bar, NOW)).toMatch(
+      /^llm, 8 GPUs, queue lab, running, since .*, expected to end .*, backfilled, must be gone by \d\d:\d\d\.$/,
+    );
   });
 });
 
@@ -219,16 +287,34 @@ group("lanes", () => {
       b: { level: "ClusterQueue", name: "alpha", cohorts: [], nominalGpus: 8 },
       c: { level: "LocalQueue", name: "not shown" },
     };
-    expect(model({ queues }).lanes.map((lane) => lane.label)).toEqual(["cohort root / inner", "zeta", "no cohort", "alpha"]);
+    expect(model({ queues }).lanes.map((lane) => lane.label)).toEqual([
+      "cohort root / inner",
+      "zeta",
+      "no cohort",
+      "alpha",
+    ]);
   });
 
   it("of nodes hold what runs there, and those of queues the rest", () => {
     const nodes = {
-      n1: { metadata: { name: "n1" }, flavors: ["h100"], trouble: "cordoned", until: NOW + HOUR, capacity: { "nvidia.com/gpu": "8", cpu: "96" } },
+      n1: {
+        metadata: { name: "n1" },
+        flavors: ["h100"],
+        trouble: "cordoned",
+        until: NOW + HOUR,
+        capacity: { "nvidia.com/gpu": "8", cpu: "96" },
+      },
       n2: { metadata: { name: "n2" }, flavors: ["h100"], occupants: [{ job: "two", namespace: "a" }] },
     };
     const made = model(
-      { nodes, runs: rows([run("one", NOW - 60, NOW + 60, { nodes: ["n1"] }), run("two", NOW - 60, NOW + 60), run("later", NOW + 60, NOW + 90, { state: "Pending" })]) },
+      {
+        nodes,
+        runs: rows([
+          run("one", NOW - 60, NOW + 60, { nodes: ["n1"] }),
+          run("two", NOW - 60, NOW + 60),
+          run("later", NOW + 60, NOW + 90, { state: "Pending" }),
+        ]),
+      },
       [],
       "nodes",
     );
@@ -245,13 +331,31 @@ group("lanes", () => {
   it("of nodes remember where a run was once it is over", () => {
     const seen = new NodesSeen();
     const nodes = { n1: { metadata: { name: "n1" } } };
-    makeModel({ live: { nodes, runs: rows([run("job", NOW - 600, NOW + 60, { nodes: ["n1"] })]) }, past: [], now: NOW, group: "nodes", seen });
-    const after = makeModel({ live: { nodes }, past: [past("job", NOW - 600, NOW - 1)], now: NOW, group: "nodes", seen });
+    makeModel({
+      live: { nodes, runs: rows([run("job", NOW - 600, NOW + 60, { nodes: ["n1"] })]) },
+      past: [],
+      now: NOW,
+      group: "nodes",
+      seen,
+    });
+    const after = makeModel({
+      live: { nodes },
+      past: [past("job", NOW - 600, NOW - 1)],
+      now: NOW,
+      group: "nodes",
+      seen,
+    });
     expect(after.lanes.find((lane) => lane.label === "n1")?.bars).toHaveLength(1);
   });
 
   it("are crossed with arrow keys", () => {
-    const made = model({ runs: rows([run("a", NOW - 100, NOW - 50), run("b", NOW - 10, NOW + 50), run("c", NOW, NOW + 90, { clusterQueue: "other" })]) });
+    const made = model({
+      runs: rows([
+        run("a", NOW - 100, NOW - 50),
+        run("b", NOW - 10, NOW + 50),
+        run("c", NOW, NOW + 90, { clusterQueue: "other" }),
+      ]),
+    });
     const go = (from: { lane: string; bar: string } | null, key: string) => neighbour(made.lanes, from, key, NOW + 1);
     const first = go(null, "ArrowRight");
     const label = (at: { bar: string } | null) => made.bars.find((bar) => bar.id === at?.bar)?.label;
@@ -264,7 +368,9 @@ group("lanes", () => {
 });
 
 group("density", () => {
-  const short = Array.from({ length: 500 }, (_, each) => past(`j${each}`, NOW - 10_000 + each * 20, NOW - 10_000 + each * 20 + 15));
+  const short = Array.from({ length: 500 }, (_, each) =>
+    past(`j${each}`, NOW - 10_000 + each * 20, NOW - 10_000 + each * 20 + 15),
+  );
 
   it("merges bars below two pixels, by row and queue, and loses none", () => {
     const { placements } = layOut(model({}, short).lanes, 600);
@@ -282,7 +388,10 @@ group("density", () => {
 
 group("sums", () => {
   it("say what runs and waits at an instant", () => {
-    const made = model({}, [past("one", NOW - 300, NOW - 100, { submitted: NOW - 900, gpus: 4 }), past("two", NOW - 200, NOW - 10, { submitted: NOW - 250 })]);
+    const made = model({}, [
+      past("one", NOW - 300, NOW - 100, { submitted: NOW - 900, gpus: 4 }),
+      past("two", NOW - 200, NOW - 10, { submitted: NOW - 250 }),
+    ]);
     expect(momentAt(made, NOW - 220)).toMatchObject({ gpus: 4, running: 1, waiting: 1 });
     expect(momentAt(made, NOW - 150)).toMatchObject({ gpus: 12, running: 2, waiting: 0 });
     expect(momentAt(made, NOW - 100).lanes.get("queue:lab")).toBe(8);
@@ -342,13 +451,27 @@ group("a view", () => {
       find: "",
       table: true,
     });
-    expect(readView({ span: NaN, start: "soon", cursor: -4 })).toMatchObject({ span: 86_400, start: null, cursor: null });
+    expect(readView({ span: NaN, start: "soon", cursor: -4 })).toMatchObject({
+      span: 86_400,
+      start: null,
+      cursor: null,
+    });
     expect(readView({ span: 1e99 }).span).toBe(30 * 86_400);
   });
 
   it("survives an address", () => {
-    const view = readView({ group: "nodes", span: 3_600, start: NOW, cursor: NOW, focus: "run:a/b", find: "x", table: true });
-    expect(readView(Object.fromEntries(Object.entries(view).map(([key, value]) => [key, String(value)])))).toEqual(view);
+    const view = readView({
+      group: "nodes",
+      span: 3_600,
+      start: NOW,
+      cursor: NOW,
+      focus: "run:a/b",
+      find: "x",
+      table: true,
+    });
+    expect(readView(Object.fromEntries(Object.entries(view).map(([key, value]) => [key, String(value)])))).toEqual(
+      view,
+    );
   });
 });
 
@@ -372,7 +495,9 @@ group("text on bars", () => {
     for (let red = 0; red < 256; red += 15) {
       for (let green = 0; green < 256; green += 15) {
         for (let blue = 0; blue < 256; blue += 15) {
-          expect(contrast([red, green, blue], readable([red, green, blue], [255, 255, 255]))).toBeGreaterThanOrEqual(4.5);
+          expect(contrast([red, green, blue], readable([red, green, blue], [255, 255, 255]))).toBeGreaterThanOrEqual(
+            4.5,
+          );
         }
       }
     }

@@ -102,7 +102,8 @@ export interface LiveRows {
 
 // ---- What comes out ----
 
-export type BarState = "running" | "starting" | "stopping" | "planned" | "reserved" | "succeeded" | "failed" | "preempted" | "ended";
+export type BarState =
+  "running" | "starting" | "stopping" | "planned" | "reserved" | "succeeded" | "failed" | "preempted" | "ended";
 
 /** One run of one job, past, present or expected. */
 export interface Bar {
@@ -329,7 +330,14 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     const running = run.state === "Running";
     // What still waits can't have started: its plan may be some seconds old.
     const start = instant(run.from);
-    const times = orderedTimes(now, running || start === null ? start : Math.max(start, now), run.to, run.toLatest, run.fromLatest, true);
+    const times = orderedTimes(
+      now,
+      running || start === null ? start : Math.max(start, now),
+      run.to,
+      run.toLatest,
+      run.fromLatest,
+      true,
+    );
     if (job) drawn.add(job);
     if (times === null) {
       refused += 1;
@@ -338,7 +346,11 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     if (running) times.fromLatest = times.from;
     const key = sighting(namespace, label, times.from);
     if (running && ended.has(key)) continue;
-    const nodes = running ? (names(run.nodes).length > 0 ? names(run.nodes) : (occupied.get(`${namespace}/${label}`) ?? [])) : [];
+    const nodes = running
+      ? names(run.nodes).length > 0
+        ? names(run.nodes)
+        : (occupied.get(`${namespace}/${label}`) ?? [])
+      : [];
     if (running) seen?.put(key, nodes);
     const turn = timesRan.get(`${namespace}/${workload || label}`) ?? 0;
     timesRan.set(`${namespace}/${workload || label}`, turn + 1);
@@ -431,10 +443,20 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     latest = Math.max(latest, bar.toLatest, bar.mustEndBy ?? 0);
   }
   const queues = queueRows(live, bars);
-  const lanes = group === "nodes" ? lanesOfNodes(live, bars, queues, withoutStart, now) : lanesOfQueues(bars, queues, withoutStart);
+  const lanes =
+    group === "nodes" ? lanesOfNodes(live, bars, queues, withoutStart, now) : lanesOfQueues(bars, queues, withoutStart);
   let capacity = 0;
   for (const queue of queues) capacity += queue.capacity;
-  return { bars, queues: queues.map((queue) => queue.name).sort(), lanes, capacity, refused, withoutStart, earliest, latest };
+  return {
+    bars,
+    queues: queues.map((queue) => queue.name).sort(),
+    lanes,
+    capacity,
+    refused,
+    withoutStart,
+    earliest,
+    latest,
+  };
 }
 
 function pastState(run: PastRun): BarState {
@@ -471,7 +493,12 @@ function queueRows(live: LiveRows, bars: readonly Bar[]): QueueFacts[] {
 const collator = new Intl.Collator("en", { numeric: true });
 const compare = (a: string, b: string): number => collator.compare(a, b);
 
-function laneOfQueue(queue: QueueFacts, bars: Bar[], withoutStart: ReadonlyMap<string, number>, prefix = "queue"): Lane {
+function laneOfQueue(
+  queue: QueueFacts,
+  bars: Bar[],
+  withoutStart: ReadonlyMap<string, number>,
+  prefix = "queue",
+): Lane {
   const lost = withoutStart.get(queue.name) ?? 0;
   return {
     id: `${prefix}:${queue.name}`,
@@ -499,7 +526,11 @@ function byQueue(bars: readonly Bar[]): Map<string, Bar[]> {
   return found;
 }
 
-function lanesOfQueues(bars: readonly Bar[], queues: readonly QueueFacts[], withoutStart: ReadonlyMap<string, number>): Lane[] {
+function lanesOfQueues(
+  bars: readonly Bar[],
+  queues: readonly QueueFacts[],
+  withoutStart: ReadonlyMap<string, number>,
+): Lane[] {
   const lanes: Lane[] = [];
   const own = byQueue(bars);
   const cohorts = queues.some((queue) => queue.path.length > 0);
@@ -567,7 +598,8 @@ function lanesOfNodes(
   const lanes: Lane[] = [];
   let flavor: string | null = null;
   for (const node of [...nodes.values()].sort((a, b) => compare(a.flavor, b.flavor) || compare(a.label, b.label))) {
-    if (node.flavor !== flavor) lanes.push(heading(`flavor ${node.flavor}`, node.flavor ? `flavor ${node.flavor}` : "no flavor"));
+    if (node.flavor !== flavor)
+      lanes.push(heading(`flavor ${node.flavor}`, node.flavor ? `flavor ${node.flavor}` : "no flavor"));
     flavor = node.flavor;
     lanes.push(node);
   }
@@ -807,7 +839,12 @@ export function profile(bars: readonly Bar[], from: number, to: number, count: n
 // ---- Moving from bar to bar ----
 
 /** The bar that an arrow key leads to: left and right in the lane by start, up and down to the nearest one in time. */
-export function neighbour(lanes: readonly Lane[], focus: { lane: string; bar: string } | null, key: string, now: number): { lane: string; bar: string } | null {
+export function neighbour(
+  lanes: readonly Lane[],
+  focus: { lane: string; bar: string } | null,
+  key: string,
+  now: number,
+): { lane: string; bar: string } | null {
   const withBars = lanes.filter((lane) => lane.bars.length > 0);
   const nearest = (lane: Lane | undefined, at: number): { lane: string; bar: string } | null => {
     let best: Bar | null = null;
@@ -834,7 +871,9 @@ export function neighbour(lanes: readonly Lane[], focus: { lane: string; bar: st
 export function found(bar: Bar, find: string): boolean {
   const words = find.trim().toLowerCase();
   if (words === "") return false;
-  return [bar.label, bar.namespace, bar.user, bar.queue, bar.workload].some((each) => each.toLowerCase().includes(words));
+  return [bar.label, bar.namespace, bar.user, bar.queue, bar.workload].some((each) =>
+    each.toLowerCase().includes(words),
+  );
 }
 
 // ---- View ----
@@ -868,7 +907,8 @@ export const SPANS: readonly [string, number][] = [
 /** A view from an address or from storage, whatever stands there. */
 export function readView(given: unknown): View {
   const raw = (typeof given === "object" && given !== null ? given : {}) as Record<string, unknown>;
-  const number = (value: unknown): number => (typeof value === "string" && value !== "" ? Number(value) : (value as number));
+  const number = (value: unknown): number =>
+    typeof value === "string" && value !== "" ? Number(value) : (value as number);
   const span = number(raw.span);
   return {
     group: raw.group === "nodes" ? "nodes" : "queues",
@@ -891,10 +931,12 @@ function format(name: string, options: Intl.DateTimeFormatOptions): Intl.DateTim
 }
 
 const dateOf = (at: number): Date => new Date(at * 1000);
-export const clock = (at: number): string => format("clock", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }).format(dateOf(at));
+export const clock = (at: number): string =>
+  format("clock", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }).format(dateOf(at));
 const seconds = (at: number): string =>
   format("seconds", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }).format(dateOf(at));
-export const day = (at: number): string => format("day", { weekday: "short", day: "numeric", month: "short" }).format(dateOf(at));
+export const day = (at: number): string =>
+  format("day", { weekday: "short", day: "numeric", month: "short" }).format(dateOf(at));
 
 /** A time of day, with the day where it isn't today. */
 export function when(at: number, now: number): string {
@@ -929,7 +971,9 @@ const TICK_ROOM = 90;
 /** Ticks at round local times, also on days of 23 or 25 hours. */
 export function ticks(from: number, to: number, width: number): Tick[] {
   if (!(to > from) || !(width > 0)) return [];
-  const scale = scaleTime().domain([dateOf(from), dateOf(to)]).range([0, width]);
+  const scale = scaleTime()
+    .domain([dateOf(from), dateOf(to)])
+    .range([0, width]);
   const found = scale.ticks(width / TICK_ROOM);
   const fine = found.length > 1 && Number(found[1]) - Number(found[0]) < 60_000;
   return found.map((date) => {
@@ -951,7 +995,8 @@ const STATES: Readonly<Record<BarState, string>> = {
   ended: "Ended",
 };
 export const stateName = (bar: Bar): string => STATES[bar.state];
-export const isLive = (bar: Bar): boolean => bar.state === "running" || bar.state === "starting" || bar.state === "stopping";
+export const isLive = (bar: Bar): boolean =>
+  bar.state === "running" || bar.state === "starting" || bar.state === "stopping";
 export const isWaiting = (bar: Bar): boolean => bar.state === "planned" || bar.state === "reserved";
 
 /** "10:20", or "10:20 – 11:05" where p50 and p90 differ. */
@@ -965,7 +1010,9 @@ export const endText = (bar: Bar, now: number): string =>
 
 /** What a bar says, in one sentence. */
 export function describe(bar: Bar, now: number): string {
-  const parts = [`${bar.label || "unnamed job"}, ${bar.gpus} GPUs, queue ${bar.queue || "unknown"}, ${stateName(bar).toLowerCase()}`];
+  const parts = [
+    `${bar.label || "unnamed job"}, ${bar.gpus} GPUs, queue ${bar.queue || "unknown"}, ${stateName(bar).toLowerCase()}`,
+  ];
   if (isWaiting(bar)) parts.push(`expected to start ${startText(bar, now)}, to end ${endText(bar, now)}`);
   else if (isLive(bar)) parts.push(`since ${when(bar.from, now)}, expected to end ${endText(bar, now)}`);
   else parts.push(`from ${when(bar.from, now)} to ${when(bar.to, now)}, ${duration(bar.to - bar.from)}`);

@@ -28,7 +28,8 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
   if (isWaiting(bar)) {
     rows.push(["Starts", `${startText(bar, now)} (${away(bar.from, now)})`]);
     rows.push(["Ends", endText(bar, now)]);
-    if (bar.submitted !== null) rows.push(["Waits since", `${when(bar.submitted, now)} (${duration(now - bar.submitted)})`]);
+    if (bar.submitted !== null)
+      rows.push(["Waits since", `${when(bar.submitted, now)} (${duration(now - bar.submitted)})`]);
   } else if (isLive(bar)) {
     rows.push(["Runs since", `${when(bar.from, now)} (${duration(now - bar.from)})`]);
     rows.push(["Ends", bar.endUnknown ? "unknown" : `${endText(bar, now)} (${away(bar.to, now)})`]);
@@ -36,9 +37,18 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
     rows.push(["Ran", `${startText(bar, now)} – ${when(bar.to, now)} (${duration(bar.to - bar.from)})`]);
     if (bar.submitted !== null && bar.from > bar.submitted) rows.push(["Waited", duration(bar.from - bar.submitted)]);
   }
-  if (bar.after.length > 0) rows.push(["After", bar.after.slice(0, 3).join(", ") + (bar.after.length > 3 ? ` and ${bar.after.length - 3} more` : "")]);
-  if (bar.nodes.length > 0) rows.push(["Nodes", bar.nodes.slice(0, 3).join(", ") + (bar.nodes.length > 3 ? ` and ${bar.nodes.length - 3} more` : "")]);
-  if (bar.preemptions > 0) rows.push(["Preempted", bar.preemptions === 1 ? "once before" : `${bar.preemptions} times before`]);
+  if (bar.after.length > 0)
+    rows.push([
+      "After",
+      bar.after.slice(0, 3).join(", ") + (bar.after.length > 3 ? ` and ${bar.after.length - 3} more` : ""),
+    ]);
+  if (bar.nodes.length > 0)
+    rows.push([
+      "Nodes",
+      bar.nodes.slice(0, 3).join(", ") + (bar.nodes.length > 3 ? ` and ${bar.nodes.length - 3} more` : ""),
+    ]);
+  if (bar.preemptions > 0)
+    rows.push(["Preempted", bar.preemptions === 1 ? "once before" : `${bar.preemptions} times before`]);
   return (
     <>
       <p className="tl-card-title">
@@ -46,7 +56,9 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
         <span className={`tl-state tl-state-${bar.state}`}>{stateName(bar)}</span>
       </p>
       {bar.namespace !== "" && <p className="tl-card-sub">{bar.namespace}</p>}
-      {bar.hidden && <p className="tl-card-sub">A job of another team: size and times are true, the name is a label.</p>}
+      {bar.hidden && (
+        <p className="tl-card-sub">A job of another team: size and times are true, the name is a label.</p>
+      )}
       <dl>
         {rows.map(([name, value]) => (
           <div key={name}>
@@ -60,7 +72,9 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
           Backfilled: must be gone by <strong>{when(bar.mustEndBy, now)}</strong> ({away(bar.mustEndBy, now)}).
         </p>
       )}
-      {bar.state === "reserved" && <p className="tl-contract">Its start is reserved: backfilled jobs must be gone by then.</p>}
+      {bar.state === "reserved" && (
+        <p className="tl-contract">Its start is reserved: backfilled jobs must be gone by then.</p>
+      )}
       {bar.why !== "" && <p className="tl-why">{bar.why}</p>}
       {crowd > 1 && <p className="tl-card-sub">{crowd} short runs lie here; zoom in to tell them apart.</p>}
       {actions}
@@ -82,7 +96,8 @@ export interface Asking {
 
 function changeText(bar: Bar, change: Change): string {
   const parts: string[] = [];
-  if (change.durationSeconds !== undefined) parts.push(`ran ${duration(change.durationSeconds)} instead of ${duration(bar.to - bar.from)}`);
+  if (change.durationSeconds !== undefined)
+    parts.push(`ran ${duration(change.durationSeconds)} instead of ${duration(bar.to - bar.from)}`);
   if (change.gpus !== undefined) parts.push(`had ${change.gpus} instead of ${bar.gpus} GPUs`);
   if (change.queue !== undefined) parts.push(`waited in ${change.queue} instead of ${bar.queue}`);
   return parts.join(" and ");
@@ -174,14 +189,16 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
   const { before, after, gains, loses } = outcome;
   const moved = before && after ? after.p50 - before.p50 : null;
   const time = (given: { p50: number; p90: number | null } | null): string =>
-    given ? when(given.p50, now) + (given.p90 !== null && given.p90 - given.p50 >= 60 ? ` – ${when(given.p90, now)}` : "") : "unknown";
+    given
+      ? when(given.p50, now) + (given.p90 !== null && given.p90 - given.p50 >= 60 ? ` – ${when(given.p90, now)}` : "")
+      : "unknown";
   const list = (title: string, kind: string, who: Outcome["gains"]): ReactNode =>
     who.length > 0 && (
       <div className={`tl-who tl-${kind}`}>
         <h4>{title}</h4>
         <ul>
-          {who.slice(0, 6).map(({ job, seconds }) => (
-            <li key={job}>
+          {who.slice(0, 6).map(({ job, seconds }, each) => (
+            <li key={each}>
               <span>{job}</span> <span>{duration(seconds)}</span>
             </li>
           ))}
@@ -202,7 +219,11 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
             {time(after)}
             {moved !== null && (
               <span className={moved <= 0 ? "tl-good" : "tl-bad"}>
-                {Math.abs(moved) < 60 ? " no difference" : moved < 0 ? ` ${duration(moved)} earlier` : ` ${duration(moved)} later`}
+                {Math.abs(moved) < 60
+                  ? " no difference"
+                  : moved < 0
+                    ? ` ${duration(moved)} earlier`
+                    : ` ${duration(moved)} later`}
               </span>
             )}
           </dd>
@@ -210,7 +231,11 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
         {outcome.headDelaySeconds !== null && (
           <div>
             <dt>Next in line waits</dt>
-            <dd>{Math.abs(outcome.headDelaySeconds) < 1 ? "no longer" : `${duration(outcome.headDelaySeconds)} ${outcome.headDelaySeconds > 0 ? "longer" : "less"}`}</dd>
+            <dd>
+              {Math.abs(outcome.headDelaySeconds) < 1
+                ? "no longer"
+                : `${duration(outcome.headDelaySeconds)} ${outcome.headDelaySeconds > 0 ? "longer" : "less"}`}
+            </dd>
           </div>
         )}
         {outcome.gpuHours !== null && (
@@ -265,9 +290,11 @@ interface TwinProps {
   focus: string | null;
   onOpen: (bar: Bar) => void;
   onAsk?: ((bar: Bar) => void) | undefined;
+  /** Back to the canvas, by key. */
+  onLeave: () => void;
 }
 
-export function TableTwin({ bars, total, now, matches, focus, onOpen, onAsk }: TwinProps) {
+export function TableTwin({ bars, total, now, matches, focus, onOpen, onAsk, onLeave }: TwinProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 600 });
   const [sort, setSort] = useState<{ by: Column; down: boolean }>({ by: "from", down: false });
@@ -275,7 +302,8 @@ export function TableTwin({ bars, total, now, matches, focus, onOpen, onAsk }: T
     const value = (bar: Bar): string | number => (sort.by === "state" ? stateName(bar) : bar[sort.by]);
     return [...bars].sort((a, b) => {
       const [one, other] = [value(a), value(b)];
-      const order = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other));
+      const order =
+        typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other));
       return sort.down ? -order : order;
     });
   }, [bars, sort]);
@@ -295,7 +323,16 @@ export function TableTwin({ bars, total, now, matches, focus, onOpen, onAsk }: T
   const first = Math.max(0, Math.min(Math.floor(seen.top / ROW) - EXTRA, sorted.length - 1));
   const last = Math.min(sorted.length, Math.ceil((seen.top + seen.height) / ROW) + EXTRA);
   return (
-    <div className="tl-table" ref={scroller} tabIndex={0} role="region" aria-label="Timeline as a table">
+    <div
+      className="tl-table"
+      ref={scroller}
+      tabIndex={0}
+      role="region"
+      aria-label="Timeline as a table"
+      onKeyDown={(event) => {
+        if (event.key === "Escape" || event.key === "t") onLeave();
+      }}
+    >
       <table aria-rowcount={sorted.length + 1}>
         <caption>
           {sorted.length} of {total} runs touch the time in view.
@@ -322,7 +359,11 @@ export function TableTwin({ bars, total, now, matches, focus, onOpen, onAsk }: T
         <tbody>
           <Spacer rows={first} />
           {sorted.slice(first, last).map((bar, each) => (
-            <tr key={bar.id} aria-rowindex={first + each + 2} className={matches(bar) ? "tl-match" : bar.id === focus ? "tl-focused" : undefined}>
+            <tr
+              key={bar.id}
+              aria-rowindex={first + each + 2}
+              className={matches(bar) ? "tl-match" : bar.id === focus ? "tl-focused" : undefined}
+            >
               <th scope="row">
                 {bar.hidden ? (
                   bar.label
@@ -367,7 +408,8 @@ function notes(bar: Bar, now: number): string {
   const said: string[] = [];
   if (bar.mustEndBy !== null) said.push(`backfilled, must be gone by ${when(bar.mustEndBy, now)}`);
   else if (bar.backfilled) said.push("backfilled");
-  if (bar.preemptions > 0) said.push(bar.preemptions === 1 ? "preempted once before" : `preempted ${bar.preemptions} times before`);
+  if (bar.preemptions > 0)
+    said.push(bar.preemptions === 1 ? "preempted once before" : `preempted ${bar.preemptions} times before`);
   if (bar.hidden) said.push("of another team");
   return said.length > 0 ? `${said.join("; ")} ` : "";
 }
@@ -401,11 +443,17 @@ const SAMPLE: Bar = {
   preemptions: 0,
 };
 const SAMPLES: readonly [string, Partial<Bar>][] = [
-  ["Runs; fades from the end as likely early as late (p50) to the one that holds nine times in ten (p90)", { to: 0.55 * HOUR }],
+  [
+    "Runs; fades from the end as likely early as late (p50) to the one that holds nine times in ten (p90)",
+    { to: 0.55 * HOUR },
+  ],
   ["Starts or stops", { state: "starting" }],
   ["Waits: expected run, fading in and out", { state: "planned", fromLatest: 0.25 * HOUR, to: 0.6 * HOUR }],
   ["Waits with a reserved start", { state: "reserved", to: 0.7 * HOUR }],
-  ["Backfilled: must be gone by the stop", { backfilled: true, to: 0.6 * HOUR, toLatest: 0.6 * HOUR, mustEndBy: 0.98 * HOUR }],
+  [
+    "Backfilled: must be gone by the stop",
+    { backfilled: true, to: 0.6 * HOUR, toLatest: 0.6 * HOUR, mustEndBy: 0.98 * HOUR },
+  ],
   ["Succeeded", { state: "succeeded" }],
   ["Failed", { state: "failed" }],
   ["Preempted", { state: "preempted" }],
@@ -428,8 +476,8 @@ export function Legend({ theme }: { theme: () => Theme | null }) {
             ))}
           </ul>
           <p className="tl-quiet">
-            Colours are queues. Taller bars have more GPUs. Hatched lanes of nodes take no work. Keys: arrows go from job to job, Enter opens, W asks
-            “what if”, + and − zoom, N goes to now, T shows a table, Escape leaves.
+            Colours are queues. Taller bars have more GPUs. Hatched lanes of nodes take no work. Keys: arrows go from
+            job to job, Enter opens, W asks “what if”, + and − zoom, N goes to now, T shows a table, Escape leaves.
           </p>
         </Dialog>
       </Popover>

@@ -1,7 +1,9 @@
 /** Pointer, wheel and touch on the timeline's surface: panning, zooming, pointing, and dragging a waiting job's bar. */
 import { AXIS } from "./draw";
 import type { Hit, Surface } from "./layers";
-import { type Bar, type Change, canAsk, duration, resized } from "./model";
+import { type Bar } from "./model";
+import { type Change, canAsk, resized } from "./view";
+import { duration } from "./words";
 
 export interface Handlers {
   onHover: (hit: Hit | null, x: number) => void;

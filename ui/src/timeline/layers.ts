@@ -6,7 +6,6 @@ import Flatbush from "flatbush";
 import {
   AXIS,
   type Stage,
-  type Theme,
   drawAxis,
   drawBars,
   drawBuckets,
@@ -18,30 +17,12 @@ import {
   drawRing,
   drawStickyLabel,
   drawTroubles,
-  readTheme,
 } from "./draw";
-import {
-  type Bar,
-  BUCKET,
-  type Decision,
-  type Layout,
-  LONGEST_SPAN,
-  type Model,
-  type Moment,
-  NOW_AT,
-  type Placement,
-  SHORTEST_SPAN,
-  TEXT_HEIGHT,
-  type Tick,
-  canAsk,
-  clock,
-  densify,
-  drawnEnd,
-  found,
-  layOut,
-  momentAt,
-  ticks,
-} from "./model";
+import { type Theme, readTheme } from "./theme";
+import { BUCKET, type Layout, type Placement, TEXT_HEIGHT, densify, drawnEnd, layOut } from "./layout";
+import { type Bar, type Decision, type Model, type Moment, momentAt } from "./model";
+import { LONGEST_SPAN, NOW_AT, SHORTEST_SPAN, canAsk, found } from "./view";
+import { type Tick, clock, ticks } from "./words";
 
 export type Part = "bar" | "end" | "size";
 

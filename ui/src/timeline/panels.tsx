@@ -1,22 +1,11 @@
 /** What stands beside the timeline's canvas: a job's card, the question "what if", the same data as a table, and the legend. */
 import { type ReactNode, useEffect, useId, useMemo, useRef, useState } from "react";
 import { Button, Dialog, DialogTrigger, Input, Label, NumberField, Popover, TextField } from "react-aria-components";
-import { type Stage, type Theme, drawBars } from "./draw";
-import {
-  type Bar,
-  type Change,
-  type Outcome,
-  away,
-  canAsk,
-  duration,
-  endText,
-  isLive,
-  isWaiting,
-  parseDuration,
-  startText,
-  stateName,
-  when,
-} from "./model";
+import { type Stage, drawBars } from "./draw";
+import { type Theme } from "./theme";
+import { type Bar, isLive, isWaiting } from "./model";
+import { type Change, type Outcome, canAsk } from "./view";
+import { away, duration, endText, parseDuration, startText, stateName, when } from "./words";
 
 // ---- A job's card ----
 

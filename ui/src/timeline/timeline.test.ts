@@ -1,5 +1,6 @@
 import { describe as group, expect, it } from "vitest";
-import { contrast, readable } from "./draw";
+import { contrast, readable } from "./theme";
+import { certainty, densify, drawnEnd, layOut, pack, rowsOf } from "./layout";
 import {
   type Bar,
   type JobRow,
@@ -8,25 +9,14 @@ import {
   NodesSeen,
   type PastRun,
   type RunRow,
-  certainty,
-  densify,
-  describe,
-  drawnEnd,
-  duration,
   instant,
-  layOut,
   makeModel,
   momentAt,
-  neighbour,
   orderedTimes,
-  pack,
-  parseDuration,
   profile,
-  readView,
-  resized,
-  rowsOf,
-  ticks,
 } from "./model";
+import { neighbour, readView, resized } from "./view";
+import { describe, duration, parseDuration, ticks } from "./words";
 
 const NOW = 1_795_788_300;
 const HOUR = 3_600;

@@ -16,25 +16,25 @@ export type { Change, Outcome, Question, View } from "./view";
 export interface TimelineProps {
   /** Rows of the live stream, by id. A new object, or a new `revision`, for each change. */
   live: LiveRows;
-  revision?: number;
-  past?: readonly PastRun[];
+  revision?: number | undefined;
+  past?: readonly PastRun[] | undefined;
   /** Past runs are loaded from this instant on. */
-  pastSince?: number | null;
+  pastSince?: number | null | undefined;
   /** Decisions of the audit record, the oldest first. */
-  decisions?: readonly Decision[];
+  decisions?: readonly Decision[] | undefined;
   /** The instant that the rows are of; the clock of this machine if absent. */
-  now?: number;
-  view?: Partial<View>;
+  now?: number | undefined;
+  view?: Partial<View> | undefined;
   /** Called a moment after the view has changed. */
-  onViewChange?: (view: View) => void;
-  onOpen?: (job: Question["job"]) => void;
+  onViewChange?: ((view: View) => void) | undefined;
+  onOpen?: ((job: Question["job"]) => void) | undefined;
   /** Simulates a change. Absent: nothing can be dragged or asked. */
-  onWhatIf?: (question: Question) => Promise<Outcome>;
+  onWhatIf?: ((question: Question) => Promise<Outcome>) | undefined;
   /** The rows are old: they are shown greyed. */
-  stale?: boolean;
-  label?: string;
+  stale?: boolean | undefined;
+  label?: string | undefined;
   /** For measuring: the surface, once it is there. */
-  onSurface?: (surface: Surface | null) => void;
+  onSurface?: ((surface: Surface | null) => void) | undefined;
 }
 
 const NO_PAST: readonly PastRun[] = [];

@@ -1,6 +1,6 @@
 /** What stands beside the timeline's canvas: a job's card, the question "what if", the same data as a table, and the legend. */
 import { type ReactNode, useEffect, useId, useMemo, useRef, useState } from "react";
-import { Button, Dialog, DialogTrigger, Input, Label, NumberField, Popover, TextField } from "react-aria-components";
+import { Button, Input, Label, NumberField, TextField, ToggleButton } from "react-aria-components";
 import { type Stage, drawBars } from "./draw";
 import { type Theme } from "./theme";
 import { type Bar, isLive, isWaiting } from "./model";
@@ -129,7 +129,7 @@ export function WhatIf({ asking, queues, now, onAsk, onClose }: WhatIfProps) {
       }}
     >
       <header>
-        <h3>{said ? `What if ${bar.label} ${said}?` : `What if ${bar.label} …`}</h3>
+        <h2>{said ? `What if ${bar.label} ${said}?` : `What if ${bar.label} …`}</h2>
         <Button className="tl-button tl-plain" aria-label="Close" onPress={onClose}>
           ✕
         </Button>
@@ -184,7 +184,7 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
   const list = (title: string, kind: string, who: Outcome["gains"]): ReactNode =>
     who.length > 0 && (
       <div className={`tl-who tl-${kind}`}>
-        <h4>{title}</h4>
+        <h3>{title}</h3>
         <ul>
           {who.slice(0, 6).map(({ job, seconds }, each) => (
             <li key={each}>
@@ -451,26 +451,38 @@ const SAMPLES: readonly [string, Partial<Bar>][] = [
 ];
 
 export function Legend({ theme }: { theme: () => Theme | null }) {
+  const [open, setOpen] = useState(false);
+  const id = useId();
   return (
-    <DialogTrigger>
-      <Button className="tl-button">Legend</Button>
-      <Popover className="tl-popover" placement="bottom end">
-        <Dialog className="tl-legend" aria-label="Legend">
-          <ul>
-            {SAMPLES.map(([words, change]) => (
-              <li key={words}>
-                <Sample bar={{ ...SAMPLE, ...change }} theme={theme} />
-                {words}
-              </li>
-            ))}
-          </ul>
-          <p className="tl-quiet">
-            Colours are queues. Taller bars have more GPUs. Hatched lanes of nodes take no work. Keys: arrows go from
-            job to job, Enter opens, W asks “what if”, + and − zoom, N goes to now, T shows a table, Escape leaves.
-          </p>
-        </Dialog>
-      </Popover>
-    </DialogTrigger>
+    <div
+      className="tl-legend"
+      onKeyDown={(event) => {
+        if (event.key === "Escape") setOpen(false);
+      }}
+    >
+      <ToggleButton className="tl-button" isSelected={open} onChange={setOpen} aria-expanded={open} aria-controls={id}>
+        Legend
+      </ToggleButton>
+      <div id={id} className="tl-legend-panel" hidden={!open}>
+        {open && (
+          <>
+            <ul>
+              {SAMPLES.map(([words, change]) => (
+                <li key={words}>
+                  <Sample bar={{ ...SAMPLE, ...change }} theme={theme} />
+                  {words}
+                </li>
+              ))}
+            </ul>
+            <p className="tl-quiet">
+              Colours are queues. Taller bars have more GPUs. Hatched lanes of nodes take no work. Marks below the times
+              are decisions. Keys: arrows go from job to job, Enter opens, W asks “what if”, + and − zoom, N goes to
+              now, T shows a table, Escape leaves.
+            </p>
+          </>
+        )}
+      </div>
+    </div>
   );
 }
 

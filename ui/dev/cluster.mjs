@@ -268,7 +268,7 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
     const at = start - (90 - i) * 47
     const kind = rnd()
     const preemptor = pick(some)
-    if (kind < 0.2) event(job, 'Stopping', `preempted for ${preemptor.jobKind.toLowerCase()}/${preemptor.jobName} (${pick(['InCohortReclamation', 'InClusterQueue', 'InCohortFairSharing'])})`, at, 'Preempted')
+    if (kind < 0.2) event(job, 'Stopping', `preempted for ${preemptor.hidden ? preemptor.jobName : `${preemptor.jobKind.toLowerCase()}/${preemptor.jobName}`} (${pick(['InCohortReclamation', 'InClusterQueue', 'InCohortFairSharing'])})`, at, 'Preempted')
     else if (kind < 0.3) event(job, 'StartMoved', 'the start moved by 24m: job/pretrain-7b-00a runs longer than forecast', at)
     else if (kind < 0.55) event(job, 'Submitted', '', at)
     else if (kind < 0.8) event(job, 'Running', 'All pods reached readiness and the workload is running', at)

@@ -4,7 +4,7 @@ import { live } from './api/live'
 import { useSessionState } from './api/session'
 import { Login, Unavailable } from './pages/Login'
 import { Layout } from './parts/layout'
-import { namespaceOf } from './view'
+import { namespaceOf } from './namespace'
 
 const Now = lazy(() => import('./pages/Now').then((page) => ({ default: page.Now })))
 const Timeline = lazy(() => import('./timeline/Timeline').then((page) => ({ default: page.Timeline })))

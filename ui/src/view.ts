@@ -2,18 +2,13 @@
 import { useCallback, useMemo } from 'react'
 import { useSearchParams } from 'react-router'
 import { useSession } from './api/session'
+import { namespaceOf } from './namespace'
 
 /** The namespace that is looked at; "" is the whole cluster. */
 export function useNamespace(): string {
   const session = useSession()
   const [params] = useSearchParams()
   return namespaceOf(params, session)
-}
-
-export function namespaceOf(params: URLSearchParams, session: { all: boolean; namespace: string; namespaces: string[] }): string {
-  const asked = params.get('ns')
-  if (asked !== null && (asked !== '' || session.all)) return asked
-  return session.all ? '' : session.namespace || (session.namespaces[0] ?? '')
 }
 
 export interface View {

@@ -10,7 +10,7 @@ import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from
 import { Badge, JobState } from '../parts/badges'
 import { Chart, timeAxis, type Palette } from '../parts/chart'
 import { Commands, quoted } from '../parts/commands'
-import { Failure, Panel, Told } from '../parts/panel'
+import { Failure, Panel, Scroll, Told } from '../parts/panel'
 import { similarRuns } from '../similar'
 import { useLinks } from '../view'
 import { clock, count, duration, durations, fullTime, gpus, HOLDING, inInterval, jobLabel, number, ordinal, OVER, percent } from '../words'
@@ -215,6 +215,7 @@ function cameTrue(first: JobPromise, started: number): string {
 
 function PromiseList({ promises, now }: { promises: JobPromise[]; now: number }) {
   return (
+    <Scroll label="Promises">
     <table className="plain">
       <thead>
         <tr>
@@ -237,6 +238,7 @@ function PromiseList({ promises, now }: { promises: JobPromise[]; now: number })
         ))}
       </tbody>
     </table>
+    </Scroll>
   )
 }
 
@@ -330,6 +332,7 @@ function Earlier({ path, job }: { path: string; job: Job }) {
 function RemedyList({ told }: { told: Remedies }) {
   if (!told.remedies.length) return <p>{told.obstacle || 'No single change lets it start earlier by a minute or more.'}</p>
   return (
+    <Scroll label="Changes that let it start earlier">
     <table className="plain">
       <thead>
         <tr>
@@ -350,6 +353,7 @@ function RemedyList({ told }: { told: Remedies }) {
         ))}
       </tbody>
     </table>
+    </Scroll>
   )
 }
 
@@ -360,6 +364,7 @@ function VictimList({ told, job }: { told: Victims; job: Job }) {
       <p>
         Were {jobLabel(job)} next, it would preempt {count(told.victims.length, 'job')}.
       </p>
+      <Scroll label="Jobs that it would preempt">
       <table className="plain">
         <thead>
           <tr>
@@ -384,6 +389,7 @@ function VictimList({ told, job }: { told: Victims; job: Job }) {
           ))}
         </tbody>
       </table>
+      </Scroll>
     </>
   )
 }
@@ -416,7 +422,7 @@ function Pods({ path }: { path: string }) {
           pods.length === 0 ? (
             <p className="quiet">The job has no pods.</p>
           ) : (
-            <div className="table-box">
+            <Scroll label="Pods">
               <table className="plain">
                 <thead>
                   <tr>
@@ -439,7 +445,7 @@ function Pods({ path }: { path: string }) {
                   ))}
                 </tbody>
               </table>
-            </div>
+            </Scroll>
           )
         }
       </Told>

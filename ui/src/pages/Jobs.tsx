@@ -4,6 +4,7 @@ import { useLocation, useNavigate } from 'react-router'
 import { useIsLoading, useTable } from '../api/live'
 import type { Job, Verb } from '../api/types'
 import { useNow } from '../clock'
+import { displayOrder, matches, type Filter } from '../filter'
 import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from '../parts/actions'
 import { JobState, StateBadge } from '../parts/badges'
 import { DialogBox, MenuButton } from '../parts/dialogs'
@@ -11,7 +12,7 @@ import { FirstJob } from '../parts/first'
 import { JobLink } from '../parts/jobs'
 import { DataTable, type Column } from '../parts/table'
 import { useNamespace, useView, type View } from '../view'
-import { clock, count, duration, durations, fullTime, gpus, HOLDING, inInterval, jobLabel, number, OVER, shownState, STATES, type ShownState } from '../words'
+import { clock, count, duration, durations, fullTime, gpus, inInterval, jobLabel, number, shownState, STATES, type ShownState } from '../words'
 
 /** Rows that change have the same place among states, however their words sort. */
 const STATE_ORDER = new Map(STATES.map((state, index) => [state, index]))
@@ -81,40 +82,6 @@ function groupNote(jobs: Job[]): string {
   return [count(jobs.length, 'job'), ...told].join(', ')
 }
 
-/** The order of `gangline queue`: what holds quota, then what waits in its order, then the rest. */
-function displayOrder(a: Job, b: Job): number {
-  const rank = (job: Job) => (HOLDING.has(job.state) ? 0 : job.state === 'Pending' ? 1 : OVER.has(job.state) || job.state === 'Inactive' ? 2 : 3)
-  const [x, y] = [rank(a), rank(b)]
-  if (x !== y) return x - y
-  const byQueue = a.clusterQueue < b.clusterQueue ? -1 : a.clusterQueue > b.clusterQueue ? 1 : 0
-  if (x === 2) return b.since - a.since
-  return byQueue || (x === 0 ? b.priority - a.priority || a.since - b.since : (a.position ?? 1e9) - (b.position ?? 1e9))
-}
-
-export function matches(job: Job, filter: Filter): boolean {
-  if (filter.states.size && !filter.states.has(shownState(job))) return false
-  return matchesRest(job, filter)
-}
-
-function matchesRest(job: Job, filter: Filter): boolean {
-  if (filter.queue && job.queue !== filter.queue) return false
-  if (filter.clusterQueue && job.clusterQueue !== filter.clusterQueue) return false
-  if (filter.user && job.user !== filter.user) return false
-  if (filter.only === 'warnings' && job.warnings.length === 0) return false
-  if (!filter.words.length) return true
-  const text = `${jobLabel(job)} ${job.namespace} ${job.user} ${job.queue} ${job.clusterQueue} ${job.flavors.join(' ')} ${job.why}`.toLowerCase()
-  return filter.words.every((word) => text.includes(word))
-}
-
-export interface Filter {
-  states: ReadonlySet<string>
-  queue: string
-  clusterQueue: string
-  user: string
-  only: string
-  words: string[]
-}
-
 function useFilter(view: View): Filter {
   const [states, queue, clusterQueue, user, only, text] = [view.get('state'), view.get('queue'), view.get('cq'), view.get('user'), view.get('only'), view.get('q')]
   return useMemo(
@@ -135,7 +102,7 @@ export function Jobs() {
   const rows = useMemo(() => [...list].sort(displayOrder), [list])
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set())
 
-  const rest = useMemo(() => rows.filter((job) => matchesRest(job, filter)), [rows, filter])
+  const rest = useMemo(() => rows.filter((job) => matches(job, filter)), [rows, filter])
   const shown = useMemo(() => (filter.states.size ? rest.filter((job) => filter.states.has(shownState(job))) : rest), [rest, filter])
   const chosen = useMemo(() => (selected.size ? rows.filter((job) => selected.has(idOf(job))) : []), [rows, selected])
   const sum = shown.reduce((all, job) => all + job.gpus, 0)
@@ -223,7 +190,7 @@ function Toolbar({ view, jobs, rest }: { view: View; jobs: readonly Job[]; rest:
           name="Columns" label="Columns" chosen={columns.size ? columns : new Set(['auto'])}
           choices={[{ id: 'auto', word: 'As there is room', text: 'As there is room' }, ...COLUMNS.map((column) => ({ id: column.id, word: column.header, text: column.header }))]}
           onChoose={(id) => {
-            if (id === 'auto') return view.set({ cols: '' })
+            if (id === 'auto') { view.set({ cols: '' }); return; }
             const next = columns.size ? new Set(columns) : new Set(COLUMNS.filter((column) => (column.from ?? 0) < 84).map((column) => column.id))
             if (!next.delete(id)) next.add(id)
             view.set({ cols: COLUMN_IDS.filter((each) => next.has(each)) })

@@ -10,7 +10,7 @@ import { Badge, HealthIcon, NodeHealth, ToneIcon } from '../parts/badges'
 import { CloseButton } from '../parts/dialogs'
 import { Commands, quoted } from '../parts/commands'
 import { NamedJob } from '../parts/jobs'
-import { Empty, Panel, Told } from '../parts/panel'
+import { Empty, Panel, Scroll, Told } from '../parts/panel'
 import { useNamespace, useView } from '../view'
 import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReason, number, type Health } from '../words'
 
@@ -136,7 +136,7 @@ function Gangs({ groups }: { groups: [string, Node[]][] }) {
   if (!rows.length) return null
   return (
     <Panel title="Largest gang that fits now" aside={<span className="quiet small">by GPUs per pod, on nodes that take work; quota is not looked at</span>}>
-      <div className="table-box">
+      <Scroll label="Largest gangs that fit">
         <table className="plain gangs">
           <thead>
             <tr>
@@ -170,7 +170,7 @@ function Gangs({ groups }: { groups: [string, Node[]][] }) {
                       </td>
                     )
                   })}
-                  <td>
+                  <td className="gang-words">
                     {free === 0 ? 'Nothing is free.' : whole && whole.gpus < free ? `${number(free - whole.gpus)} of ${gpus(free)} free ${free - whole.gpus === 1 ? 'is' : 'are'} on nodes that are partly used.` : 'All free GPUs are on whole nodes.'}
                   </td>
                 </tr>
@@ -178,7 +178,7 @@ function Gangs({ groups }: { groups: [string, Node[]][] }) {
             })}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </Panel>
   )
 }

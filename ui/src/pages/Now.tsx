@@ -197,7 +197,7 @@ function Flavors({ flavors }: { flavors: FlavorFigures[] }) {
 }
 
 const drawUse = (colours: Palette) => ({
-  padding: [8, 6, 0, 0] as uPlot.Padding,
+  padding: [8, 18, 0, 0] as uPlot.Padding,
   scales: { y: { range: (_: uPlot, _min: number, max: number): [number, number] => [0, Math.max(1, max * 1.06)] } },
   axes: [timeAxis, { size: 44 }],
   series: [

@@ -76,7 +76,7 @@ const WORDS: Record<string, string> = { leader: 'Leader', version: 'Version', ro
 
 function title(name: string): string {
   if (WORDS[name]) return WORDS[name]
-  const words = name.replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase()
+  const words = name.replace(/([a-z0-9])([A-Z])/g, '$1 $2').toLowerCase()
   return words.charAt(0).toUpperCase() + words.slice(1)
 }
 

@@ -10,7 +10,7 @@ import { Bar, Legend, type BarPart } from '../parts/bars'
 import { CloseButton } from '../parts/dialogs'
 import { FirstJob } from '../parts/first'
 import { JobLink } from '../parts/jobs'
-import { Panel } from '../parts/panel'
+import { Panel, Scroll } from '../parts/panel'
 import { useLinks, useView } from '../view'
 import { clock, count, decimal, duration, gpus, inInterval, isAccelerator, number, quantity } from '../words'
 
@@ -47,7 +47,7 @@ export function Queues() {
       </div>
       <div className={chosen ? 'split' : ''}>
         <section className="panel" aria-label="Cohorts and ClusterQueues">
-          <div className="table-box">
+          <Scroll label="Cohorts and ClusterQueues">
             <table className="queue-table">
               <thead>
                 <tr>
@@ -65,7 +65,7 @@ export function Queues() {
                 <TreeRows tree={tree} depth={0} most={most} lent={lent} next={next} chosen={chosen?.name ?? ''} />
               </tbody>
             </table>
-          </div>
+          </Scroll>
         </section>
         {chosen && <QueueDetail queue={chosen} rows={table.list} jobs={jobs.list} lent={lent.get(chosen.name) ?? 0} onClose={() => view.set({ queue: '' })} />}
       </div>
@@ -185,7 +185,6 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
   const away = jobs.find((job) => job.clusterQueue === queue.name && job.fallenBack)?.fallenBack
   const below = rows.filter((row) => row.clusterQueue === queue.name && row.level !== 'ClusterQueue')
   const quotas = [...queue.quotas].sort((a, b) => Number(isAccelerator(b.resource)) - Number(isAccelerator(a.resource)))
-  const limited = quotas.some((quota) => limitWords(quota))
   return (
     <div className="side stack">
       <Panel title={`ClusterQueue ${queue.name}`} aside={<CloseButton name="Close the queue" onClose={onClose} />}>
@@ -212,7 +211,7 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
           </dl>
           <div>
             <h3>Quota by flavor</h3>
-            <div className="table-box">
+            <Scroll label="Quota by flavor">
             <table className="plain">
               <thead>
                 <tr>
@@ -220,7 +219,6 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
                   <th scope="col" className="bar-cell">Use</th>
                   <th scope="col" className="number">Used</th>
                   <th scope="col" className="number">Owns</th>
-                  {limited && <th scope="col">Limits</th>}
                 </tr>
               </thead>
               <tbody>
@@ -237,13 +235,13 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
                       </td>
                       <td className="number">{quota.used}</td>
                       <td className="number">{quota.nominal}</td>
-                      {limited && <td>{limitWords(quota)}</td>}
                     </tr>
                   )
                 })}
               </tbody>
             </table>
-            </div>
+            </Scroll>
+            {quotas.map((quota) => limitWords(quota) && <p key={`${quota.flavor} ${quota.resource}`} className="quiet small">{limitWords(quota)}</p>)}
           </div>
         </div>
       </Panel>
@@ -263,14 +261,14 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
       )}
       {below.length > 0 && (
         <Panel title="LocalQueues and users">
-          <div className="table-box">
+          <Scroll label="LocalQueues and users">
             <table className="plain">
               <thead>
                 <tr>
                   <th scope="col">Name</th>
                   <th scope="col" className="number">GPUs</th>
-                  <th scope="col" className="number">Wait for</th>
-                  <th scope="col" className="number" title="Use so far, averaged over the half-life, divided by the weight">Use so far</th>
+                  <th scope="col" className="number">Waiting</th>
+                  <th scope="col" className="number" title="Use so far, averaged over the half-life, divided by the weight">So far</th>
                   <th scope="col" className="number" title="Its turn in the ClusterQueue">Turn</th>
                 </tr>
               </thead>
@@ -296,7 +294,7 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
                 ))}
               </tbody>
             </table>
-          </div>
+          </Scroll>
           <HalfLife rows={below} />
         </Panel>
       )}
@@ -305,8 +303,8 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
 }
 
 function limitWords(quota: Quota): string {
-  const found = [quota.borrowingLimit === null ? '' : `borrows ${quota.borrowingLimit} at most`, quota.lendingLimit === null ? '' : `lends ${quota.lendingLimit} at most`]
-  return found.filter(Boolean).join(', ')
+  const found = [quota.borrowingLimit === null ? '' : `borrows ${quota.borrowingLimit} at most`, quota.lendingLimit === null ? '' : `lends ${quota.lendingLimit} at most`].filter(Boolean)
+  return found.length ? `Of ${quota.flavor} the queue ${found.join(' and ')}.` : ''
 }
 
 function HalfLife({ rows }: { rows: Queue[] }) {

@@ -6,7 +6,7 @@ import { useNow } from '../clock'
 import { Badge } from '../parts/badges'
 import { Bar } from '../parts/bars'
 import { NamedJob, JobLink } from '../parts/jobs'
-import { Empty, Panel, Told } from '../parts/panel'
+import { Empty, Panel, Scroll, Told } from '../parts/panel'
 import { DataTable, type Column } from '../parts/table'
 import { useLinks, useNamespace, useView } from '../view'
 import { clock, count, duration, fullTime, gpus, list, number, percent } from '../words'
@@ -30,7 +30,7 @@ export function Trust() {
         <span className="quiet">Does Gangline do as it says?</span>
       </div>
       <Sums accuracy={accuracy.data} audits={audits.data?.items ?? []} events={events.data?.items ?? []} now={now} />
-      <div className="grid">
+      <div className="grid halves">
         <Panel title="Promised starts, by queue" aside={<span className="quiet small">p90 should hold nine times in ten</span>}>
           <Told answer={accuracy}>{(data) => <Promises queues={data.queues} />}</Told>
         </Panel>
@@ -110,7 +110,7 @@ function Promises({ queues }: { queues: Record<string, PromiseRecord> }) {
   const rows = Object.entries(queues).sort((a, b) => b[1].starts - a[1].starts)
   if (!rows.length) return <Empty>No promised start is over yet.</Empty>
   return (
-    <div className="table-box">
+    <Scroll label="Promised starts">
       <table className="plain">
         <thead>
           <tr>
@@ -135,7 +135,7 @@ function Promises({ queues }: { queues: Record<string, PromiseRecord> }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   )
 }
 
@@ -145,7 +145,7 @@ function Forecasts({ accuracy }: { accuracy: Accuracy }) {
   if (!accuracy.items.length) return <Empty>No forecast can be checked yet: no job has finished.</Empty>
   return (
     <>
-      <div className="table-box">
+      <Scroll label="Forecasts">
         <table className="plain">
           <thead>
             <tr>
@@ -168,7 +168,7 @@ function Forecasts({ accuracy }: { accuracy: Accuracy }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
       {accuracy.model?.reason && <p className="quiet small pad-top">{capital(accuracy.model.reason)}.</p>}
     </>
   )
@@ -185,10 +185,10 @@ const CAUSES: Record<string, string> = {
 function Audits({ audits, now }: { audits: Audit[]; now: number }) {
   const rows = [...audits].sort((a, b) => b.late - a.late || b.promised - a.promised)
   if (!rows.length) return <Empty>No queue gives reservations. The field backfill of a QueuePolicy turns them on.</Empty>
-  const starts = rows.flatMap((audit) => audit.starts.map((start) => ({ ...start, queue: audit.clusterQueue }))).sort((a, b) => b.started - a.started)
+  const starts = rows.flatMap((audit) => audit.starts.map((start) => ({ ...start, queue: audit.clusterQueue }))).sort((a, b) => Number(isLate(b)) - Number(isLate(a)) || b.started - a.started)
   return (
-    <div className="grid">
-      <div className="table-box">
+    <div className="grid halves">
+      <Scroll label="Reserved starts">
         <table className="plain">
           <thead>
             <tr>
@@ -214,13 +214,13 @@ function Audits({ audits, now }: { audits: Audit[]; now: number }) {
             })}
           </tbody>
         </table>
-      </div>
+      </Scroll>
       {starts.length > 0 && (
-        <div className="table-box">
+        <Scroll label="Last reserved starts">
           <table className="plain">
             <thead>
               <tr>
-                <th scope="col">Last reserved starts</th>
+                <th scope="col">Last reserved starts, late ones first</th>
                 <th scope="col">Promised</th>
                 <th scope="col">Started</th>
                 <th scope="col" className="number">Difference</th>
@@ -234,16 +234,20 @@ function Audits({ audits, now }: { audits: Audit[]; now: number }) {
                     <td><NamedJob namespace={start.namespace} job={start.job} hidden={!start.namespace} /></td>
                     <td className="nowrap">{start.promised === null ? '?' : clock(start.promised, now)}</td>
                     <td className="nowrap">{clock(start.started, now)}</td>
-                    <td className="number nowrap">{late === null ? '' : late > 1 ? <Badge tone="bad" icon="cross" word={`${duration(late)} late`} /> : <Badge tone="good" icon="check" word={late < -1 ? `${duration(-late)} early` : 'on time'} />}</td>
+                    <td className="number nowrap">{late === null ? '' : isLate(start) ? <Badge tone="bad" icon="cross" word={`${duration(late)} late`} /> : <Badge tone="good" icon="check" word={late < -1 ? `${duration(-late)} early` : 'on time'} />}</td>
                   </tr>
                 )
               })}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </div>
   )
+}
+
+function isLate(start: Audit['starts'][number]): boolean {
+  return start.promised !== null && start.started - start.promised > 1
 }
 
 // --- preemptions ---
@@ -274,7 +278,7 @@ function Time({ at }: { at: number }) {
 }
 
 const LEDGER: readonly Column<Preemption>[] = [
-  { id: 'at', header: 'At', value: (row) => row.event.at, cell: (row) => <Time at={row.event.at} />, width: 5.5, largestFirst: true },
+  { id: 'at', header: 'At', value: (row) => row.event.at, cell: (row) => <Time at={row.event.at} />, width: 6.4, largestFirst: true },
   { id: 'job', header: 'Stopped', value: (row) => row.event.jobName, cell: (row) => <JobLink job={row.event} />, width: 15 },
   { id: 'user', header: 'User', value: (row) => row.event.user, width: 6, from: 50 },
   { id: 'gpus', header: 'GPUs', value: (row) => row.event.gpus, number: true, width: 4, largestFirst: true },
@@ -293,7 +297,7 @@ function Preemptions({ events }: { events: JobEvent[] }) {
   return (
     <>
       <p className="quiet small">{list([...rules].sort((a, b) => b[1] - a[1]).map(([rule, n]) => `${gpus(n)} by the rule “${RULES[rule] ?? (rule || 'not known')}”`))}.</p>
-      <DataTable label="Preemptions" rows={rows.slice(0, 50)} id={idOfPreemption} columns={LEDGER} sort={view.get('preempted')} onSort={(preempted) => view.set({ preempted })} />
+      <DataTable plain label="Preemptions" rows={rows.slice(0, 50)} id={idOfPreemption} columns={LEDGER} sort={view.get('preempted')} onSort={(preempted) => view.set({ preempted })} />
       {rows.length > 50 && <p className="quiet small">The last 50 of {number(rows.length)} are shown.</p>}
     </>
   )
@@ -305,7 +309,7 @@ function Swaps({ swaps, now }: { swaps: Swap[]; now: number }) {
   if (!swaps.length) return <Empty>No gang lost a node.</Empty>
   const most = Math.max(...swaps.map((swap) => Object.entries(swap.seconds).reduce((sum, [stage, n]) => sum + (stage === 'total' ? 0 : n), 0)), 1)
   return (
-    <div className="table-box">
+    <Scroll label="Swaps">
       <table className="plain">
         <thead>
           <tr>
@@ -343,6 +347,6 @@ function Swaps({ swaps, now }: { swaps: Swap[]; now: number }) {
           })}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   )
 }

@@ -107,7 +107,19 @@ const drawDays = (colours: Palette) => ({
     x: { range: (_: uPlot, min: number, max: number): [number, number] => [min - 43200, max + 43200] },
     y: { range: (_: uPlot, _min: number, max: number): [number, number] => [0, Math.max(1, max * 1.08)] },
   },
-  axes: [{ ...timeAxis, values: (_: uPlot, splits: number[]) => splits.map(day), incrs: [86400, 2 * 86400, 5 * 86400] }, { size: 48 }],
+  axes: [
+    {
+      ...timeAxis,
+      splits: (plot: uPlot) => {
+        const times = [...plot.data[0]]
+        const each = Math.ceil(times.length / (plot.width / 80))
+        return times.filter((_, index) => (times.length - 1 - index) % each === 0)
+      },
+      values: (_: uPlot, splits: number[]) => splits.map(day),
+      grid: { show: false },
+    },
+    { size: 48 },
+  ],
   series: [
     {},
     { fill: colours.bad, width: 0, ...(bars ? { paths: bars } : {}), points: { show: false } },
@@ -151,7 +163,7 @@ function Rows({ rows, by }: { rows: UseRow[]; by: UsageBy }) {
       { id: 'waited', header: 'Waited for', value: (row) => row.waitedHours, cell: (row) => decimal(row.waitedHours), number: true, width: 6, from: 52, largestFirst: true, title: 'GPUs that were asked for, times the wait' },
       { id: 'median', header: 'Median wait', value: (row) => row.medianWait, cell: (row) => (row.medianWait === null ? '' : duration(row.medianWait)), number: true, width: 6.5, from: 40, largestFirst: true },
       { id: 'runs', header: 'Runs', value: (row) => row.runs, number: true, width: 5, largestFirst: true },
-      { id: 'preemptions', header: 'Preempted', value: (row) => row.preemptions, number: true, width: 5.5, from: 60, largestFirst: true },
+      { id: 'preemptions', header: 'Preempted', value: (row) => row.preemptions, number: true, width: 6.4, from: 60, largestFirst: true },
     ]
   }, [by, links, most])
   return <DataTable label="Use" rows={rows} id={(row) => row.name} columns={columns} sort={view.get('sort')} onSort={(sort) => view.set({ sort })} />

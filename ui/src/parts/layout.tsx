@@ -34,6 +34,7 @@ export function Layout({ children }: { children: ReactNode }) {
   const [help, setHelp] = useState(false)
   const links = useLinks()
   const main = useRef<HTMLElement>(null)
+  const nav = useRef<HTMLElement>(null)
   const { pathname } = useLocation()
   const page = PAGES.find((each) => pathname.startsWith(each.path))
   useKeys(() => setHelp(true))
@@ -46,6 +47,10 @@ export function Layout({ children }: { children: ReactNode }) {
     main.current?.focus({ preventScroll: true })
   }, [pathname])
 
+  useEffect(() => {
+    nav.current?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' })
+  }, [pathname])
+
   return (
     <div className="frame">
       <title>{page ? `${page.name} · Gangline` : 'Gangline'}</title>
@@ -53,7 +58,7 @@ export function Layout({ children }: { children: ReactNode }) {
         Skip to the content
       </a>
       <Top onHelp={() => setHelp(true)} />
-      <nav className="nav" aria-label="Pages">
+      <nav className="nav" aria-label="Pages" ref={nav}>
         <ul>
           {PAGES.map((each) => (
             <li key={each.path}>
@@ -83,7 +88,7 @@ function Top({ onHelp }: { onHelp: () => void }) {
   return (
     <header className="top">
       <NavLink className="brand" to={links.to('/now')} aria-label="Gangline, now">
-        <Mark /> Gangline
+        <Mark /> <span>Gangline</span>
       </NavLink>
       <span className="cluster clip">{session.cluster}</span>
       <NamespacePicker />

@@ -1,5 +1,5 @@
 /** Boxes of pages, empty states and messages. */
-import type { ReactNode } from 'react'
+import { useEffect, useRef, useState, type ReactNode } from 'react'
 import type { ApiError } from '../api/requests'
 
 export function Panel({ title, aside, children, flush = false, className = '' }: { title: string; aside?: ReactNode; children: ReactNode; flush?: boolean; className?: string }) {
@@ -37,4 +37,23 @@ export function Told<T>({ answer, children }: { answer: { data: T | undefined; e
   if (answer.data !== undefined) return <>{children(answer.data)}</>
   if (answer.error) return <Failure error={answer.error} again={answer.again} />
   return <p className="quiet small">The answer is on its way.</p>
+}
+
+/** What may be wider than the page scrolls in itself; the keyboard reaches it only where there is something to scroll. */
+export function Scroll({ label, children }: { label: string; children: ReactNode }) {
+  const box = useRef<HTMLDivElement>(null)
+  const [scrolls, setScrolls] = useState(false)
+  useEffect(() => {
+    const element = box.current
+    if (!element) return
+    const watching = new ResizeObserver(() => setScrolls(element.scrollWidth > element.clientWidth + 1))
+    watching.observe(element)
+    for (const child of element.children) watching.observe(child)
+    return () => watching.disconnect()
+  }, [])
+  return (
+    <div className="table-box" ref={box} {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': label } : {})}>
+      {children}
+    </div>
+  )
 }

@@ -58,13 +58,15 @@ interface Props<T> {
   empty?: ReactNode
   /** fills the page and scrolls in itself */
   fill?: boolean
+  /** stands in a box with a margin of its own */
+  plain?: boolean
 }
 
 const HEIGHT = 1.9
 const ALL_OPEN: ExpandedState = true
 
 export function DataTable<T extends object>(props: Props<T>) {
-  const { rows, id, columns, label, sort = '', onSort, group = '', groupNote, shown, selected, onSelect, selectable, empty, fill = false } = props
+  const { rows, id, columns, label, sort = '', onSort, group = '', groupNote, shown, selected, onSelect, selectable, empty, fill = false, plain = false } = props
   const box = useRef<HTMLDivElement>(null)
   const { width, rem } = useSize(box)
   const [open, setOpen] = useState<ExpandedState>(ALL_OPEN)
@@ -73,6 +75,9 @@ export function DataTable<T extends object>(props: Props<T>) {
     const chosen = shown?.length ? new Set(shown) : null
     return columns.filter((column) => (chosen ? chosen.has(column.id) : column.id !== group && (width === 0 || (column.from ?? 0) * rem <= width)))
   }, [columns, shown, width, rem, group])
+
+  // one column takes what is left
+  const growing = visible.some((column) => column.width === undefined) ? undefined : [...visible].sort((a, b) => (b.width ?? 0) - (a.width ?? 0))[0]
 
   const defs = useMemo<ColumnDef<Features, T>[]>(
     () =>
@@ -142,11 +147,11 @@ export function DataTable<T extends object>(props: Props<T>) {
 
   return (
     <div className={fill ? 'table-box fill' : 'table-box'} ref={box} {...(fill ? { tabIndex: 0, role: 'region', 'aria-label': label } : {})}>
-      <table className="fixed" aria-label={label} aria-rowcount={lines.length + 1}>
+      <table className={plain ? 'fixed plain' : 'fixed'} aria-label={label} aria-rowcount={lines.length + 1}>
         <colgroup>
           {onSelect && <col style={{ width: '2.4rem' }} />}
           {visible.map((column) => (
-            <col key={column.id} style={column.width === undefined ? undefined : { width: `${column.width}rem` }} />
+            <col key={column.id} style={column.width === undefined || column === growing ? undefined : { width: `${column.width}rem` }} />
           ))}
         </colgroup>
         <thead>

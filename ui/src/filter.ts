@@ -1,6 +1,6 @@
 /** Which jobs a view shows, and in which order. */
 import type { Job } from './api/types'
-import { HOLDING, jobLabel, OVER, shownState } from './words'
+import { HOLDING, jobLabel, OVER } from './words'
 
 /** The order of `gangline queue`: what holds quota, then what waits in its order, then the rest. */
 export function displayOrder(a: Job, b: Job): number {

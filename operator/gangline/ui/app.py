@@ -120,6 +120,7 @@ class Server:
             "/api/events": self._list("jobevents"),
             "/api/accuracy": self._accuracy,
             "/api/moves/{node}": self._moves,
+            "/api/operator": self._operator,
             "/healthz": self._healthz,
             "/enter": self._enter,
         }
@@ -342,6 +343,13 @@ class Server:
         namespace = _named(request.query_params.get("namespace", "") or self._dashboard.namespace, "namespace")
         async with self._client(request) as client:
             return JSONResponse(await upstream.ask(client, f"{_scope(namespace)}/forecastaccuracies"))
+
+    async def _operator(self, request: Request) -> Response:
+        async with self._client(request) as client:
+            found = (await upstream.ask(client, "/operatorstates"))["items"]
+        if not found:
+            return _failure(404, "The operator does not say how it is.")
+        return JSONResponse({name: value for name, value in found[0].items() if name != "metadata"})
 
     async def _moves(self, request: Request, node: str) -> Response:
         namespace = _named(request.query_params.get("namespace", "") or self._dashboard.namespace, "namespace")

@@ -6,6 +6,7 @@ nothing else. The object is tried again when it changes, or when another change 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import traceback
 from collections import Counter
@@ -97,6 +98,11 @@ class Quarantine:
     def count(self) -> Mapping[tuple[str, ...], float]:
         """The number of objects in quarantine, by kind."""
         return Counter((resource.kind,) for resource, _ in self._errors)
+
+    def told(self, most: int) -> Iterator[tuple[Resource, str, str]]:
+        """The latest objects in quarantine, this many at most: kind, key, and what failed."""
+        for (resource, key), errors in itertools.islice(reversed(self._errors.items()), most):
+            yield resource, key, "; ".join(f"{stage}: {what}" for stage, what in errors.items())
 
     def __contains__(self, subject: Subject) -> bool:
         return subject in self._errors

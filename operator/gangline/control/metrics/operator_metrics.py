@@ -17,6 +17,7 @@ from gangline.api.read.configuration.metrics_settings import MetricsSettings
 from gangline.control.metrics.gauges import Scrape
 from gangline.control.metrics.recording import KueueMetrics
 from gangline.engine import Comparison, Lateness, PolicyFallback
+from gangline.kube.resources import Json
 
 #: A scrape lets others run after so many seconds.
 SLICE: Final = 0.002
@@ -259,3 +260,12 @@ class Metrics:
 
     def notified(self, kind: str, outcome: str) -> None:
         self._notified.labels(kind, outcome).inc()
+
+
+def count_and_mean(histogram: Histogram) -> Json:
+    """How often something was measured, and the mean in seconds; null before the first time."""
+    found = {
+        sample.name.rpartition("_")[2]: sample.value for metric in histogram.collect() for sample in metric.samples
+    }
+    count = int(found.get("count", 0))
+    return {"count": count, "meanSeconds": found.get("sum", 0.0) / count if count else None}

@@ -32,7 +32,7 @@ from gangline.control.audit.audit_log import AuditLog, RecordedEngine
 from gangline.control.controller import Controller
 from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
-from gangline.control.metrics.operator_metrics import Metrics
+from gangline.control.metrics.operator_metrics import Metrics, count_and_mean
 from gangline.control.metrics.recording import FOLLOWER, LEADER, STANDALONE
 from gangline.control.nodes.placing.plugins import PLUGINS
 from gangline.control.parts.messages import Messages
@@ -55,7 +55,7 @@ from gangline.jobs import declare
 from gangline.kube import config, field_tracking, ownership, versions
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.resources import Resource
+from gangline.kube.resources import Json, Resource
 from gangline.kube.transport import tell_refusals
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ log = logging.getLogger(__name__)
 DRAIN = 10.0
 #: How long any step of the shutdown may take, in seconds, whatever hangs.
 STEP = 15.0
+#: objects that could not be handled, of which people are told
+_TOLD = 50
 
 
 class Operator:
@@ -91,6 +93,7 @@ class Operator:
         self.leading = asyncio.Event()
         self._client = client
         self._lost = False
+        self._led_since = 0  # milliseconds since the epoch
         self._settled = False  # everything was listed once
         self._port = 0
         self._unready = ""  # what keeps this process from standing for election
@@ -213,7 +216,30 @@ class Operator:
             tls=self.options.tls,
             answers=answers,
             accuracy=forecasting.accuracy if forecasting is not None else None,
+            state=self._state,
         )
+
+    def _state(self) -> Json:
+        """How this process is, for people."""
+        quarantine, mirror = self.controller.quarantine, self.controller.mirror
+        return {
+            "metadata": {"name": self.options.identity},
+            "leader": self.options.identity,
+            "version": gangline.__version__,
+            "since": self._led_since / 1000 if self._led_since else None,
+            "rounds": count_and_mean(self.metrics.round),
+            "decisions": count_and_mean(self.metrics.decide),
+            "writes": {"waiting": self.writer.queued},
+            "known": {
+                "workloads": len(mirror.workloads),
+                "clusterQueues": len(mirror.objects[kube.CLUSTER_QUEUES]),
+                "nodes": len(mirror.nodes),
+            },
+            "notListed": self._unlisted(),
+            "quarantined": [
+                {"kind": resource.kind, "key": key, "error": error} for resource, key, error in quarantine.told(_TOLD)
+            ],
+        }
 
     def _head_delay(self) -> Mapping[tuple[str, ...], float]:
         queues = self.controller.mirror.objects[kube.CLUSTER_QUEUES].values()
@@ -363,6 +389,7 @@ class Operator:
         if self._lost:
             return
         self.controller.lead()
+        self._led_since = self._client.clock.millis()
         self.leading.set()
         self.metrics.leader.set(1)
         if self.options.leader_election:

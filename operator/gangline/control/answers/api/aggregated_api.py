@@ -82,6 +82,7 @@ class AggregatedApi:
         *,
         answers: Answers,
         accuracy: Callable[[], Json] | None = None,
+        state: Callable[[], Json] | None = None,
         tls: Handshakes = USUAL,
     ) -> None:
         """Bind the port. Raises OSError where the address is taken."""
@@ -93,7 +94,7 @@ class AggregatedApi:
         self._reviews = Reviews(client)
         self._turns = Turnstile(AT_ONCE, WAITING, PER_USER)
         self._prepare = answers.prepare
-        self._answers = AnswersApi(answers, self._reviews, accuracy)
+        self._answers = AnswersApi(answers, self._reviews, accuracy, state)
         groups = {group.name: group.versions for group in discovery.GROUPS}
         self._registration = Registration(client, groups, namespace)
         self._socket: socket.socket = bound(*options.listen)

@@ -103,10 +103,19 @@ class Reviewed:
 
 
 class AnswersApi:
-    """Serves the answers. `accuracy` returns how accurate forecasts have been; None where none are made."""
+    """Serves the answers. `accuracy` returns how accurate forecasts have been; None where none are made. `state` returns how the
+    operator itself is.
+    """
 
-    def __init__(self, answers: Answers, reviews: Reviews, accuracy: Callable[[], Json] | None) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        reviews: Reviews,
+        accuracy: Callable[[], Json] | None,
+        state: Callable[[], Json] | None = None,
+    ) -> None:
         self._answers = answers
+        self._state = state
         self._reviews = reviews
         self._accuracy = accuracy
         self._turns = Turnstile(AT_ONCE, WAITING, PER_USER)
@@ -140,6 +149,7 @@ class AnswersApi:
             ("gangswaps", "list"): self._by_queue(self._answers.swaps),
             ("queueaudits", "list"): self._by_queue(self._answers.audits),
             ("forecastaccuracies", "list"): self._accuracies,
+            ("operatorstates", "list"): self._operator,
             ("whatifs", "create"): self._what_if,
             ("liverows", WATCH): _only_watched,
         }
@@ -376,6 +386,9 @@ class AnswersApi:
             **{name: told[name] for name in ("since", "model", "starts")},
             "queues": queues,
         }
+
+    async def _operator(self, request: Request) -> Json:
+        return {"items": [self._state()] if self._state is not None else []}
 
     async def _what_if(self, request: Request) -> Json:
         body = _document(request.body)

@@ -285,6 +285,15 @@ ANSWERS: Final = ApiGroup(
             about="How accurate forecasts and expected starts have been.",
         ),
         ServedResource(
+            "operatorstates",
+            "OperatorState",
+            ("list",),
+            singular="operatorstate",
+            namespaced=False,
+            about="The leading operator: since when it leads, how long its rounds take, what waits to be written, and what it could "
+            "not handle.",
+        ),
+        ServedResource(
             "whatifs",
             "WhatIf",
             ("create",),

@@ -321,14 +321,16 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
       })
     }
     const over = Object.entries(cluster.jobs).filter(([, job]) => job.state === 'Succeeded' && now() - job.since > 120 && job.since > start)
-    for (const [id] of over.slice(0, 5)) { delete cluster.jobs[id]; gone.jobs.push(id) }
-    const team = pick(TEAMS)
-    const fresh = newJob(team, 'Pending')
-    Object.assign(fresh, { created: now(), since: now(), reason: 'PendingEvaluation', why: 'not evaluated yet', position: order[team].length, forecast: forecastOf(fresh) })
-    fresh.expectedStart = { p50: now() + 4000 * (1 + rnd()), p90: now() + 14000 * (1 + rnd()) }
-    order[team].push(fresh)
-    cluster.jobs[idOf(fresh)] = put.jobs[idOf(fresh)] = fresh
-    event(fresh, 'Submitted')
+    for (const [id] of over.slice(0, 5)) { delete cluster.jobs[id]; delete put.jobs[id]; gone.jobs.push(id) }
+    while (Object.keys(cluster.jobs).length < manyJobs) {
+      const team = pick(TEAMS)
+      const fresh = newJob(team, 'Pending')
+      Object.assign(fresh, { created: now(), since: now(), reason: 'PendingEvaluation', why: 'not evaluated yet', position: order[team].length, forecast: forecastOf(fresh) })
+      fresh.expectedStart = { p50: now() + 4000 * (1 + rnd()), p90: now() + 14000 * (1 + rnd()) }
+      order[team].push(fresh)
+      cluster.jobs[idOf(fresh)] = put.jobs[idOf(fresh)] = fresh
+      event(fresh, 'Submitted')
+    }
     const before = cluster.queues
     cluster.queues = { ...before }
     refreshQueues()

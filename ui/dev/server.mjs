@@ -4,7 +4,8 @@
 //
 // It serves ui/dist as the real server does, with its Content-Security-Policy. `npm run dev` proxies its API.
 // While it runs, GET api/dev?… changes what it does: jobs=5000&nodes=500 makes another cluster, empty=1 an empty one,
-// trouble=NoLeader (Forbidden, Expired, Unreachable, none) breaks the stream, stale=1 stops its clock, out=1 signs out.
+// trouble=NoLeader (Forbidden, Expired, Unreachable, none) breaks the stream, stale=1 stops its clock, out=1 signs out,
+// every=100 sends a change each 100 ms.
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { extname, join, normalize } from 'node:path'
@@ -19,7 +20,7 @@ const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-sr
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.json': 'application/json', '.map': 'application/json' }
 
 let cluster = makeCluster({ jobs: Number(args.jobs), nodes: Number(args.nodes) })
-const mode = { trouble: 'none', stale: false, out: false, all: !args.batch }
+const mode = { trouble: 'none', stale: false, out: false, all: !args.batch, every: 2000 }
 const streams = new Set()
 const now = () => Date.now() / 1000
 let lookedAt = now()
@@ -32,7 +33,8 @@ const visible = (namespace) => {
 }
 const send = (response, event, data) => response.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`)
 
-setInterval(() => {
+function tick() {
+  setTimeout(tick, mode.every)
   if (mode.stale) return
   lookedAt = now()
   if (mode.trouble !== 'none') return
@@ -42,7 +44,8 @@ setInterval(() => {
     const jobs = stream.namespace ? Object.fromEntries(Object.entries(changed.put.jobs).filter(([, job]) => job.namespace === stream.namespace)) : changed.put.jobs
     send(stream.response, 'change', { revision: cluster.revision, at: lookedAt, put: { ...changed.put, jobs }, gone: changed.gone })
   }
-}, 2000)
+}
+tick()
 
 const json = (response, status, body, headers = {}) => {
   response.writeHead(status, { 'content-type': 'application/json', 'cache-control': 'no-store', ...headers })
@@ -97,6 +100,7 @@ async function api(request, response, path, query) {
     if (query.has('trouble')) mode.trouble = query.get('trouble')
     if (query.has('stale')) mode.stale = query.get('stale') === '1'
     if (query.has('out')) mode.out = query.get('out') === '1'
+    if (query.has('every')) mode.every = Number(query.get('every'))
     if (query.has('all')) mode.all = query.get('all') === '1'
     for (const stream of streams) {
       if (mode.trouble === 'Unreachable' || query.has('empty') || query.has('jobs')) stream.response.end()

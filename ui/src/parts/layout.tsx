@@ -41,8 +41,9 @@ export function Layout({ children }: { children: ReactNode }) {
 
   const before = useRef(pathname)
   useEffect(() => {
-    if (before.current === pathname) return
+    const last = before.current
     before.current = pathname
+    if (last === pathname || last === '/') return
     window.scrollTo(0, 0)
     main.current?.focus({ preventScroll: true })
   }, [pathname])

@@ -52,7 +52,7 @@ export function Scroll({ label, children }: { label: string; children: ReactNode
     return () => watching.disconnect()
   }, [])
   return (
-    <div className="table-box" ref={box} {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': label } : {})}>
+    <div className="table-box" ref={box} {...(scrolls ? { tabIndex: 0, role: 'group', 'aria-label': label } : {})}>
       {children}
     </div>
   )

@@ -136,7 +136,7 @@ export function DataTable<T extends object>(props: Props<T>) {
       event.preventDefault()
       const next = Math.min(lines.length - 1, Math.max(0, index + step))
       if (fill) virtualizer.scrollToIndex(next)
-      requestAnimationFrame(() => box.current?.querySelector<HTMLElement>(`tr[data-index="${next}"] :is(a, button)`)?.focus({ preventScroll: false }))
+      focusLine(box.current, next)
     } else if (event.key === 'x' && line.dataset['id']) {
       toggle(line.dataset['id'])
     }
@@ -191,6 +191,15 @@ export function DataTable<T extends object>(props: Props<T>) {
   )
 }
 
+/** Focus a row's link, or the row where it has none. A row that was out of sight is there some frames later. */
+function focusLine(box: HTMLElement | null, index: number, tries = 6): void {
+  requestAnimationFrame(() => {
+    const line = box?.querySelector<HTMLElement>(`tr[data-index="${index}"]`)
+    if (line) (line.querySelector<HTMLElement>('a, button') ?? line).focus()
+    else if (tries > 0) focusLine(box, index, tries - 1)
+  })
+}
+
 function HeaderCell<T>({ column, sort, onSort }: { column: Column<T>; sort: string; onSort: ((sort: string) => void) | undefined }) {
   const mine = sort.replace(/^-/, '') === column.id
   const desc = mine && sort.startsWith('-')
@@ -223,7 +232,7 @@ interface LineProps<T> {
 
 function PlainLine<T>({ row, id, index, columns, selected, selectable, toggle }: LineProps<T>) {
   return (
-    <tr data-index={index} data-id={selectable ? id : undefined} aria-rowindex={index + 2} aria-selected={toggle ? selected : undefined}>
+    <tr tabIndex={-1} data-index={index} data-id={selectable ? id : undefined} aria-rowindex={index + 2} aria-selected={toggle ? selected : undefined}>
       {toggle && (
         <td>
           <input type="checkbox" className="check" aria-label={`Select ${id}`} checked={selected} disabled={!selectable} onChange={() => toggle(id)} />

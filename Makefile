@@ -115,7 +115,7 @@ fuzz-cost: venv ## the objects that cost most CPU and memory for their size, sou
 mutants: venv $(MUTANTS)/.installed ## small faults in the engine: do its tests catch them? SAMPLE=300 drawn with SEED=1; goes on where it was ended
 	@$(MUTANTS)/bin/python scripts/mutants.py --sample $(SAMPLE) --seed $(SEED) --workers $(WORKERS) $(if $(ONLY),--only $(ONLY))
 
-check: venv ## format, lint, types, import contracts, generated pages, links
+check: venv $(NODE)/.installed ## format, lint, types, import contracts, generated pages, links, the front end
 	@$(BIN)/pyright > $(VENV)/pyright.log 2>&1 & types=$$!; trap 'kill $$types 2>/dev/null || true' EXIT; \
 	echo "· ruff format"; $(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }; \
 	echo "· ruff check"; $(BIN)/ruff check --quiet .; \
@@ -123,6 +123,7 @@ check: venv ## format, lint, types, import contracts, generated pages, links
 	echo "· reference"; $(BIN)/python -m scripts.reference --check; \
 	echo "· manifests"; $(BIN)/python scripts/manifests.py --check; \
 	echo "· links"; $(BIN)/python scripts/links.py; \
+	echo "· ui"; ./scripts/node.sh npm run --silent check > $(VENV)/ui.log 2>&1 || { cat $(VENV)/ui.log; exit 1; }; \
 	echo "· pyright"; wait $$types && code=0 || code=$$?; cat $(VENV)/pyright.log; exit $$code
 
 venv: $(STAMP) ## .venv with everything installed (GANGLINE_PYTHON=… picks the interpreter)

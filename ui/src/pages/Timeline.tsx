@@ -42,11 +42,11 @@ export function Timeline() {
       <h1>Timeline</h1>
       <Chart
         live={live as never}
-        past={past as never}
+        past={past}
         pastSince={Math.floor(now / 300) * 300 - PAST}
         now={now}
         stale={trouble !== null}
-        view={view as never}
+        view={view}
         onViewChange={keep}
         onOpen={(job) => {
           void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name }))

@@ -45,6 +45,7 @@ export function Scrubber({ model, from, to, now, view, surface, themes, decision
     let most = model.capacity;
     for (const sum of sums) most = Math.max(most, sum);
     drawProfile(context, surface.theme, sums, most, ((now - from) / (to - from)) * width, width, height);
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- drawn once a minute, not with each tick of the clock
   }, [model, minute, surface, width, themes]);
   const start = view.start ?? now - view.span * 0.4;
   useEffect(() => {

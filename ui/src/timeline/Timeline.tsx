@@ -67,7 +67,7 @@ export function Timeline(props: TimelineProps) {
   const grown = Math.floor(now / GROW_SECONDS);
   const model = useMemo(
     () => makeModel({ live, past, now: latest.current.now, group: view.group, seen }),
-    // `live` may be the same object, changed: then its revision has risen.
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- `live` may be the same object, changed: then its revision has risen
     [live, revision, past, grown, view.group, seen],
   );
 
@@ -179,6 +179,7 @@ export function Timeline(props: TimelineProps) {
     sent.current = given;
     setView(next);
     surface?.show(next.start, next.span, true);
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- `given` is what `props.view` says, as text
   }, [given, surface]);
   useEffect(() => {
     const text = JSON.stringify(view);
@@ -287,7 +288,7 @@ export function Timeline(props: TimelineProps) {
       ask(focus.bar, {});
     } else if (event.key === "Escape") {
       if (focus) focusOn(null, false);
-      else host.current?.blur();
+      else (host.current as HTMLElement | null)?.blur();
       setCard(false);
     } else if (step[event.key]) {
       step[event.key]?.();
@@ -316,9 +317,11 @@ export function Timeline(props: TimelineProps) {
   };
 
   const start = view.start ?? now - view.span * 0.4;
+  const tens = Math.round(start / 10);
   const inView = useMemo(
     () => (view.table ? model.bars.filter((bar) => bar.from < start + view.span && bar.toLatest >= start) : []),
-    [view.table, model, Math.round(start / 10), view.span],
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the table follows in steps of ten seconds
+    [view.table, model, tens, view.span],
   );
   const matching = useMemo(
     () => (view.find.trim() ? model.bars.filter((bar) => found(bar, view.find)).length : 0),
@@ -487,11 +490,12 @@ function jobOf(bar: Bar): Question["job"] {
 
 function useClock(given: number | undefined): number {
   const [own, setOwn] = useState(() => Date.now() / 1000);
+  const ticks = given === undefined;
   useEffect(() => {
-    if (given !== undefined) return;
+    if (!ticks) return;
     const timer = setInterval(() => setOwn(Date.now() / 1000), 1_000);
     return () => clearInterval(timer);
-  }, [given === undefined]);
+  }, [ticks]);
   return given ?? own;
 }
 

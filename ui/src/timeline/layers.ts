@@ -592,7 +592,7 @@ export class Surface {
       this.top < drawn.top ||
       this.top + this.height > drawn.top + drawn.height;
     let redraw = this.stale || outside;
-    if (!redraw && zoomed && drawn) {
+    if (!redraw && zoomed) {
       const ratio = pps / drawn.pps;
       const rests = performance.now() - this.lastZoom > 90;
       redraw = rests || this.lastCost < QUICK || ratio > 1.5 || ratio < 0.67;

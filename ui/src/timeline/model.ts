@@ -80,7 +80,7 @@ export interface PastRun {
   ended?: number | null;
   state?: string;
   message?: string;
-  preemptions?: number;
+  preemptions?: number | null;
   nodes?: readonly string[];
 }
 

@@ -112,6 +112,7 @@ export function WhatIf({ asking, queues, now, onAsk, onClose }: WhatIfProps) {
     setGpus(change.gpus ?? bar.gpus);
     setQueue(change.queue ?? bar.queue);
     // A question that was dragged fills the form; a new look at the cluster doesn't.
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
   }, [asking.turn, bar.id]);
   const seconds = parseDuration(runs);
   const wanted: Change = {};
@@ -245,7 +246,8 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
           <Button
             className="tl-button"
             onPress={() => {
-              void navigator.clipboard?.writeText(outcome.command).then(() => setCopied(true));
+              // absent where the page came without TLS
+              void (navigator.clipboard as Clipboard | undefined)?.writeText(outcome.command).then(() => setCopied(true));
             }}
           >
             {copied ? "Copied" : "Copy"}

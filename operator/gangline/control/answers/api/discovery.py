@@ -290,8 +290,8 @@ ANSWERS: Final = ApiGroup(
             ("list",),
             singular="operatorstate",
             namespaced=False,
-            about="The leading operator: since when it leads, how long its rounds take, what waits to be written, and what it could "
-            "not handle.",
+            about="The leading operator: since when it leads, how long its rounds take, what waits to be written, and what it "
+            "could not handle.",
         ),
         ServedResource(
             "whatifs",

@@ -73,7 +73,7 @@ export function Layout({ children }: { children: ReactNode }) {
       </nav>
       <main className="main" id="main" ref={main} tabIndex={-1}>
         <TroubleBar />
-        {children}
+        <Rows>{children}</Rows>
       </main>
       <HelpDialog open={help} onClose={() => setHelp(false)} />
     </div>
@@ -144,6 +144,14 @@ function Age() {
       {stale ? `stale: ${duration(age)} old` : `${Math.round(age)}s old`}
     </span>
   )
+}
+
+/** Rows of which nobody knows whether they still hold are greyed. */
+function Rows({ children }: { children: ReactNode }) {
+  const trouble = useLive((state) => state.trouble !== null)
+  const at = useLive((state) => state.at)
+  const now = useNow(5)
+  return <div className={trouble || (at > 0 && now - at > STALE_AFTER) ? 'page stale-rows' : 'page'}>{children}</div>
 }
 
 function TroubleBar() {

@@ -1,0 +1,54 @@
+/** The page around the timeline: its rows, the past, and its view in the address. */
+import { useCallback, useMemo } from 'react'
+import { useNavigate } from 'react-router'
+import { useAnswer } from '../api/answers'
+import { useIsLoading, useLive, useTable } from '../api/live'
+import type { Listed, PastRun } from '../api/types'
+import { Timeline } from '../timeline/Timeline'
+import { useLinks, useNamespace, useView } from '../view'
+
+const WEEK = 7 * 86400
+const MOST = 5000
+const VIEW = ['group', 'span', 'start', 'cursor', 'focus', 'find', 'table'] as const
+/** What the timeline shows by itself does not stand in the address. */
+const USUAL: Record<string, string> = { group: 'queues', span: '86400', table: 'false' }
+const STALE = 15
+
+export function TimelinePage() {
+  const namespace = useNamespace()
+  const address = useView()
+  const links = useLinks()
+  const navigate = useNavigate()
+  const loading = useIsLoading()
+  const revision = useLive((state) => state.revision)
+  const at = useLive((state) => state.at)
+  const trouble = useLive((state) => state.trouble !== null)
+  const [jobs, queues, nodes, runs] = [useTable('jobs'), useTable('queues'), useTable('nodes'), useTable('runs')]
+  const live = useMemo(
+    () => ({ jobs: Object.fromEntries(jobs.byId), queues: Object.fromEntries(queues.byId), nodes: Object.fromEntries(nodes.byId), runs: Object.fromEntries(runs.byId) }),
+    [jobs, queues, nodes, runs],
+  )
+  const answer = useAnswer<Listed<PastRun>>(`api/past?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=${MOST}`, 60)
+  const past = answer.data?.items
+  const oldest = past?.[past.length - 1]
+  const since = oldest && answer.data?.more ? oldest.ended : at - WEEK
+
+  const view = useMemo(() => Object.fromEntries(VIEW.flatMap((name) => (address.get(name) ? [[name, address.get(name)]] : []))), [address])
+  const onViewChange = useCallback(
+    (next: object) => {
+      const values = next as Record<string, string | number | boolean | null>
+      address.set(Object.fromEntries(VIEW.map((name) => [name, String(values[name] ?? '') === USUAL[name] ? '' : String(values[name] ?? '')])))
+    },
+    [address],
+  )
+  const onOpen = useCallback((job: { namespace: string; name: string; kind: string }) => void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name })), [navigate, links])
+
+  return (
+    <>
+      <h1 className="unseen">Timeline</h1>
+      {!loading && (
+        <Timeline live={live} revision={revision} past={past ?? []} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
+      )}
+    </>
+  )
+}

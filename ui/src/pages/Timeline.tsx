@@ -24,10 +24,7 @@ export function TimelinePage() {
   const at = useLive((state) => state.at)
   const trouble = useLive((state) => state.trouble !== null)
   const [jobs, queues, nodes, runs] = [useTable('jobs'), useTable('queues'), useTable('nodes'), useTable('runs')]
-  const live = useMemo(
-    () => ({ jobs: Object.fromEntries(jobs.byId), queues: Object.fromEntries(queues.byId), nodes: Object.fromEntries(nodes.byId), runs: Object.fromEntries(runs.byId) }),
-    [jobs, queues, nodes, runs],
-  )
+  const live = useMemo(() => ({ jobs: jobs.byId, queues: queues.byId, nodes: nodes.byId, runs: runs.byId }), [jobs, queues, nodes, runs])
   const answer = useAnswer<Listed<PastRun>>(`api/past?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=${MOST}`, 60)
   const past = answer.data?.items
   const oldest = past?.[past.length - 1]

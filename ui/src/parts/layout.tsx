@@ -54,7 +54,7 @@ export function Layout({ children }: { children: ReactNode }) {
 
   return (
     <div className="frame">
-      <title>{page ? `${page.name} · Gangline` : 'Gangline'}</title>
+      <title>{titleOf(pathname, page?.name)}</title>
       <a className="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus() }}>
         Skip to the content
       </a>
@@ -78,6 +78,12 @@ export function Layout({ children }: { children: ReactNode }) {
       <HelpDialog open={help} onClose={() => setHelp(false)} />
     </div>
   )
+}
+
+function titleOf(path: string, page: string | undefined): string {
+  const [, , , kind, name] = path.split('/')
+  const what = kind && name ? `${decodeURIComponent(kind)}/${decodeURIComponent(name)}` : page
+  return what ? `${what} · Gangline` : 'Gangline'
 }
 
 function Top({ onHelp }: { onHelp: () => void }) {

@@ -7,7 +7,7 @@ import { Layout } from './parts/layout'
 import { namespaceOf } from './namespace'
 
 const Now = lazy(() => import('./pages/Now').then((page) => ({ default: page.Now })))
-const Timeline = lazy(() => import('./pages/Timeline').then((page) => ({ default: page.Timeline })))
+const Timeline = lazy(() => import('./pages/Timeline').then((page) => ({ default: page.TimelinePage })))
 const Jobs = lazy(() => import('./pages/Jobs').then((page) => ({ default: page.Jobs })))
 const JobPage = lazy(() => import('./pages/Job').then((page) => ({ default: page.JobPage })))
 const Queues = lazy(() => import('./pages/Queues').then((page) => ({ default: page.Queues })))

@@ -29,7 +29,7 @@ export function inInterval(interval: Interval | null, now: number): string {
 }
 
 const clockOf = (options: Intl.DateTimeFormatOptions) => {
-  const format = new Intl.DateTimeFormat(undefined, { hourCycle: 'h23', ...options })
+  const format = new Intl.DateTimeFormat('en-GB', { hourCycle: 'h23', ...options })
   return (seconds: number) => format.format(seconds * 1000)
 }
 const timeOfDay = clockOf({ hour: '2-digit', minute: '2-digit' })

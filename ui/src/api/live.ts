@@ -4,12 +4,15 @@ import { apiUrl } from './requests'
 import { afterChange, afterSnapshot, NOTHING, type LiveState, type Table } from './rows'
 import type { ChangeMessage, Kind, RowTypes, SnapshotMessage, Trouble } from './types'
 
+const RETRY_AFTER = 3000
+
 class LiveStore {
   private state = NOTHING
   private source: EventSource | null = null
   private retry: ReturnType<typeof setTimeout> | undefined
   private readonly listeners = new Set<() => void>()
   onExpired: () => void = () => undefined
+  onRefused: () => void = () => undefined
 
   readonly subscribe = (listener: () => void): (() => void) => {
     this.listeners.add(listener)
@@ -55,7 +58,8 @@ class LiveStore {
       // the browser itself goes on trying after a broken connection, but gives up after a refusal
       if (source.readyState === EventSource.CLOSED) {
         this.stop()
-        this.retry = setTimeout(() => this.connect(), 3000)
+        this.retry = setTimeout(() => this.connect(), RETRY_AFTER)
+        this.onRefused()
       }
     }
   }

@@ -2,6 +2,7 @@
 import { useSyncExternalStore } from 'react'
 import { live } from './live'
 import { ApiError, apiUrl, request, keepCsrf, whenSignedOut } from './requests'
+import { shared } from './rows'
 import type { Session } from './types'
 
 export type SessionState =
@@ -20,8 +21,8 @@ function set(next: SessionState): void {
 
 function signedOut(methods: string[]): void {
   live.stop()
-  const before = state.status === 'out' ? state.methods : []
-  set({ status: 'out', methods: methods.length ? methods : before, expired: state.status === 'in' })
+  const before = state.status === 'out' ? state : { methods: [], expired: false }
+  set({ status: 'out', methods: methods.length ? methods : before.methods, expired: state.status === 'in' || before.expired })
 }
 
 whenSignedOut(signedOut)
@@ -29,19 +30,17 @@ live.onExpired = () => {
   signedOut([])
   void load()
 }
+// a stream that is refused may be one whose session has ended
+live.onRefused = () => void load()
 
 export async function load(): Promise<void> {
-  const expired = state.status === 'out' && state.expired
   try {
     const session = await request<Session>('api/session')
     keepCsrf(session.csrf)
-    set({ status: 'in', session })
+    set({ status: 'in', session: state.status === 'in' ? shared(state.session, session) : session })
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) {
-      if (state.status === 'out' && expired) set({ ...state, expired: true })
-      return
-    }
-    set({ status: 'failed', error: error instanceof Error ? error.message : String(error) })
+    if (error instanceof ApiError && error.status === 401) return // the login page is shown already
+    if (state.status !== 'in') set({ status: 'failed', error: error instanceof Error ? error.message : String(error) })
   }
 }
 

@@ -41,16 +41,16 @@ const COLUMNS: readonly Column<Job>[] = [
   { id: 'state', header: 'State', value: (job) => STATE_ORDER.get(shownState(job)), cell: (job) => <JobState job={job} />, width: 8.7 },
   { id: 'job', header: 'Job', value: jobLabel, cell: (job) => <JobLink job={job} />, width: 15 },
   { id: 'user', header: 'User', value: (job) => job.user, width: 6, from: 62 },
-  { id: 'gpus', header: 'GPUs', value: (job) => job.gpus, number: true, width: 4, largestFirst: true },
-  { id: 'position', header: 'Position', value: (job) => (job.position === null ? null : job.position + 1), number: true, width: 4.8, from: 44, title: 'The place among those that wait in its ClusterQueue' },
+  { id: 'gpus', header: 'GPUs', value: (job) => job.gpus, number: true, width: 5, largestFirst: true },
+  { id: 'position', header: 'Position', value: (job) => (job.position === null ? null : job.position + 1), number: true, width: 5.4, from: 44, title: 'The place among those that wait in its ClusterQueue' },
   { id: 'start', header: 'Starts or ends', value: (job) => job.expectedStart?.p50 ?? job.end, cell: (job) => <StartOrEnd job={job} />, width: 12.6, from: 34, title: 'When the job starts, or ends if it runs: p50 – p90' },
   { id: 'since', header: 'For', value: sinceOf, cell: (job) => <Waited job={job} />, number: true, width: 5.2, from: 44, title: 'How long the job has waited, or been in its state' },
   { id: 'queue', header: 'LocalQueue', value: (job) => job.queue, width: 8.4, from: 68 },
   { id: 'clusterQueue', header: 'ClusterQueue', value: (job) => job.clusterQueue, width: 7.6, from: 84 },
-  { id: 'namespace', header: 'Namespace', value: (job) => job.namespace, width: 8.5, from: 96 },
+  { id: 'namespace', header: 'Namespace', value: (job) => job.namespace, width: 9.5, from: 96 },
   { id: 'flavor', header: 'Flavor', value: (job) => job.flavors.join(', '), width: 6.5, from: 112 },
-  { id: 'priority', header: 'Priority', value: (job) => job.priority, number: true, width: 5, from: 104, largestFirst: true },
-  { id: 'pods', header: 'Pods', value: (job) => job.pods, number: true, width: 4, from: 140, largestFirst: true },
+  { id: 'priority', header: 'Priority', value: (job) => job.priority, number: true, width: 5.6, from: 104, largestFirst: true },
+  { id: 'pods', header: 'Pods', value: (job) => job.pods, number: true, width: 4.8, from: 140, largestFirst: true },
   { id: 'created', header: 'Submitted', value: (job) => job.created, cell: (job) => <Submitted job={job} />, number: true, width: 7, from: 150 },
   { id: 'why', header: 'Why', value: (job) => job.warnings[0] ?? job.why, cell: (job) => <Why job={job} />, from: 56 },
 ]
@@ -73,12 +73,12 @@ const ALL_COLUMNS = [...COLUMNS, GROUPED]
 const idOf = (job: Job) => job.uid || `${job.namespace}/${job.name}`
 const isSelectable = (job: Job) => !job.hidden && job.jobKind !== ''
 
-const NOTES: ReadonlySet<ShownState> = new Set(['Running', 'Pending'])
+const NOTES: readonly ShownState[] = ['Running', 'Pending']
 
 function groupNote(jobs: Job[]): string {
   const sums = new Map<ShownState, number>()
   for (const job of jobs) sums.set(shownState(job), (sums.get(shownState(job)) ?? 0) + job.gpus)
-  const told = [...sums].filter(([state]) => NOTES.has(state)).map(([state, n]) => `${gpus(n)} ${state.toLowerCase()}`)
+  const told = NOTES.flatMap((state) => (sums.has(state) ? [`${gpus(sums.get(state) ?? 0)} ${state.toLowerCase()}`] : []))
   return [count(jobs.length, 'job'), ...told].join(', ')
 }
 

@@ -43,7 +43,7 @@ export function Now() {
       <div className="grid wide">
         <div className="stack">
           {flavors.length > 0 && <Flavors flavors={flavors} />}
-          <UseChart namespace={namespace} capacity={flavors.reduce((sum, each) => sum + each.total, 0)} />
+          {jobs.list.length > 0 && <UseChart namespace={namespace} capacity={flavors.reduce((sum, each) => sum + each.total, 0)} />}
           <Lately namespace={namespace} now={now} />
         </div>
         <div className="stack">
@@ -58,7 +58,7 @@ export function Now() {
               </ul>
             )}
           </Panel>
-          <NextStarts jobs={waiting.next} now={now} />
+          {jobs.list.length > 0 && <NextStarts jobs={waiting.next} now={now} />}
         </div>
       </div>
     </>

@@ -1,61 +1,51 @@
-/** Who ran, runs and will run, by queue or by node, over time. The view is kept in the address. */
+/** The page around the timeline: its rows, the past, and its view in the address. */
 import { useCallback, useMemo } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
-import { useLive } from '../api/live'
+import { useIsLoading, useLive, useTable } from '../api/live'
 import type { Listed, PastRun } from '../api/types'
-import { useNow } from '../clock'
-import { Timeline as Chart, type View } from '../timeline/Timeline'
+import { Timeline } from '../timeline/Timeline'
 import { useLinks, useNamespace, useView } from '../view'
 
-/** seconds of the past that are loaded */
-const PAST = 7 * 86_400
-const FIELDS = ['group', 'span', 'start', 'cursor', 'focus', 'find', 'table'] as const
+const WEEK = 7 * 86400
+const MOST = 5000
+const VIEW = ['group', 'span', 'start', 'cursor', 'focus', 'find', 'table'] as const
+/** What the timeline shows by itself does not stand in the address. */
+const USUAL: Record<string, string> = { group: 'queues', span: '86400', table: 'false' }
+const STALE = 15
 
-export function Timeline() {
+export function TimelinePage() {
   const namespace = useNamespace()
   const address = useView()
   const links = useLinks()
   const navigate = useNavigate()
-  const now = useNow()
-  const tables = useLive((state) => state.tables)
-  const trouble = useLive((state) => state.trouble)
-  const live = useMemo(
-    () => ({ jobs: tables.jobs.byId, queues: tables.queues.byId, nodes: tables.nodes.byId, runs: tables.runs.byId }),
-    [tables],
-  )
-  const past = useAnswer<Listed<PastRun>>(
-    `api/past?namespace=${encodeURIComponent(namespace)}&since=${PAST}&limit=1000`,
-    300,
-  ).data?.items
-  // only the first view is read from the address: from then on the timeline leads
-  // eslint-disable-next-line react-hooks/exhaustive-deps
-  const view = useMemo(() => Object.fromEntries(FIELDS.map((name) => [name, address.get(name)])), [])
-  const keep = useCallback(
-    (changed: View) => {
-      address.set(Object.fromEntries(FIELDS.map((name) => [name, addressed(changed[name])])))
+  const loading = useIsLoading()
+  const revision = useLive((state) => state.revision)
+  const at = useLive((state) => state.at)
+  const trouble = useLive((state) => state.trouble !== null)
+  const [jobs, queues, nodes, runs] = [useTable('jobs'), useTable('queues'), useTable('nodes'), useTable('runs')]
+  const live = useMemo(() => ({ jobs: jobs.byId, queues: queues.byId, nodes: nodes.byId, runs: runs.byId }), [jobs, queues, nodes, runs])
+  const answer = useAnswer<Listed<PastRun>>(`api/past?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=${MOST}`, 60)
+  const past = answer.data?.items
+  const oldest = past?.[past.length - 1]
+  const since = oldest && answer.data?.more ? oldest.ended : at - WEEK
+
+  const view = useMemo(() => Object.fromEntries(VIEW.flatMap((name) => (address.get(name) ? [[name, address.get(name)]] : []))), [address])
+  const onViewChange = useCallback(
+    (next: object) => {
+      const values = next as Record<string, string | number | boolean | null>
+      address.set(Object.fromEntries(VIEW.map((name) => [name, String(values[name] ?? '') === USUAL[name] ? '' : String(values[name] ?? '')])))
     },
     [address],
   )
+  const onOpen = useCallback((job: { namespace: string; name: string; kind: string }) => void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name })), [navigate, links])
+
   return (
     <div className="timeline-page">
-      <h1>Timeline</h1>
-      <Chart
-        live={live as never}
-        past={past}
-        pastSince={Math.floor(now / 300) * 300 - PAST}
-        now={now}
-        stale={trouble !== null}
-        view={view}
-        onViewChange={keep}
-        onOpen={(job) => {
-          void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name }))
-        }}
-      />
+      <h1 className="unseen">Timeline</h1>
+      {!loading && (
+        <Timeline live={live} revision={revision} past={past ?? []} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
+      )}
     </div>
   )
-}
-
-function addressed(value: string | number | boolean | null): string {
-  return value === null || value === false ? '' : String(value)
 }

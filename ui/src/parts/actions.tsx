@@ -194,11 +194,15 @@ function targetWords(target: Target): string {
   return 'node' in target ? target.node : `${target.kind.toLowerCase()}/${target.name}`
 }
 
+/** LocalQueues of the jobs' namespaces; those in which no job is stand first. */
 function useQueuesFor(wish: Wish): string[] {
   const queues = useTable('queues')
+  const jobs = useTable('jobs')
   return useMemo(() => {
     const spaces = new Set(wish.targets.map((target) => ('namespace' in target ? target.namespace : '')))
+    const names = new Set(wish.targets.map((target) => ('namespace' in target ? `${target.namespace}/${target.name}` : '')))
+    const now = new Set(jobs.list.flatMap((job) => (names.has(`${job.namespace}/${job.jobName}`) ? [job.queue] : [])))
     const found = queues.list.filter((row) => row.level === 'LocalQueue' && !row.hidden && spaces.has(row.namespace))
-    return [...new Set(found.map((row) => row.name))].sort()
-  }, [queues, wish])
+    return [...new Set(found.map((row) => row.name))].sort((a, b) => Number(now.has(a)) - Number(now.has(b)) || a.localeCompare(b))
+  }, [queues, jobs, wish])
 }

@@ -84,8 +84,8 @@ export const timeAxis: uPlot.Axis = {
   values: (_plot, splits, _axis, _space, step) =>
     splits.map((at) => {
       const when = new Date(at * 1000)
-      if (step >= 86400) return when.toLocaleDateString(undefined, { day: 'numeric', month: 'short' })
-      const clock = when.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
-      return clock === '00:00' ? when.toLocaleDateString(undefined, { day: 'numeric', month: 'short' }) : clock
+      if (step >= 86400) return when.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })
+      const clock = when.toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' })
+      return clock === '00:00' ? when.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' }) : clock
     }),
 }

@@ -54,7 +54,7 @@ export function Layout({ children }: { children: ReactNode }) {
 
   return (
     <div className="frame">
-      <title>{page ? `${page.name} · Gangline` : 'Gangline'}</title>
+      <title>{titleOf(pathname, page?.name)}</title>
       <a className="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current?.focus() }}>
         Skip to the content
       </a>
@@ -73,11 +73,17 @@ export function Layout({ children }: { children: ReactNode }) {
       </nav>
       <main className="main" id="main" ref={main} tabIndex={-1}>
         <TroubleBar />
-        {children}
+        <Rows>{children}</Rows>
       </main>
       <HelpDialog open={help} onClose={() => setHelp(false)} />
     </div>
   )
+}
+
+function titleOf(path: string, page: string | undefined): string {
+  const [, , , kind, name] = path.split('/')
+  const what = kind && name ? `${decodeURIComponent(kind)}/${decodeURIComponent(name)}` : page
+  return what ? `${what} · Gangline` : 'Gangline'
 }
 
 function Top({ onHelp }: { onHelp: () => void }) {
@@ -144,6 +150,14 @@ function Age() {
       {stale ? `stale: ${duration(age)} old` : `${Math.round(age)}s old`}
     </span>
   )
+}
+
+/** Rows of which nobody knows whether they still hold are greyed. */
+function Rows({ children }: { children: ReactNode }) {
+  const trouble = useLive((state) => state.trouble !== null)
+  const at = useLive((state) => state.at)
+  const now = useNow(5)
+  return <div className={trouble || (at > 0 && now - at > STALE_AFTER) ? 'page stale-rows' : 'page'}>{children}</div>
 }
 
 function TroubleBar() {

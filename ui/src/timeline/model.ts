@@ -31,8 +31,8 @@ export interface QueueRow {
   name?: string;
   hidden?: boolean;
   cohorts?: readonly string[];
-  nominalGpus?: number;
-  usedGpus?: number;
+  nominalGpus?: number | null;
+  usedGpus?: number | null;
   waiting?: number;
 }
 

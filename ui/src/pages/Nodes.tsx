@@ -16,6 +16,7 @@ import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReas
 
 const HEALTHS: readonly Health[] = ['ready', 'leaving', 'soaking', 'faulty']
 const VERBS: readonly Verb[] = ['cordon', 'uncordon']
+const MANY = 200
 
 export function Nodes() {
   const view = useView()
@@ -97,7 +98,7 @@ export function Nodes() {
           <Gangs groups={groups} />
           {groups.map(([name, nodes]) => (
             <Panel key={name} title={name} aside={<span className="quiet small">{groupWords(nodes)}</span>}>
-              <div className="node-grid">
+              <div className={nodes.length > MANY ? 'node-grid many' : 'node-grid'}>
                 {nodes.map((node) => (
                   <NodeBox key={node.metadata.name} node={node} chosen={node.metadata.name === chosenName} job={job} onSelect={select} />
                 ))}
@@ -343,30 +344,32 @@ function Moves({ moves }: { moves: Move[] }) {
 }
 
 function Cards({ node }: { node: Node }) {
+  const cards = node.cards ?? []
+  const models = [...new Set(cards.map((card) => card.model))]
   return (
-    <Panel title="Cards">
-      <table className="plain">
-        <thead>
-          <tr>
-            <th scope="col" className="number">No.</th>
-            <th scope="col">Health</th>
-            <th scope="col">Model</th>
-            <th scope="col" className="number">Free</th>
-            <th scope="col">Who</th>
-          </tr>
-        </thead>
-        <tbody>
-          {node.cards?.map((card, index) => (
-            <tr key={card.uuid || index} title={card.uuid}>
-              <td className="number">{card.index ?? '?'}</td>
-              <td>{card.healthy ? <Badge tone="good" icon="check" word="well" /> : <Badge tone="bad" icon="cross" word="failed" />}</td>
-              <td>{card.model}</td>
-              <td className="number">{card.milli ? `${Math.round((100 * card.freeMilli) / card.milli)} %` : ''}</td>
-              <td>{card.occupants.map((each) => each.job).join(', ')}</td>
+    <Panel title="Cards" aside={<span className="quiet small">{models.join(', ')}</span>}>
+      <Scroll label={`Cards of ${node.metadata.name}`}>
+        <table className="plain">
+          <thead>
+            <tr>
+              <th scope="col" className="number">No.</th>
+              <th scope="col">Health</th>
+              <th scope="col" className="number">Free</th>
+              <th scope="col">Who</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {cards.map((card, index) => (
+              <tr key={card.uuid || index} title={`${card.uuid} ${card.model}`}>
+                <td className="number">{card.index ?? '?'}</td>
+                <td>{card.healthy ? <Badge tone="good" icon="check" word="well" /> : <Badge tone="bad" icon="cross" word="failed" />}</td>
+                <td className="number nowrap">{card.milli ? `${Math.round((100 * card.freeMilli) / card.milli)} %` : ''}</td>
+                <td className="nowrap">{card.occupants.map((each) => each.job).join(', ')}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
     </Panel>
   )
 }

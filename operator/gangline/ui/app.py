@@ -397,7 +397,8 @@ class Server:
         namespace = body.get("namespace")
         path = f"{_scope(_named(namespace if isinstance(namespace, str) else '', 'namespace'))}/whatifs"
         async with self._client(request) as client:
-            return JSONResponse(await upstream.ask_with(client, path, {"spec": {"job": body.get("job")}}))
+            spec = {name: body[name] for name in ("job", "change") if name in body}
+            return JSONResponse((await upstream.ask_with(client, path, {"spec": spec}))["status"])
 
     # --- actions ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReas
 const HEALTHS: readonly Health[] = ['ready', 'leaving', 'soaking', 'faulty']
 const VERBS: readonly Verb[] = ['cordon', 'uncordon']
 const MANY = 200
+/** No node has more GPUs; a resource that counts something else does. */
+const MOST_SEATS = 64
 
 export function Nodes() {
   const view = useView()
@@ -202,21 +204,22 @@ interface Seat {
 /** One seat per GPU. Without an inventory of cards it is not known on which cards a job sits: they are counted from the first. */
 export function seatsOf(node: Node): Seat[] {
   if (node.cards?.length) {
-    return node.cards.map((card): Seat => {
+    return node.cards.slice(0, MOST_SEATS).map((card): Seat => {
       const sitter = card.occupants[0]
       if (!card.healthy) return { kind: 'broken', job: sitter?.job ?? '' }
       return sitter ? { kind: sitter.outside ? 'outside' : 'used', job: sitter.job } : { kind: 'free', job: '' }
     })
   }
+  const total = Math.min(MOST_SEATS, accelerators(node.capacity))
   const seats: Seat[] = []
   const add = (each: Occupant, kind: Seat['kind']) => {
-    for (let i = 0; i < Math.ceil(accelerators(each.amounts)); i++) seats.push({ kind, job: each.job })
+    const wanted = Math.min(Math.ceil(accelerators(each.amounts)), total - seats.length)
+    for (let i = 0; i < wanted; i++) seats.push({ kind, job: each.job })
   }
   for (const each of node.occupants) add(each, each.outside ? 'outside' : 'used')
   for (const each of node.awaited) add(each, 'awaited')
-  const total = accelerators(node.capacity)
   while (seats.length < total) seats.push({ kind: 'free', job: '' })
-  return seats.slice(0, Math.max(total, 1))
+  return seats
 }
 
 interface BoxProps {

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -157,6 +158,7 @@ class Server:
             response.headers.setdefault(name, value)
         if request.url.path.startswith("/api/"):
             response.headers.setdefault("Cache-Control", "no-store")
+            response.headers.setdefault("Date", formatdate(usegmt=True))  # pages count ages by the server's clock
         return response
 
     @asynccontextmanager

@@ -61,7 +61,7 @@ def test_pods_run_commands_by_their_present_spelling() -> None:
         for file in (*CHART.glob("templates/*.yaml"), *(ROOT / "config").rglob("*.yaml"))
         for row in re.findall(r"^ +args:\n +- (\S+)\n +- (\S+)$", file.read_text(), re.M)
     ]
-    assert set(rows) == {("admin", "operator"), ("admin", "webhooks"), ("ui", '"--login=token"')}
+    assert set(rows) == {("admin", "operator"), ("admin", "webhooks")}
     assert len(rows) >= 8
 
 

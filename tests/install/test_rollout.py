@@ -7,7 +7,8 @@ from typing import Any
 
 from gangline.install import rollout
 from gangline.install.inventory import DEPLOYMENTS
-from gangline.kube.errors import Forbidden
+from gangline.install.manifests.tree import UI_NAME
+from gangline.kube.errors import Forbidden, NotFound
 from gangline.kube.resources import PODS, REPLICA_SETS, Resource
 
 Json = dict[str, Any]
@@ -33,6 +34,8 @@ class Api:
     sees_sets = True
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        if name == UI_NAME:
+            raise NotFound(404, "NotFound", f'deployments.apps "{name}" not found')
         assert resource == DEPLOYMENTS
         meta = {"name": name, "generation": 2, "annotations": {"deployment.kubernetes.io/revision": "2"}}
         status = {"observedGeneration": 2, "updatedReplicas": 2, "replicas": 3, "availableReplicas": 0}

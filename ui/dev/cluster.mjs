@@ -299,20 +299,19 @@ export function makeCluster({ jobs: manyJobs = 240, nodes: manyNodes = 48, seed 
     }
     for (const team of TEAMS) {
       const line = order[team]
-      const first = line.findIndex((job) => job.state === 'Pending' && !job.hidden)
-      if (first >= 0 && rnd() < 0.7) {
-        const job = line[first]
+      for (const job of line.slice(0, 12)) {
         const id = idOf(job)
+        if (job.state !== 'Pending' || job.hidden || !cluster.jobs[id] || rnd() < 0.4) continue
         const copy = { ...job }
-        const seats = cluster.jobs[id] ? place(copy) : null
-        if (seats) {
-          beginRun(copy, now(), seats)
-          line.splice(first, 1)
-          cluster.jobs[id] = put.jobs[id] = copy
-          put.runs[id] = cluster.runs[id]
-          for (const name of seats) { cluster.nodes[name] = { ...cluster.nodes[name] }; refreshCards(name); put.nodes[name] = cluster.nodes[name] }
-          event(copy, 'Running', copy.message)
-        }
+        const seats = place(copy)
+        if (!seats) continue
+        beginRun(copy, now(), seats)
+        line.splice(line.indexOf(job), 1)
+        cluster.jobs[id] = put.jobs[id] = copy
+        put.runs[id] = cluster.runs[id]
+        for (const name of seats) { cluster.nodes[name] = { ...cluster.nodes[name] }; refreshCards(name); put.nodes[name] = cluster.nodes[name] }
+        event(copy, 'Running', copy.message)
+        break
       }
       line.slice(0, 12).forEach((job, index) => {
         const id = job.hidden ? job.name : idOf(job)

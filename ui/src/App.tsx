@@ -1,8 +1,9 @@
 import { lazy, Suspense, useEffect } from 'react'
-import { Navigate, Route, Routes, useSearchParams } from 'react-router'
+import { Navigate, Route, Routes, useLocation, useSearchParams } from 'react-router'
 import { live } from './api/live'
 import { useSessionState } from './api/session'
 import { Login, Unavailable } from './pages/Login'
+import { FailureBoundary } from './parts/failure'
 import { Layout } from './parts/layout'
 import { namespaceOf } from './namespace'
 
@@ -19,6 +20,7 @@ const Operator = lazy(() => import('./pages/Operator').then((page) => ({ default
 export function App() {
   const state = useSessionState()
   const [params] = useSearchParams()
+  const { pathname } = useLocation()
   const namespace = state.status === 'in' ? namespaceOf(params, state.session) : null
 
   useEffect(() => {
@@ -30,21 +32,23 @@ export function App() {
   if (state.status === 'out') return <Login methods={state.methods} expired={state.expired} />
   return (
     <Layout>
-      <Suspense fallback={null}>
-        <Routes>
-          <Route path="/" element={<Home />} />
-          <Route path="/now" element={<Now />} />
-          <Route path="/timeline" element={<Timeline />} />
-          <Route path="/jobs" element={<Jobs />} />
-          <Route path="/jobs/:namespace/:kind/:name" element={<JobPage />} />
-          <Route path="/queues" element={<Queues />} />
-          <Route path="/nodes" element={<Nodes />} />
-          <Route path="/trust" element={<Trust />} />
-          <Route path="/use" element={<Use />} />
-          <Route path="/operator" element={<Operator />} />
-          <Route path="*" element={<NoSuchPage />} />
-        </Routes>
-      </Suspense>
+      <FailureBoundary place={pathname}>
+        <Suspense fallback={null}>
+          <Routes>
+            <Route path="/" element={<Home />} />
+            <Route path="/now" element={<Now />} />
+            <Route path="/timeline" element={<Timeline />} />
+            <Route path="/jobs" element={<Jobs />} />
+            <Route path="/jobs/:namespace/:kind/:name" element={<JobPage />} />
+            <Route path="/queues" element={<Queues />} />
+            <Route path="/nodes" element={<Nodes />} />
+            <Route path="/trust" element={<Trust />} />
+            <Route path="/use" element={<Use />} />
+            <Route path="/operator" element={<Operator />} />
+            <Route path="*" element={<NoSuchPage />} />
+          </Routes>
+        </Suspense>
+      </FailureBoundary>
     </Layout>
   )
 }

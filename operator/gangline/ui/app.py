@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from gangline.tls.apps import address_of, new_app
 from gangline.tls.requests import Bodies, BusyError, TooLargeError, Turnstile
 from gangline.ui import sessions, upstream
 from gangline.ui.live import Feeds, TooManyFeedsError, event
+from gangline.ui.oidc import OidcError, OidcLogin
 from gangline.ui.pages import HEADERS, Pages
 from gangline.ui.sessions import Credentials, ForgedError, Sessions, SignedOutError, TokenSessions
 from gangline.ui.upstream import Clients
@@ -46,6 +48,8 @@ MOST_EVENTS: Final = 200
 LOG_LINES: Final = 500
 LOG_BYTES: Final = 256 * 1024
 LOG_WITHIN: Final = 20.0
+#: characters of the page to which a sign-in returns
+LONGEST_PAGE: Final = 2048
 #: characters of a name in a request, as in the API
 LONGEST_NAME: Final = 253
 
@@ -87,6 +91,8 @@ class Dashboard:
     own: bool = False
     #: names by which browsers may reach the server (None = any): another site's name that leads here is no way in
     hosts: frozenset[str] | None = None
+    #: None: nobody signs in with an issuer
+    oidc: OidcLogin | None = None
 
 
 class Server:
@@ -123,6 +129,8 @@ class Server:
             "/api/operator": self._operator,
             "/healthz": self._healthz,
             "/enter": self._enter,
+            "/api/login/oidc": self._begin_oidc,
+            "/login/callback": self._end_oidc,
         }
         for path, answer in get.items():
             app.add_api_route(path, answer, methods=["GET"], include_in_schema=False, response_model=None)
@@ -150,6 +158,7 @@ class Server:
             response.headers.setdefault(name, value)
         if request.url.path.startswith("/api/"):
             response.headers.setdefault("Cache-Control", "no-store")
+            response.headers.setdefault("Date", formatdate(usegmt=True))  # pages count ages by the server's clock
         return response
 
     @asynccontextmanager
@@ -190,6 +199,33 @@ class Server:
         laptop = self._sessions
         if isinstance(laptop, TokenSessions) or not laptop.enter(request.query_params.get("key", ""), response):
             return _failure(403, "This link was used already, or is of another dashboard: start `gangline ui` again.")
+        return response
+
+    async def _begin_oidc(self, request: Request) -> Response:
+        """Lead the browser to the issuer."""
+        oidc = self._dashboard.oidc
+        if oidc is None:
+            return await _nothing()
+        async with self._questions.turn(address_of(request)):
+            page, kept = await oidc.begin(request.query_params.get("next", "")[:LONGEST_PAGE])
+        response = RedirectResponse(page, status_code=303)
+        oidc.remember(kept, response)
+        return response
+
+    async def _end_oidc(self, request: Request) -> Response:
+        """Sign in the browser that comes back from the issuer, if the API server accepts its token."""
+        oidc, kept = self._dashboard.oidc, self._sessions
+        if oidc is None or not isinstance(kept, TokenSessions):
+            return await _nothing()
+        async with self._questions.turn(address_of(request)):
+            token, after = await oidc.end(request)
+            if not sessions.is_token(token):
+                raise OidcError("The issuer's token is too long for a browser.")
+            async with self._clients.of(kept.with_token(token)) as client:
+                await upstream.who_is(client)
+        response = RedirectResponse(f"{oidc.issuer.url}{after}", status_code=303)
+        kept.keep(token, response)
+        oidc.forget(response)
         return response
 
     async def _session(self, request: Request) -> Response:
@@ -363,7 +399,8 @@ class Server:
         namespace = body.get("namespace")
         path = f"{_scope(_named(namespace if isinstance(namespace, str) else '', 'namespace'))}/whatifs"
         async with self._client(request) as client:
-            return JSONResponse(await upstream.ask_with(client, path, {"spec": {"job": body.get("job")}}))
+            spec = {name: body[name] for name in ("job", "change") if name in body}
+            return JSONResponse((await upstream.ask_with(client, path, {"spec": spec}))["status"])
 
     # --- actions ------------------------------------------------------------------------------------------------------
 
@@ -484,6 +521,8 @@ def _failed(error: Exception, kinds: tuple[str, ...]) -> Response:
     match error:
         case SignedOutError():
             return _failure(401, "Nobody is signed in.", login=list(kinds))
+        case OidcError():
+            return _failure(403, str(error))
         case ForgedError():
             return _failure(403, f"The header {sessions.CSRF_HEADER} is missing or wrong: load the page again.")
         case WrongRequestError():

@@ -233,7 +233,7 @@ function PromiseList({ promises, now }: { promises: JobPromise[]; now: number })
             <td className="nowrap">
               {clock(each.p50, now)} – {each.p90 === null ? '?' : clock(each.p90, now)}
             </td>
-            <td>{each.cause || each.because}</td>
+            <td className="words">{each.cause || each.because}</td>
           </tr>
         ))}
       </tbody>
@@ -284,7 +284,7 @@ function RunStrip({ job, runs, elapsed }: { job: Job; runs: PastRun[]; elapsed: 
   const all = [...lengths, ...(job.forecast ? [job.forecast.p50, job.forecast.p90] : []), ...(elapsed ? [elapsed] : [])]
   const [low, high] = [Math.log(Math.min(...all) * 0.8), Math.log(Math.max(...all) * 1.25)]
   const place = (seconds: number) => `${Math.min(100, Math.max(0, (100 * (Math.log(Math.max(1, seconds)) - low)) / (high - low)))}%`
-  const ticks = TICKS.filter((tick) => Math.log(tick) > low + (high - low) * 0.02 && Math.log(tick) < high - (high - low) * 0.02)
+  const ticks = TICKS.filter((tick) => Math.log(tick) > low + (high - low) * 0.04 && Math.log(tick) < high - (high - low) * 0.04)
   const sorted = [...lengths].sort((a, b) => a - b)
   const middle = sorted[Math.floor(sorted.length / 2)] ?? 0
   return (
@@ -297,7 +297,7 @@ function RunStrip({ job, runs, elapsed }: { job: Job; runs: PastRun[]; elapsed: 
       <span className="axis" />
       {ticks.map((tick) => (
         <span key={tick} className="tick" style={{ left: place(tick) }}>
-          {duration(tick === 60 ? 60 : tick)}
+          {duration(tick)}
         </span>
       ))}
     </div>
@@ -345,7 +345,7 @@ function RemedyList({ told }: { told: Remedies }) {
       <tbody>
         {told.remedies.map((each) => (
           <tr key={each.kind}>
-            <td>{each.change}</td>
+            <td className="words">{each.change}</td>
             <td>{each.by === 'user' ? 'its author' : 'an administrator'}</td>
             <td className="nowrap">{each.startsInSeconds ? `in ${durations(each.startsInSeconds.p50, each.startsInSeconds.p90)}` : '?'}</td>
             <td className="number nowrap">{each.gainedHours === null ? 'it starts at all' : duration(each.gainedHours * 3600)}</td>

@@ -39,7 +39,7 @@ function StartOrEnd({ job }: { job: Job }) {
 
 const COLUMNS: readonly Column<Job>[] = [
   { id: 'state', header: 'State', value: (job) => STATE_ORDER.get(shownState(job)), cell: (job) => <JobState job={job} />, width: 8.7 },
-  { id: 'job', header: 'Job', value: jobLabel, cell: (job) => <JobLink job={job} />, width: 15 },
+  { id: 'job', header: 'Job', value: jobLabel, cell: (job) => <JobLink job={job} />, width: 16.5 },
   { id: 'user', header: 'User', value: (job) => job.user, width: 6, from: 62 },
   { id: 'gpus', header: 'GPUs', value: (job) => job.gpus, number: true, width: 5, largestFirst: true },
   { id: 'position', header: 'Position', value: (job) => (job.position === null ? null : job.position + 1), number: true, width: 5.4, from: 44, title: 'The place among those that wait in its ClusterQueue' },

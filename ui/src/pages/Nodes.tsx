@@ -16,6 +16,9 @@ import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReas
 
 const HEALTHS: readonly Health[] = ['ready', 'leaving', 'soaking', 'faulty']
 const VERBS: readonly Verb[] = ['cordon', 'uncordon']
+const MANY = 200
+/** No node has more GPUs; a resource that counts something else does. */
+const MOST_SEATS = 64
 
 export function Nodes() {
   const view = useView()
@@ -97,7 +100,7 @@ export function Nodes() {
           <Gangs groups={groups} />
           {groups.map(([name, nodes]) => (
             <Panel key={name} title={name} aside={<span className="quiet small">{groupWords(nodes)}</span>}>
-              <div className="node-grid">
+              <div className={nodes.length > MANY ? 'node-grid many' : 'node-grid'}>
                 {nodes.map((node) => (
                   <NodeBox key={node.metadata.name} node={node} chosen={node.metadata.name === chosenName} job={job} onSelect={select} />
                 ))}
@@ -201,21 +204,22 @@ interface Seat {
 /** One seat per GPU. Without an inventory of cards it is not known on which cards a job sits: they are counted from the first. */
 export function seatsOf(node: Node): Seat[] {
   if (node.cards?.length) {
-    return node.cards.map((card): Seat => {
+    return node.cards.slice(0, MOST_SEATS).map((card): Seat => {
       const sitter = card.occupants[0]
       if (!card.healthy) return { kind: 'broken', job: sitter?.job ?? '' }
       return sitter ? { kind: sitter.outside ? 'outside' : 'used', job: sitter.job } : { kind: 'free', job: '' }
     })
   }
+  const total = Math.min(MOST_SEATS, accelerators(node.capacity))
   const seats: Seat[] = []
   const add = (each: Occupant, kind: Seat['kind']) => {
-    for (let i = 0; i < Math.ceil(accelerators(each.amounts)); i++) seats.push({ kind, job: each.job })
+    const wanted = Math.min(Math.ceil(accelerators(each.amounts)), total - seats.length)
+    for (let i = 0; i < wanted; i++) seats.push({ kind, job: each.job })
   }
   for (const each of node.occupants) add(each, each.outside ? 'outside' : 'used')
   for (const each of node.awaited) add(each, 'awaited')
-  const total = accelerators(node.capacity)
   while (seats.length < total) seats.push({ kind: 'free', job: '' })
-  return seats.slice(0, Math.max(total, 1))
+  return seats
 }
 
 interface BoxProps {
@@ -343,30 +347,32 @@ function Moves({ moves }: { moves: Move[] }) {
 }
 
 function Cards({ node }: { node: Node }) {
+  const cards = node.cards ?? []
+  const models = [...new Set(cards.map((card) => card.model))]
   return (
-    <Panel title="Cards">
-      <table className="plain">
-        <thead>
-          <tr>
-            <th scope="col" className="number">No.</th>
-            <th scope="col">Health</th>
-            <th scope="col">Model</th>
-            <th scope="col" className="number">Free</th>
-            <th scope="col">Who</th>
-          </tr>
-        </thead>
-        <tbody>
-          {node.cards?.map((card, index) => (
-            <tr key={card.uuid || index} title={card.uuid}>
-              <td className="number">{card.index ?? '?'}</td>
-              <td>{card.healthy ? <Badge tone="good" icon="check" word="well" /> : <Badge tone="bad" icon="cross" word="failed" />}</td>
-              <td>{card.model}</td>
-              <td className="number">{card.milli ? `${Math.round((100 * card.freeMilli) / card.milli)} %` : ''}</td>
-              <td>{card.occupants.map((each) => each.job).join(', ')}</td>
+    <Panel title="Cards" aside={<span className="quiet small">{models.join(', ')}</span>}>
+      <Scroll label={`Cards of ${node.metadata.name}`}>
+        <table className="plain">
+          <thead>
+            <tr>
+              <th scope="col" className="number">No.</th>
+              <th scope="col">Health</th>
+              <th scope="col" className="number">Free</th>
+              <th scope="col">Who</th>
             </tr>
-          ))}
-        </tbody>
-      </table>
+          </thead>
+          <tbody>
+            {cards.map((card, index) => (
+              <tr key={card.uuid || index} title={`${card.uuid} ${card.model}`}>
+                <td className="number">{card.index ?? '?'}</td>
+                <td>{card.healthy ? <Badge tone="good" icon="check" word="well" /> : <Badge tone="bad" icon="cross" word="failed" />}</td>
+                <td className="number nowrap">{card.milli ? `${Math.round((100 * card.freeMilli) / card.milli)} %` : ''}</td>
+                <td className="nowrap">{card.occupants.map((each) => each.job).join(', ')}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </Scroll>
     </Panel>
   )
 }

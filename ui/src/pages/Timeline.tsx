@@ -3,8 +3,9 @@ import { useCallback, useMemo } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
 import { useIsLoading, useLive, useTable } from '../api/live'
-import type { Listed, PastRun } from '../api/types'
-import { Timeline } from '../timeline/Timeline'
+import { request } from '../api/requests'
+import type { Listed, PastRun, Queue } from '../api/types'
+import { Timeline, type Outcome, type Question } from '../timeline/Timeline'
 import { useLinks, useNamespace, useView } from '../view'
 
 const WEEK = 7 * 86400
@@ -13,6 +14,18 @@ const VIEW = ['group', 'span', 'start', 'cursor', 'focus', 'find', 'table'] as c
 /** What the timeline shows by itself does not stand in the address. */
 const USUAL: Record<string, string> = { group: 'queues', span: '86400', table: 'false' }
 const STALE = 15
+
+/** The LocalQueue by which a namespace reaches a ClusterQueue. */
+function localQueue(queues: readonly Queue[], namespace: string, clusterQueue: string): string {
+  const found = queues.find((row) => row.level === 'LocalQueue' && row.namespace === namespace && row.clusterQueue === clusterQueue)
+  if (!found) throw new Error(`No LocalQueue of namespace ${namespace} leads to ClusterQueue ${clusterQueue}.`)
+  return found.name
+}
+
+/** The answer counts from now; the timeline's instants are Unix seconds. */
+function inTime(interval: Outcome['before'], at: number): Outcome['before'] {
+  return interval && { p50: at + interval.p50, p90: interval.p90 === null ? null : at + interval.p90 }
+}
 
 export function TimelinePage() {
   const namespace = useNamespace()
@@ -40,11 +53,21 @@ export function TimelinePage() {
   )
   const onOpen = useCallback((job: { namespace: string; name: string; kind: string }) => void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name })), [navigate, links])
 
+  const onWhatIf = useCallback(
+    async ({ job, change }: Question): Promise<Outcome> => {
+      const { queue, ...rest } = change
+      const asked = { kind: job.kind, name: job.name, ...rest, ...(queue ? { queue: localQueue(queues.list, job.namespace, queue) } : {}) }
+      const told = await request<Outcome>('api/whatif', { method: 'POST', body: { namespace: job.namespace, change: asked } })
+      return { ...told, before: inTime(told.before, at), after: inTime(told.after, at) }
+    },
+    [queues, at],
+  )
+
   return (
     <div className="timeline-page">
       <h1 className="unseen">Timeline</h1>
       {!loading && (
-        <Timeline live={live} revision={revision} past={past ?? []} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
+        <Timeline live={live} revision={revision} past={past ?? []} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} onWhatIf={onWhatIf} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
       )}
     </div>
   )

@@ -208,7 +208,7 @@ function Audits({ audits, now }: { audits: Audit[]; now: number }) {
                   <td className="number">{number(audit.promised)}</td>
                   <td className="number">{number(audit.late)}</td>
                   <td className="number">{audit.late ? duration(audit.lateSeconds) : ''}</td>
-                  <td>{causes.length ? list(causes.map(([cause, seconds]) => `${duration(seconds)}: ${CAUSES[cause] ?? cause}`)) : <span className="quiet">nothing did</span>}</td>
+                  <td className="words">{causes.length ? list(causes.map(([cause, seconds]) => `${duration(seconds)}: ${CAUSES[cause] ?? cause}`)) : <span className="quiet">nothing did</span>}</td>
                 </tr>
               )
             })}
@@ -335,7 +335,7 @@ function Swaps({ swaps, now }: { swaps: Swap[]; now: number }) {
                 <td className="number">{number(swap.gpus)}</td>
                 <td>{swap.state === 'Recovered' ? <Badge tone="good" icon="check" word="Recovered" /> : <Badge tone="busy" icon="half" word="Recovering" />}</td>
                 <td>{swap.cause}</td>
-                <td>{swap.from.length ? `${swap.from.join(', ')} → ${swap.to.join(', ') || '?'}` : ''}</td>
+                <td className="words">{swap.from.length ? `${swap.from.join(', ')} → ${swap.to.join(', ') || '?'}` : ''}</td>
                 <td className="bar-cell">
                   <div style={{ width: `${Math.max(3, (100 * whole) / most)}%` }} title={parts.map((part) => `${part.name} ${part.amount.toFixed(1)}s`).join(', ')}>
                     <Bar label={`Seconds of the stages of ${swap.job}`} parts={parts} total={whole} />

@@ -36,8 +36,10 @@ export function Badge({ tone, icon, word, title }: { tone: Tone; icon: IconName;
 }
 
 export function StateBadge({ state }: { state: ShownState }) {
-  const [tone, icon] = STATE_LOOKS[state]
-  return <Badge tone={tone} icon={icon} word={STATE_WORDS[state].word} title={STATE_WORDS[state].means} />
+  // a newer server may have states that this page does not know
+  const [tone, icon] = (STATE_LOOKS as Partial<typeof STATE_LOOKS>)[state] ?? (['idle', 'dash'] as const)
+  const words = (STATE_WORDS as Partial<typeof STATE_WORDS>)[state]
+  return <Badge tone={tone} icon={icon} word={words?.word ?? state} {...(words ? { title: words.means } : {})} />
 }
 
 export function JobState({ job }: { job: Job }) {

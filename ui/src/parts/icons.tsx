@@ -31,6 +31,7 @@ const PATHS = {
   sun: <><circle cx="6" cy="6" r="2.3" fill="currentColor" /><path d="M6 .5v1.5m0 8v1.5M.5 6H2m8 0h1.5M2.1 2.1l1.1 1.1m5.6 5.6 1.1 1.1m0-7.8L8.8 3.2M3.2 8.8 2.1 9.9" stroke="currentColor" strokeWidth="1.2" /></>,
   moon: <path d="M10.3 7.6A4.8 4.8 0 0 1 4.4 1.7a4.8 4.8 0 1 0 5.9 5.9z" fill="currentColor" />,
   copy: <path d="M4 3.5h6.5v7.5H4zM8 3.5V1H1.5v7.5H4" fill="none" stroke="currentColor" strokeWidth="1.2" />,
+  person: <><circle cx="6" cy="3.6" r="2.3" fill="none" stroke="currentColor" strokeWidth="1.3" /><path d="M1.6 11c.5-2.6 2.2-3.7 4.4-3.7s3.9 1.1 4.4 3.7" fill="none" stroke="currentColor" strokeWidth="1.3" /></>,
   close: <path d="m2 2 8 8m0-8-8 8" stroke="currentColor" strokeWidth="1.5" />,
 } satisfies Record<string, ReactNode>
 

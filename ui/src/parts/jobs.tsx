@@ -9,7 +9,12 @@ import type { IconName } from './icons'
 export function JobLink({ job }: { job: Pick<Job, 'hidden' | 'namespace' | 'jobKind' | 'jobName'> }) {
   const links = useLinks()
   if (job.hidden || !job.jobKind) return <span title={job.hidden ? 'A job of a namespace that you may not read' : undefined}>{jobLabel(job)}</span>
-  return <Link to={links.job(job)}>{jobLabel(job)}</Link>
+  return (
+    <Link to={links.job(job)} title={jobLabel(job)}>
+      <span className="kind">{job.jobKind.toLowerCase()}/</span>
+      {job.jobName}
+    </Link>
+  )
 }
 
 /** A link to a job that is known by its label only, such as `gpujob/pretrain`. */

@@ -109,7 +109,7 @@ function Top({ onHelp }: { onHelp: () => void }) {
         choices={themes.map(([id, word]) => ({ id, word, text: word }))} onChoose={(id) => choose(id as (typeof themes)[number][0])}
       />
       <MenuButton
-        name={`Signed in as ${session.user}`} label={<span className="clip">{session.user}</span>} className="button plain"
+        name={`Signed in as ${session.user}`} label={<><span className="person"><Icon name="person" /></span><span className="clip who">{session.user}</span></>} className="button plain"
         choices={[{ id: 'out', word: 'Sign out', text: session.login === 'none' || session.login === 'laptop' ? 'End this session' : 'Sign out' }]}
         onChoose={() => void signOut()}
       />

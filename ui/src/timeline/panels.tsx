@@ -231,7 +231,9 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
         {outcome.gpuHours !== null && (
           <div>
             <dt>GPU-hours</dt>
-            <dd>{outcome.gpuHours.toLocaleString("en", { maximumFractionDigits: 1 })}</dd>
+            <dd>
+              {outcome.gpuHours.toLocaleString("en", { maximumFractionDigits: 1, signDisplay: "exceptZero" })}
+            </dd>
           </div>
         )}
       </dl>

@@ -38,13 +38,29 @@ USUAL_PORT = 8484
 @click.option(
     "--login",
     "login_by",
-    type=click.Choice(["kubeconfig", "token"]),
+    type=click.Choice(["kubeconfig", "token", "oidc"]),
     default="kubeconfig",
     show_default=True,
     help="Whose rights a browser has: those of the kubeconfig, for who opens the link that is printed; or those of a token "
-    "that each person pastes.",
+    "that each person pastes; or those of a sign-in with an OIDC issuer that the API server trusts (a token may be pasted, too).",
 )
 @click.option("--base", default="/", show_default=True, help="The path below which a proxy serves the dashboard.")
+@click.option("--url", help="With --login oidc: the dashboard's URL, as browsers reach it; it replaces --base.")
+@click.option("--oidc-issuer", help="URL of the issuer, as the API server knows it.")
+@click.option("--oidc-client-id", help="The client that the API server expects in tokens.")
+@click.option(
+    "--oidc-client-secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with the client's secret, if it has one.",
+)
+@click.option(
+    "--oidc-scope", "oidc_scopes", multiple=True, help="A scope; may be repeated. [default: openid email groups]"
+)
+@click.option(
+    "--oidc-ca",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CA (PEM) of the issuer's certificate.",
+)
 @click.option("--cluster", default="", help="The cluster's name in titles. [default: the context's]")
 @click.option(
     "--insecure-cookies", is_flag=True, help="With --login token: let tokens be sent without TLS. For trials."
@@ -65,6 +81,12 @@ def command(
     listen: tuple[str, int],
     login_by: str,
     base: str,
+    url: str | None,
+    oidc_issuer: str | None,
+    oidc_client_id: str | None,
+    oidc_client_secret_file: Path | None,
+    oidc_scopes: tuple[str, ...],
+    oidc_ca: Path | None,
     cluster: str,
     insecure_cookies: bool,
     tls_cert: Path | None,
@@ -79,6 +101,7 @@ def command(
     """
     from gangline.kube import config
     from gangline.ui.app import Dashboard
+    from gangline.ui.oidc import SCOPES, Issuer, OidcLogin
     from gangline.ui.pages import NotBuiltError, Pages, built
     from gangline.ui.serving import Address
     from gangline.ui.sessions import LaptopSessions, TokenSessions
@@ -88,7 +111,26 @@ def command(
     if not (base.startswith("/") and base.endswith("/")):
         raise click.UsageError("--base: must begin and end with /")
     if login_by == "kubeconfig" and insecure_cookies:
-        raise click.UsageError("--insecure-cookies is for --login token")
+        raise click.UsageError("--insecure-cookies is for --login token and oidc")
+    oidc = None
+    if login_by == "oidc":
+        if not (url and oidc_issuer and oidc_client_id):
+            raise click.UsageError("--login oidc needs --url, --oidc-issuer and --oidc-client-id")
+        if not url.startswith("https://" if not insecure_cookies else ("https://", "http://")):
+            raise click.UsageError("--url: must be an https:// address")
+        url = url.rstrip("/") + "/"
+        base = f"/{url.split('/', 3)[3]}"
+        issuer = Issuer(
+            oidc_issuer,
+            oidc_client_id,
+            url,
+            client_secret=files.read_text(oidc_client_secret_file).strip() if oidc_client_secret_file else "",
+            scopes=oidc_scopes or SCOPES,
+            authority=files.read_text(oidc_ca) if oidc_ca else None,
+        )
+        oidc = OidcLogin(issuer, secure=not insecure_cookies)
+    elif url or oidc_issuer or oidc_client_id or oidc_client_secret_file or oidc_scopes or oidc_ca:
+        raise click.UsageError("--url and --oidc-… are for --login oidc")
     log_options.begin()
     try:
         where_from = kubeconfig or (None if config.in_pod() else access.own_cluster(context))
@@ -96,10 +138,16 @@ def command(
         pages = Pages(built(), base)
     except (config.LoginError, NotBuiltError) as error:
         raise click.ClickException(str(error)) from error
-    kept = LaptopSessions(login) if login_by == "kubeconfig" else TokenSessions(login, secure=not insecure_cookies)
+    kinds = ("oidc", "token") if oidc is not None else ("token",)
+    kept = (
+        LaptopSessions(login)
+        if login_by == "kubeconfig"
+        else TokenSessions(login, secure=not insecure_cookies, kinds=kinds)
+    )
     where = Address(*listen, tls_cert, tls_key)
     title = cluster or context or login.server.partition("://")[2]
-    dashboard = Dashboard(kept, pages, verbs(), namespace or login.namespace, title, own=login_by == "kubeconfig")
+    first = namespace or login.namespace
+    dashboard = Dashboard(kept, pages, verbs(), first, title, own=login_by == "kubeconfig", oidc=oidc)
     try:
         asyncio.run(_serve(dashboard, where, base, ready_file, browser=browser))
     except OSError as error:

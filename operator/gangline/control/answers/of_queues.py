@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from gangline.control.answers import circumstances
-from gangline.control.answers.ahead import whatif
+from gangline.control.answers.ahead import changes, whatif
 from gangline.control.answers.desk import SLICE, Desk, Wish, as_item
 from gangline.control.answers.nodes import machines, moves
 from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
-from gangline.control.answers.refusals import NoSuchNodeError, NotWaitingError, PodsUnknownError
+from gangline.control.answers.refusals import NoSuchNodeError, NotReadableError, NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker
 from gangline.control.answers.usage import accounts, past, shares
 from gangline.control.answers.workloads.snapshot import JobState
@@ -157,6 +157,24 @@ class QueueAnswers(Desk):
         told = await accounts.would_preempt(self.source, self._foresight, view, sight, self.job_names(), routes)
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
         return as_item(shown, None), told
+
+    async def what_if_changed(self, asker: Asker, namespace: str, given: object) -> Json:
+        """What a change would do, asked in a namespace: see `changes`. Only who sees everything may ask about quotas and nodes.
+
+        Raises WrongChangeError, NoSuchJobError, WrongNameError, NotWaitingError, NotReadableError, NoForecastsError.
+        """
+        wanted = changes.read(given)
+        routes = self._routes()
+        view = None
+        if wanted.of_job:
+            view = await self._found(asker, namespace, wanted.kind, wanted.name, routes)
+            if view.state is not JobState.PENDING:
+                raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
+        spaces = {key.partition("/")[0] for key, _ in self._workloads()}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        if view is None and not sight.everything:
+            raise NotReadableError("only who may list the Workloads of all namespaces may ask about quotas and nodes")
+        return await changes.compare(self.source, self._foresight, sight, self.job_names(), wanted, view)
 
     async def what_if(self, asker: Asker, namespace: str, job: object) -> Json:
         """The expected start of a job that is not submitted, in the namespace: see `whatif`. Raises WrongJobError,

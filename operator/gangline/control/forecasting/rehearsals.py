@@ -132,7 +132,9 @@ COURSES: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The submission of one workload: facts in addition to those of the cluster. `workload`: its key."""
+    """The submission of one workload: facts in addition to those of the cluster. `workload`: its key; "": the starts of all are
+    wanted.
+    """
 
     workload: str
     changes: tuple[Change, ...]
@@ -157,11 +159,12 @@ def rehearse(
         if done and left <= 0:
             break
         changed = [*facts, *each.changes]
-        only = frozenset({each.workload})
+        only = frozenset({each.workload}) if each.workload else None
         seen = outlook(
             changed, settings, now, only=only, seconds=COURSES, patience=max(1.0, left), clock=time.perf_counter
         )
-        done.append(Rehearsed(seen, "" if each.workload in seen.starts else _obstacle(changed, settings, now, each)))
+        starts = not each.workload or each.workload in seen.starts
+        done.append(Rehearsed(seen, "" if starts else _obstacle(changed, settings, now, each)))
     return done
 
 

@@ -165,6 +165,17 @@ class UiResources(Resources):
     """Each view that somebody looks at keeps its rows."""
 
 
+class Oidc(ValuesModel):
+    issuer: str = ""
+    """URL of the issuer, as the API server knows it. Without it each person pastes a token."""
+    client_id: str = ""
+    """The client that the API server expects in tokens."""
+    secret: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
+    """A Secret with `client-secret`, if the client has one."""
+    url: Annotated[str, Field(pattern=r"^(https?://.*)?$")] = ""
+    """The dashboard's URL, as browsers reach it. The issuer has to know `URL/login/callback`."""
+
+
 class Ui(ComponentValues):
     enabled: bool = False
     """Serve the dashboard: docs/dashboard.md. Each person signs in with a token, which the API server is asked with."""
@@ -174,6 +185,7 @@ class Ui(ComponentValues):
     """The path below which a proxy or an Ingress serves it; it ends with /."""
     cluster: str = ""
     """The cluster's name in titles."""
+    oidc: Oidc = Oidc()
     tls_secret: Annotated[str, Field(pattern=rf"^$|{_NAME}")] = ""
     """A Secret with `tls.crt` and `tls.key`: the pods serve TLS themselves. Without it something before them has to."""
     insecure_cookies: bool = False

@@ -48,6 +48,8 @@ _DATABASE: Final = Set("history.database.secret")
 _VOLUME: Final = Set("history.volume.enabled")
 _UI: Final = Set("ui.enabled")
 _UI_TLS: Final = Set("ui.tlsSecret")
+_OIDC: Final = Set("ui.oidc.issuer")
+_OIDC_SECRET: Final = Set("ui.oidc.secret")
 #: where a pod finds the API server's CA
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _HISTORY_DIRECTORY: Final = "/var/lib/gangline"
@@ -242,7 +244,12 @@ def _ui() -> Json:
     """The dashboard's pods have no token: they ask with those of the people who look."""
     args = [
         "ui",
-        "--login=token",
+        When(Not(_OIDC), "--login=token"),
+        When(_OIDC, "--login=oidc"),
+        When(_OIDC, FormattedText("--oidc-issuer={}", (Value("ui.oidc.issuer"),))),
+        When(_OIDC, FormattedText("--oidc-client-id={}", (Value("ui.oidc.clientId"),))),
+        When(_OIDC, FormattedText("--url={}", (Value("ui.oidc.url"),))),
+        When(_OIDC_SECRET, "--oidc-client-secret-file=/etc/gangline/oidc/client-secret"),
         f"--listen=0.0.0.0:{UI_PORT}",
         FormattedText("--base={}", (Value("ui.base"),)),
         When(Set("ui.cluster"), FormattedText("--cluster={}", (Value("ui.cluster"),))),
@@ -262,12 +269,14 @@ def _ui() -> Json:
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "server", "mountPath": _ACCOUNT, "readOnly": True},
             When(_UI_TLS, {"name": "tls", "mountPath": "/etc/gangline/tls", "readOnly": True}),
+            When(_OIDC_SECRET, {"name": "oidc", "mountPath": "/etc/gangline/oidc", "readOnly": True}),
         ],
     }
     volumes = [
         {"name": "tmp", "emptyDir": {}},
         {"name": "server", "configMap": {"name": "kube-root-ca.crt"}},
         When(_UI_TLS, {"name": "tls", "secret": {"secretName": Value("ui.tlsSecret")}}),
+        When(_OIDC_SECRET, {"name": "oidc", "secret": {"secretName": Value("ui.oidc.secret")}}),
     ]
     template = _pod(UI, "default", container, volumes, 15)
     template["spec"]["automountServiceAccountToken"] = False

@@ -1,4 +1,6 @@
-"""`gangline whatif -f JOB.yaml`: when a job would start, and which changes would start it earlier. Submits nothing."""
+"""`gangline whatif`: when a job in a file would start, and what a change of a waiting job, a quota or a node would do. Changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,11 @@ from typing import Any
 import click
 import yaml
 
+from gangline.console.options import Span
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.views import access, asking, own_rights
+from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.api.discovery import ANSWERS
 from gangline.control.answers.workloads.words import age, runtime_text
 from gangline.jobs import kind_of
@@ -22,24 +25,63 @@ from gangline.kube.resources import Json
 
 
 @click.command("whatif")
+@click.argument("job", metavar="[JOB]", required=False, shell_complete=completing.jobs)
 @click.option(
     "-f",
     "--filename",
     "file",
-    required=True,
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Manifest of a Job, JobSet or GPUJob; - reads standard input.",
 )
+@click.option("--time", "duration", type=Span(), help="JOB would run for so long, such as 2h.")
+@click.option("--gpus", type=click.IntRange(min=0), help="JOB would ask for so many GPUs; or the quota with --quota.")
+@click.option("--queue", default="", help="JOB would wait in this LocalQueue.")
+@click.option(
+    "--quota", "cluster_queue", metavar="CLUSTERQUEUE", default="", help="Its quota of --flavor would be --gpus."
+)
+@click.option("--flavor", default="", help="With --quota: the ResourceFlavor.")
+@click.option("--drain", metavar="NODE", default="", help="The gangs on this node would move.")
 @access.cluster_options
 @answer_option
 def command(
-    file: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat
+    job: str | None,
+    file: Path | None,
+    duration: float | None,
+    gpus: int | None,
+    queue: str,
+    cluster_queue: str,
+    flavor: str,
+    drain: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    output: OutputFormat,
 ) -> None:
     """Show when the job in FILE would start if submitted now, and whether a smaller size, a shorter runtime or another queue
     would start it earlier.
+
+    Or show what a change would do, who would start earlier and who later: of JOB, which waits (--time, --gpus, --queue), of a
+    quota (--quota CLUSTERQUEUE --flavor NAME --gpus N), or of a node (--drain NODE).
+
+    Example: `gangline whatif train --time 2h --gpus 16`.
     """
-    job, kind = read(file)
-    answer = access.run(_submitted(kubeconfig, context, namespace, job, kind))
+    if sum((file is not None, bool(job), bool(cluster_queue), bool(drain))) != 1:
+        raise click.UsageError("name a file (-f), a job, a quota (--quota) or a node (--drain)")
+    if file is None:
+        kind_name, _, name = (job or "").rpartition("/")
+        of_job = {"kind": kind_name, "name": name, "durationSeconds": duration, "queue": queue}
+        fields = {**of_job, "clusterQueue": cluster_queue, "flavor": flavor, "gpus": gpus, "drain": drain}
+        change = {name: value for name, value in fields.items() if value not in (None, "")}
+        told = access.run(_changed(kubeconfig, context, namespace, change))
+        if output.kind:
+            terminal.say(document(output.kind, told))
+        else:
+            terminal.say(*change_lines(told, presenting.width()))
+        return
+    if duration is not None or gpus is not None or queue or flavor:
+        raise click.UsageError("--time, --gpus, --queue and --flavor change what is there: name it instead of a file")
+    job_of_file, kind = read(file)
+    answer = access.run(_submitted(kubeconfig, context, namespace, job_of_file, kind))
     if output.kind:
         terminal.say(document(output.kind, _as_json(answer)))
         return
@@ -64,6 +106,21 @@ async def _submitted(
             from gangline.console.views import own_answers
 
             return await own_answers.what_if(api, where, job, error)
+
+
+async def _changed(kubeconfig: Path | None, context: str | None, namespace: str | None, change: Json) -> Json:
+    async with access.client(kubeconfig, context) as api:
+        body = {
+            "apiVersion": f"{ANSWERS.name}/{ANSWERS.versions[-1]}",
+            "kind": "WhatIf",
+            "metadata": {},
+            "spec": {"change": change},
+        }
+        where = namespace or api.login.namespace
+        try:
+            return (await asking.create(api, f"/namespaces/{where}/whatifs", body))["status"]
+        except (asking.NotServedError, asking.NotAllowedError) as error:
+            raise click.ClickException(f"only the operator can play a change: {error}") from error
 
 
 async def accepted(api: ApiClient, job: Json, kind: JobKind) -> Json:
@@ -132,18 +189,45 @@ def answer_lines(answer: Json, columns: int | None) -> list[str]:
     return [*lines, *presenting.styled(Rows(("", "STARTS", "EARLIER BY", "RUNS FOR", "WHAT IF"), cells), columns)]
 
 
+def change_lines(told: Json, columns: int | None) -> list[str]:
+    """What a change would do, as lines for a terminal of so many columns; None: for a pipe."""
+    lines: list[str] = []
+    if told["before"] is not None or told["after"] is not None:
+        lines.append(f"It would start {_interval(told['after'])} instead of {_interval(told['before'])}.")
+    if told["gpuHours"]:
+        lines.append(
+            f"Its run would take {abs(told['gpuHours']):g} GPU-hours {'more' if told['gpuHours'] > 0 else 'less'}."
+        )
+    if told["headDelaySeconds"]:
+        lines.append(f"A reserved head would start up to {age(told['headDelaySeconds'])} later.")
+    lines += [told["note"]] if told["note"] else []
+    lines = [part for line in lines for part in wrapped(line, columns)]
+    cells = tuple(
+        (row["job"], f"{age(row['seconds'])} {word}")
+        for word, rows in (("earlier", told["gains"]), ("later", told["loses"]))
+        for row in rows
+    )
+    if cells:
+        lines += ["", *presenting.styled(Rows(("JOB", "WOULD START"), cells), columns)]
+    else:
+        lines.append("No other job would start earlier or later.")
+    return [*lines, "", f"This would apply it: {told['command']}"] if told["command"] else lines
+
+
+def _interval(found: Json | None) -> str:
+    if found is None:
+        return "not within the horizon"
+    last = "?" if found["p90"] is None else age(found["p90"])
+    return "at once" if found["p90"] is not None and found["p90"] < 1 else f"in {age(found['p50'])} – {last}"
+
+
 def _runs(answer: Json) -> str:
     runs = answer["runsForSeconds"]
     return runtime_text(runs["p50"], runs["p90"], answer["flavor"] or "")
 
 
 def _span(answer: Json) -> str:
-    starts = answer["startsInSeconds"]
-    if starts is None:
-        return "not within the horizon"
-    p50, p90 = starts["p50"], starts["p90"]
-    last = "?" if p90 is None else age(p90)
-    return "at once" if p90 is not None and p90 < 1 else f"in {age(p50)} – {last}"
+    return _interval(answer["startsInSeconds"])
 
 
 def _gained(answer: Json) -> str:

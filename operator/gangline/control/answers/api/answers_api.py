@@ -16,7 +16,7 @@ import orjson
 from aiohttp import web
 
 from gangline import bounded
-from gangline.control.answers.ahead import whatif
+from gangline.control.answers.ahead import changes, whatif
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.api import event_stream, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
@@ -195,7 +195,7 @@ class AnswersApi:
                 raise web.HTTPGatewayTimeout(text=f"the answer took more than {TIME:g} s") from None
             except (QuestionError, WrongNameError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
-            except whatif.WrongJobError as error:
+            except (whatif.WrongJobError, changes.WrongChangeError) as error:
                 raise web.HTTPUnprocessableEntity(text=str(error)) from None
             except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError) as error:
                 raise web.HTTPNotFound(text=str(error)) from None
@@ -394,10 +394,15 @@ class AnswersApi:
         body = _document(request.body)
         spec = body.get("spec")
         if not isinstance(spec, dict):
-            raise whatif.WrongJobError("spec: must be an object with the field job")
+            raise whatif.WrongJobError("spec: must be an object with the field job or change")
         for name in spec:
-            if name != "job":
+            if name not in ("job", "change"):
                 raise whatif.WrongJobError(f"spec.{bounded.shown(name)}: there is no such field")
+        if "change" in spec:
+            if "job" in spec:
+                raise whatif.WrongJobError("spec: must have job or change, not both")
+            told = await self._answers.what_if_changed(self._asker(request), request.namespace, spec["change"])
+            return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": told}
         status = await self._answers.what_if(self._asker(request), request.namespace, spec.get("job"))
         return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -90,7 +91,8 @@ class LiveAnswers(Desk):
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     async def _job_rows(self, kept: dict[str, Kept], routes: Routes, outlook: Outlook | None) -> list[JobRow]:
-        mirror, warned, now = self.source.mirror, self.source.warnings(), self.source.now() / 1000
+        mirror, warned = self.source.mirror, self.source.warnings()
+        now = 60 * math.ceil(self.source.now() / 60_000)  # texts with ages change once a minute
         workloads = mirror.workloads
         for gone in [key for key in kept if key not in workloads]:
             del kept[gone]

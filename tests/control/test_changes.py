@@ -1,0 +1,121 @@
+"""What a change would do: the job's start before and after, who gains and who loses, and what can't be asked about."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from tests.builders import clusters
+from tests.control.test_answers import Reader
+from tests.control.test_room import node
+
+from gangline.control.answers.ahead import changes
+from gangline.control.answers.ahead.changes import WrongChangeError
+from gangline.control.answers.refusals import NotReadableError, NotWaitingError
+from gangline.control.answers.sight import Everybody
+
+Json = dict[str, Any]
+
+
+async def asked(here: Any, asker: Any = None, **change: Any) -> Json:
+    return await here.answers().what_if_changed(asker or Everybody(), "ml", change)
+
+
+async def test_a_shorter_job_lets_the_one_behind_it_start_earlier() -> None:
+    here = clusters.busy()
+    facts, objects = here.engine.facts(), copy.deepcopy(here.mirror.objects)
+    told = await asked(here, name="next", durationSeconds=600)
+    assert told["before"]["p50"] == pytest.approx(told["after"]["p50"]), "what it waits for stays"
+    assert [row["job"] for row in told["gains"]] == ["last"] and told["gains"][0]["seconds"] > 600
+    assert told["loses"] == [] and told["gpuHours"] < 0
+    assert told["command"].startswith("kubectl patch gpujob/next -n ml") and '"expected":"600s"' in told["command"]
+    assert here.engine.facts() == facts and here.mirror.objects == objects, "nothing of it stays"
+
+
+async def test_a_longer_job_makes_the_one_behind_it_wait() -> None:
+    told = await asked(clusters.busy(), name="next", durationSeconds=20 * 3600)
+    assert told["gains"] == [] and [row["job"] for row in told["loses"]] == ["last"]
+    assert told["loses"][0]["seconds"] > 3600 and told["gpuHours"] > 0
+
+
+async def test_a_smaller_job_starts_beside_what_runs() -> None:
+    here = clusters.busy()
+    told = await asked(here, name="last", gpus=8)
+    assert told["command"] == 'kubectl patch gpujob/last -n ml --type merge -p \'{"spec":{"workers":1}}\''
+    assert told["gpuHours"] < 0
+    with pytest.raises(WrongChangeError, match="multiple of 8"):
+        await asked(here, name="last", gpus=12)
+
+
+async def test_another_queue_is_idle() -> None:
+    told = await asked(clusters.busy(), name="last", queue="b")
+    assert told["after"]["p50"] < 1 < told["before"]["p50"]
+    assert told["command"] == "gangline move gpujob/last b -n ml"
+    with pytest.raises(WrongChangeError, match="no LocalQueue 'none'"):
+        await asked(clusters.busy(), name="last", queue="none")
+
+
+async def test_more_quota_is_room_for_those_who_wait() -> None:
+    here = clusters.busy()
+    told = await asked(here, clusterQueue="a", flavor="h100", gpus=512)
+    assert {row["job"] for row in told["gains"]} == {"next", "last"} and told["before"] is None
+    assert told["command"] == "gangline limits set a --flavor h100 --nominal 512"
+    with pytest.raises(WrongChangeError, match="no ClusterQueue 'none'"):
+        await asked(here, clusterQueue="none", flavor="h100", gpus=1)
+    with pytest.raises(WrongChangeError, match="no GPU resources of flavor 'none'"):
+        await asked(here, clusterQueue="a", flavor="none", gpus=1)
+
+
+async def test_a_drained_node_is_named_with_its_command() -> None:
+    here = clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 16),
+        node("n1"),
+        node("n2"),
+        *clusters.submitted("runs", 1, "2h", ago=700, started=600),
+    )
+    told = await asked(here, drain="n1")
+    assert told["command"] == "gangline admin swap now n1" and told["gpuHours"] is None
+    with pytest.raises(WrongChangeError, match="no node 'none'"):
+        await asked(here, drain="none")
+
+
+async def test_others_are_labels_and_quotas_are_for_who_sees_everything() -> None:
+    here = clusters.busy()
+    told = await asked(here, Reader("ml"), name="next", durationSeconds=600)
+    assert [row["job"] for row in told["gains"]] == ["last"]
+    for change in ({"clusterQueue": "a", "flavor": "h100", "gpus": 1}, {"drain": "n1"}):
+        with pytest.raises(NotReadableError):
+            await asked(here, Reader("ml"), **change)
+    with pytest.raises(NotReadableError):
+        await asked(here, Reader("other"), name="next", durationSeconds=600)
+
+
+async def test_only_a_waiting_job_can_be_asked_about() -> None:
+    with pytest.raises(NotWaitingError, match="starting"):
+        await asked(clusters.busy(), name="runs", durationSeconds=600)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("all", "must be an object"),
+        ({}, "must name a job"),
+        ({"name": "a"}, "must change durationSeconds, gpus or queue"),
+        ({"name": "a", "duration": 1}, "no such field"),
+        ({"name": "a", "durationSeconds": True}, "durationSeconds"),
+        ({"name": "a", "durationSeconds": 10**300}, "durationSeconds"),
+        ({"name": "a", "durationSeconds": float("nan")}, "durationSeconds"),
+        ({"name": "a", "gpus": 1.5}, "whole number"),
+        ({"name": "a", "gpus": -1}, "whole number"),
+        ({"name": ["a"], "gpus": 1}, "must be a name"),
+        ({"name": "a" * 300, "gpus": 1}, "must be a name"),
+        ({"clusterQueue": "a"}, "flavor and gpus"),
+        ({"clusterQueue": "a", "queue": "b"}, "no such field"),
+        ({"drain": "n", "gpus": 1}, "no such field"),
+    ],
+)
+def test_odd_changes_are_refused_by_field(given: object, words: str) -> None:
+    with pytest.raises(WrongChangeError, match=words):
+        changes.read(given)

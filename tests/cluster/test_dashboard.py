@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -244,3 +245,30 @@ async def test_a_job_is_held_in_the_browser(
 
         await api.until(is_held, "the job is held")
         await visit.sees("Inactive")
+
+
+async def test_a_question_in_the_timeline_has_the_commands_answer(
+    system: System, cluster: dict[str, Person], browser: Browser
+) -> None:
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        page = visit.page
+        await visit.open(link)
+        await visit.open("timeline?span=86400")
+        await page.get_by_role("searchbox", name="Find a job").fill("job-waits")
+        await visit.sees("1 found")  # as soon as the plan is there
+        await page.get_by_role("searchbox", name="Find a job").press("Enter")
+        await page.get_by_role("application").focus()
+        await page.keyboard.press("w")
+        await page.get_by_role("textbox", name="Runs for").fill("30m")
+        await page.get_by_role("button", name="Simulate").click()
+        await expect(page.locator(".tl-outcome code")).to_be_visible(timeout=60_000)
+        shown = await page.locator(".tl-outcome").inner_text()
+        command = await page.locator(".tl-outcome code").inner_text()
+        assert visit.troubles == []
+    asked = ["whatif", "waits", "--time", "30m", "-o", "json"]
+    told = json.loads((await Person(system.kubeconfig).run(*asked)).stdout)
+    assert command == told["command"]
+    for row in (*told["gains"], *told["loses"]):
+        assert row["job"] in shown

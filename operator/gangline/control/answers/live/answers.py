@@ -227,7 +227,28 @@ class LiveAnswers(Desk):
             found.append(row)
             if (made := made + 1) % SLICE == 0:
                 await asyncio.sleep(0)
+        for looked, (key, known) in enumerate(list(kept.items())):
+            if looked % _LOOKED_UP == _LOOKED_UP - 1:
+                await asyncio.sleep(0)
+            value = self.source.mirror.workload_value(key)
+            if not seen[key] and value is not None and value.admission is not None and not value.finished:
+                found.append(self._begun(value, known.view))
         return found
+
+    def _begun(self, value: Workload, view: WorkloadView) -> RunRow:
+        """A run in progress that is in no outlook yet."""
+        began = (value.admitted_at or self.source.now()) / 1000
+        forecast, _ = self.source.expected(value.key, value.admission)
+        return self._row(
+            value,
+            view,
+            queue=view.cluster_queue,
+            gpus=view.gpus,
+            running=True,
+            began=began,
+            ends=began + forecast.q50 if forecast is not None else None,
+            latest_end=began + forecast.q90 if forecast is not None else None,
+        )
 
     def _run_row(self, run: Stretch, outlook: Outlook, value: Workload, view: WorkloadView, number: int) -> RunRow:
         """`number`: how many runs of the workload come before this one, each but the last ended by an eviction."""
@@ -237,14 +258,10 @@ class LiveAnswers(Desk):
         ends = (run.ended + began - run.began) / 1000
         start = outlook.starts.get(run.workload) if not running and number == 0 else None
         forecast, _ = self.source.expected(run.workload, run.admission)
-        pods = self.source.pods.of(run.workload) if running and self.source.pods is not None else ()
-        return RunRow(
-            workload=run.workload,
+        return self._row(
+            value,
+            view,
             number=number,
-            job=view.job_name,
-            job_kind=view.job_kind,
-            user=view.user,
-            local_queue=value.queue,
             queue=run.cluster_queue,
             running=running,
             gpus=sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
@@ -252,8 +269,41 @@ class LiveAnswers(Desk):
             ends=ends,
             latest_start=start.p90 / 1000 if start is not None and start.p90 is not None else None,
             latest_end=max(ends, began / 1000 + forecast.q90) if forecast is not None else None,
-            backfilled=value.backfilled,
             after=run.after,
+        )
+
+    def _row(
+        self,
+        value: Workload,
+        view: WorkloadView,
+        *,
+        queue: str,
+        running: bool,
+        gpus: int,
+        began: float,
+        ends: float | None,
+        latest_end: float | None,
+        number: int = 0,
+        latest_start: float | None = None,
+        after: tuple[str, ...] = (),
+    ) -> RunRow:
+        pods = self.source.pods.of(value.key) if running and self.source.pods is not None else ()
+        return RunRow(
+            workload=value.key,
+            number=number,
+            job=view.job_name,
+            job_kind=view.job_kind,
+            user=view.user,
+            local_queue=value.queue,
+            queue=queue,
+            running=running,
+            gpus=gpus,
+            began=began,
+            ends=ends,
+            latest_start=latest_start,
+            latest_end=latest_end,
+            backfilled=value.backfilled,
+            after=after,
             nodes=tuple(sorted({pod.node for pod in pods if pod.node and pod.alive})),
         )
 

@@ -143,7 +143,7 @@ class NodeRow:
 class RunRow:
     """A run in progress or an expected one. Times are seconds since the epoch; `number`: of the expected runs of a job, each but
     the last of which ends by an eviction; `after`: keys of the Workloads whose end lets it start; `latest_start`: p90; `nodes`:
-    where its pods are now.
+    where its pods are now; `ends`: None where nobody knows.
     """
 
     workload: str
@@ -156,7 +156,7 @@ class RunRow:
     running: bool
     gpus: int
     began: float
-    ends: float
+    ends: float | None
     latest_start: float | None
     latest_end: float | None
     backfilled: bool

@@ -35,7 +35,7 @@ EXAMPLE = ROOT / "examples" / "quickstart"
 
 #: pattern of commands that no test here runs -> why
 NOT_RUN = {
-    r"make (check|test|fuzz|fuzz-coverage|fuzz-cluster|crds|lock|sbom|reference|docs)\b": (
+    r"make (check|test|fuzz|fuzz-coverage|fuzz-cluster|crds|lock|sbom|reference|docs|ui|pictures)\b": (
         "concerns the checkout, not a cluster, and would start this test again, take hours or fetch packages;"
         " that there is such a target is tested"
     ),

@@ -99,6 +99,7 @@ async def test_each_question_has_a_kind_of_answer(client: Client) -> None:
         (f"{OWN}/queueaudits", "QueueAuditList", "items"),
         (f"{ROOT}/queueaudits", "QueueAuditList", "items"),
         (f"{OWN}/forecastaccuracies", "ForecastAccuracyList", "model"),
+        (f"{ROOT}/forecastaccuracies", "ForecastAccuracyList", "queues"),
         (f"{ROOT}/queuedjobs", "QueuedJobList", "items"),
         (f"{ROOT}/plannedruns", "PlannedRunList", "items"),
     ):

@@ -176,6 +176,17 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert len(names) > 15 and not unknown
 
 
+def test_the_first_row_of_the_dashboard_shows_gpus_and_no_panels_overlap() -> None:
+    panels = alerts.model()["panels"]
+    first = [panel["title"] for panel in panels if panel["gridPos"]["y"] == 0]
+    assert len(first) == 4 and all(title.startswith("GPUs") for title in first)
+    taken: set[tuple[int, int]] = set()
+    for place in (panel["gridPos"] for panel in panels):
+        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+        assert not cells & taken and place["x"] + place["w"] <= 24
+        taken |= cells
+
+
 def test_no_user_is_named_so_that_openshift_may_choose_one() -> None:
     text = json.dumps([body for body in objects.plain(values.defaults()) if body["kind"] == "Deployment"])
     assert "runAsUser" not in text and "fsGroup" not in text and "runAsNonRoot" in text

@@ -376,9 +376,9 @@ class Server:
         return listed
 
     async def _accuracy(self, request: Request) -> Response:
-        namespace = _named(request.query_params.get("namespace", "") or self._dashboard.namespace, "namespace")
+        scope = _scope(request.query_params.get("namespace", ""))
         async with self._client(request) as client:
-            return JSONResponse(await upstream.ask(client, f"{_scope(namespace)}/forecastaccuracies"))
+            return JSONResponse(await upstream.ask(client, f"{scope}/forecastaccuracies"))
 
     async def _operator(self, request: Request) -> Response:
         async with self._client(request) as client:

@@ -215,22 +215,63 @@ def _rules() -> Json:
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT = 8, 8
+#: columns of Grafana's grid
+_COLUMNS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A chart: its title, its unit as Grafana names it, and expressions of PromQL with their legends."""
+    """A chart: its title, its unit as Grafana names it, expressions of PromQL with their legends, and a note."""
 
     title: str
     unit: str
     queries: tuple[tuple[str, str], ...]
+    note: str = ""
 
 
 def _percentile(share: str, metric: str, by: str = "le") -> str:
     return f"histogram_quantile({share}, sum by ({by}) (rate({metric}_bucket[$__rate_interval])))"
 
 
+#: resources that are accelerators: nvidia.com/gpu, amd.com/gpu, google.com/tpu …
+_GPUS: Final = f'resource=~".+/(gpu|tpu)", {_LEADING}'
+_OF_RESOURCES: Final = "The operator has this metric with `metrics.enableClusterQueueResources: true` in its configuration."
+
+
+def _gpus(metric: str) -> str:
+    """The GPUs of each ClusterQueue, over its flavors."""
+    return f"sum by (cluster_queue) ({metric}{{{_GPUS}}})"
+
+
+_OWNED: Final = "kueue_cluster_queue_nominal_quota"
+_USED: Final = "kueue_cluster_queue_resource_usage"
+
+#: the first row: GPUs per ClusterQueue
+GPU_PANELS: Final = (
+    Panel("GPUs in use", "short", ((_gpus(_USED), "{{cluster_queue}}"),), _OF_RESOURCES),
+    Panel("GPUs owned (nominal quota)", "short", ((_gpus(_OWNED), "{{cluster_queue}}"),), _OF_RESOURCES),
+    Panel(
+        "GPUs borrowed",
+        "short",
+        (
+            (
+                "sum by (cluster_queue) (clamp_min("
+                f"sum by (cluster_queue, flavor, resource) ({_USED}{{{_GPUS}}})"
+                f" - sum by (cluster_queue, flavor, resource) ({_OWNED}{{{_GPUS}}}), 0))",
+                "{{cluster_queue}}",
+            ),
+        ),
+        _OF_RESOURCES,
+    ),
+    Panel(
+        "GPUs that waiting workloads ask for",
+        "short",
+        ((_gpus("kueue_cluster_queue_resource_pending"), "{{cluster_queue}}"),),
+        _OF_RESOURCES,
+    ),
+)
 PANELS: Final = (
+    *GPU_PANELS,
     Panel(
         "Waiting workloads",
         "short",
@@ -347,14 +388,23 @@ def model() -> Json:
     }
 
 
+def _place(number: int) -> dict[str, int]:
+    """Where a panel is: those of GPUs beside each other in the first row, the others in rows of three."""
+    if number < len(GPU_PANELS):
+        width = _COLUMNS // len(GPU_PANELS)
+        return {"x": number * width, "y": 0, "w": width, "h": _HEIGHT}
+    row, column = divmod(number - len(GPU_PANELS), _COLUMNS // _WIDTH)
+    return {"x": column * _WIDTH, "y": (row + 1) * _HEIGHT, "w": _WIDTH, "h": _HEIGHT}
+
+
 def _panel(number: int, panel: Panel) -> dict[str, Any]:
-    row, column = divmod(number, 24 // _WIDTH)
     return {
         "id": number + 1,
         "type": "timeseries",
         "title": panel.title,
+        **({"description": panel.note} if panel.note else {}),
         "datasource": _SOURCE,
-        "gridPos": {"x": column * _WIDTH, "y": row * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
+        "gridPos": _place(number),
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
             {"refId": chr(ord("A") + index), "datasource": _SOURCE, "expr": expression, "legendFormat": legend}

@@ -379,8 +379,10 @@ class AnswersApi:
         if self._accuracy is None:
             raise NoForecastsError("this operator makes no forecasts: it runs without a history (--history)")
         told = self._accuracy()
-        routed = self._answers.known_queues(request.namespace)
-        queues = {name: record for name, record in told.get("queues", {}).items() if name in routed}
+        queues: Json = told.get("queues", {})
+        if request.namespace:
+            routed = self._answers.known_queues(request.namespace)
+            queues = {name: record for name, record in queues.items() if name in routed}
         return {
             "items": told["runtimes"],
             **{name: told[name] for name in ("since", "model", "starts")},

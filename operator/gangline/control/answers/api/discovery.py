@@ -282,6 +282,7 @@ ANSWERS: Final = ApiGroup(
             "ForecastAccuracy",
             ("list",),
             singular="forecastaccuracy",
+            everywhere=True,
             about="How accurate forecasts and expected starts have been.",
         ),
         ServedResource(

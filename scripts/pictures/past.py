@@ -1,0 +1,118 @@
+"""The day before the pictures: a made-up load of three teams, played by Gangline's own replay. Its runs become the history."""
+
+from __future__ import annotations
+
+import csv
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gangline.forecast.history.run_store import HistoryStore
+from gangline.forecast.history.runs import Run
+from gangline.traces import TraceJob, native
+
+HOUR: Final = 3600.0
+DAYS: Final = 2.0
+#: so long before now the last of these runs ends
+END: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Jobs that come again and again: the median of their hours, and how often they come in a day."""
+
+    name: str
+    team: str
+    users: tuple[str, ...]
+    flavor: str
+    gpus: int
+    hours: float
+    a_day: int
+
+
+KINDS: Final = (
+    Kind("llama-8b-sft", "language", ("ada", "mira"), "h100", 16, 2.2, 14),
+    Kind("dpo-run", "language", ("mira",), "h100", 16, 1.2, 12),
+    Kind("qwen-sft", "language", ("noor",), "h100", 8, 0.8, 22),
+    Kind("rlhf-round", "language", ("ada",), "h100", 16, 3.0, 6),
+    Kind("mixtral", "language", ("noor",), "h100", 64, 2.6, 4),
+    Kind("segment-anything", "vision", ("ben",), "h100", 8, 1.0, 18),
+    Kind("video-diffusion", "vision", ("yuki",), "h100", 32, 2.4, 6),
+    Kind("protein-fold", "science", ("cleo",), "h100", 16, 2.8, 7),
+    Kind("genome-lm", "science", ("emil",), "h100", 24, 2.0, 4),
+    Kind("vit-large", "vision", ("sam",), "a100", 32, 2.6, 8),
+    Kind("pose-net", "vision", ("ben",), "a100", 8, 0.9, 20),
+    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 0.9, 60),
+    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.5, 44),
+    Kind("climate-emulator", "science", ("emil",), "a100", 16, 2.6, 12),
+    Kind("md-ensemble", "science", ("cleo",), "a100", 16, 3.4, 8),
+)
+CLUSTER: Final = {"h100": 160, "a100": 128}
+
+
+def remember(store: Path, now: float) -> int:
+    """Write the runs of the days before `now` into a history. Returns their number."""
+    found = [run for flavor, gpus in CLUSTER.items() for run in _played(flavor, gpus, now)]
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with HistoryStore(str(store)) as history:
+        return history.put(found)
+
+
+def _played(flavor: str, gpus: int, now: float) -> Iterator[Run]:
+    jobs = {job.id: (job, kind) for job, kind in _load(flavor, now)}
+    with tempfile.TemporaryDirectory() as folder:
+        trace, out = Path(folder) / "trace.csv", Path(folder) / "out"
+        native.write(trace, sorted((job for job, _ in jobs.values()), key=lambda job: job.submit))
+        replay = [sys.executable, "-m", "gangline.console.cli", "admin", "replay", str(trace), "--gpus", str(gpus)]
+        options = ["--policy", "easy-true", "--schedule", "--workers", "1", "--out", str(out)]
+        subprocess.run([*replay, *options], check=True, capture_output=True)
+        with (out / "schedule" / "easy-true.csv").open() as rows:
+            for row in csv.DictReader(rows):
+                if row["outcome"] == "finished" and float(row["end"]) < now - END:
+                    job, kind = jobs[row["id"]]
+                    yield Run(
+                        uid=f"past-{job.id}",
+                        submit=job.submit,
+                        gpus=job.gpus,
+                        pods=job.pods,
+                        namespace=f"team-{kind.team}",
+                        user=job.user,
+                        queue="gpus",
+                        name=job.name,
+                        image=f"example.com/{kind.name}",
+                        flavor=flavor,
+                        hint=job.hint,
+                        start=float(row["start"]),
+                        finish=float(row["end"]),
+                    )
+
+
+def _load(flavor: str, now: float) -> Iterator[tuple[TraceJob, Kind]]:
+    """Jobs of a flavor. By day there are more than by night, and all would end before the cluster of the pictures begins."""
+    drawn = random.Random(f"gangline {flavor}")
+    for kind in (kind for kind in KINDS if kind.flavor == flavor):
+        for number in range(round(kind.a_day * DAYS)):
+            submit = now - drawn.random() ** 0.85 * DAYS * 24 * HOUR - 0.3 * HOUR
+            seconds = kind.hours * HOUR * math.exp(drawn.gauss(0.0, 0.35))
+            seconds = max(300.0, min(seconds, 0.85 * (now - submit)))
+            hint = round(seconds * drawn.uniform(1.0, 1.6) / 600) * 600.0 + 600.0
+            name = f"{kind.name}-{number + 1}"
+            job = TraceJob(
+                id=f"{flavor}-{name}",
+                submit=submit,
+                duration=seconds,
+                gpus=kind.gpus,
+                user=drawn.choice(kind.users),
+                vc=kind.team,
+                name=name,
+                pods=max(1, kind.gpus // 8),
+                hint=hint,
+                flavor=flavor,
+            )
+            yield job, kind

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from playwright.async_api import Browser, Page, async_playwright, expect
+from scripts.pictures import lab, past
+from scripts.pictures.shots import FOLDER, HEIGHT, SHOTS, THEMES, WIDTH, Shot
 
 from gangline.console.stack import stack
 from gangline.console.stack.stack import Stack, Wishes
@@ -25,8 +27,6 @@ from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import BY_KIND, Json
 from gangline.ui import pages
-from scripts.pictures import lab, past
-from scripts.pictures.shots import FOLDER, HEIGHT, SHOTS, THEMES, WIDTH, Shot
 
 NAME = "pictures"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -76,8 +76,8 @@ async def _take(standing: Stack, wanted: list[Shot], *, stay: bool) -> None:
             await _pictures(browser, standing.dashboard, wanted)
         print(f"✓ {len(wanted) * len(THEMES)} pictures in {FOLDER}", flush=True)
         await busy
-        while stay:
-            await asyncio.sleep(1)
+        if stay:
+            await asyncio.Event().wait()
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------

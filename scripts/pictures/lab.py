@@ -85,7 +85,7 @@ def _queue(team: str, quota: dict[str, int], more: Json) -> Iterator[Json]:
 def _job(
     team: str, name: str, gpus: int, flavor: str, hint: str, user: str, *, runs: str = "", priority: str = "normal"
 ) -> Json:
-    """A gang: a GPUJob of whole nodes, or a Job of one pod if it is smaller. `runs`: how long it really runs, if not as its hint."""
+    """A gang: a GPUJob of whole nodes, or a Job of one pod if it is smaller. `runs`: its real length, if not its hint."""
     per_pod = min(gpus, 8)
     labels = {
         "kueue.x-k8s.io/queue-name": "gpus",

@@ -1,4 +1,4 @@
-"""The week before the pictures: a made-up load of the teams, played by Gangline's own replay. Its runs become the history."""
+"""The days before the pictures: a made-up load of the teams, played by Gangline's own replay. Its runs become the history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gangline.forecast.history.runs import Run
 from gangline.traces import TraceJob, native
 
 HOUR: Final = 3600.0
-DAYS: Final = 7.0
+DAYS: Final = 4.5
 #: so long before now the last of these runs ends
 END: Final = 120.0
 
@@ -33,7 +33,7 @@ class Kind:
     flavor: str
     gpus: int
     hours: float
-    a_day: int
+    a_day: float
 
 
 KINDS: Final = (
@@ -41,18 +41,19 @@ KINDS: Final = (
     Kind("dpo-run", "language", ("mira",), "h100", 16, 1.2, 12),
     Kind("qwen-sft", "language", ("noor",), "h100", 8, 0.8, 22),
     Kind("rlhf-round", "language", ("ada",), "h100", 16, 3.0, 6),
-    Kind("mixtral", "language", ("noor",), "h100", 64, 2.6, 4),
+    Kind("mixtral", "language", ("noor",), "h100", 64, 4.5, 3),
+    Kind("llama-70b-pretrain", "language", ("ada",), "h100", 64, 7.5, 0.7),
     Kind("segment-anything", "vision", ("ben",), "h100", 8, 1.0, 18),
     Kind("video-diffusion", "vision", ("yuki",), "h100", 32, 2.4, 6),
     Kind("protein-fold", "science", ("cleo",), "h100", 16, 2.8, 7),
     Kind("genome-lm", "science", ("emil",), "h100", 24, 2.0, 4),
     Kind("vit-large", "vision", ("sam",), "a100", 32, 2.6, 8),
     Kind("pose-net", "vision", ("ben",), "a100", 8, 0.9, 20),
-    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 0.9, 60),
-    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.5, 44),
+    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 0.9, 30),
+    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.5, 22),
     Kind("climate-emulator", "science", ("emil",), "a100", 16, 2.6, 12),
     Kind("md-ensemble", "science", ("cleo",), "a100", 16, 3.4, 8),
-    Kind("ci-gpu", "platform", ("ci",), "l4", 4, 33 / HOUR, 30),
+    Kind("ci-gpu", "platform", ("ci",), "l4", 4, 33 / HOUR, 14),
 )
 CLUSTER: Final = {"h100": 160, "a100": 128, "l4": 16}
 #: runs are at least so long

@@ -29,7 +29,7 @@ SHOTS: Final = (
     Shot("now", "now", "Next to start"),
     Shot("timeline", "timeline", "Legend"),
     Shot("timeline-nodes", "timeline?group=nodes&span=21600&start={begin}", "Legend"),
-    Shot("jobs", "jobs", "mixtral-8x22b"),
+    Shot("jobs", "jobs?sort=-gpus", "mixtral-8x22b"),
     Shot("job", "jobs/team-language/gpujob/mixtral-8x22b", "mixtral-8x22b"),
     Shot("queues", "queues?queue=language", "LocalQueues and users"),
     Shot("nodes", "nodes", "Largest gang that fits now"),

@@ -125,7 +125,7 @@ def is_of(package: str, name: str) -> bool:
 #: `control.writes.writer`, `engine.model.Heal`, `gangline.kube.client`: a dotted name of ours, as code
 DOTTED = re.compile(r"`((?:[a-z_]+\.)+\w+)`")
 #: also names of fields and files: `forecast.flavor`, `image.tag`, `replay.json`, `tls.crt`
-AMBIGUOUS = {"forecast", "image", "replay", "tls"}
+AMBIGUOUS = {"forecast", "image", "replay", "tls", "ui"}
 #: a group of entry points, not a module
 ENTRY_POINTS = "gangline.scorers"
 #: tables of traces of Alibaba and Microsoft

@@ -78,6 +78,7 @@ def test_whether_fields_are_tracked_is_told_to_both_processes(
         return []
 
     monkeypatch.setattr(stack, "_install", none)
+    monkeypatch.setattr(stack, "_dashboard", lambda *_: "")
     services = Services(tmp_path / "services", program=(sys.executable, "-c", SCRIBE))
     try:
         bring_up(Connection(tmp_path / "kc", None, "local", "127.0.0.1"), services, print, Wishes(track_fields=wanted))

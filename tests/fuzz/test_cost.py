@@ -33,8 +33,8 @@ ALIKE = ("TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 #: pods are stored, not groups of them
 GANGS = (name for name in every_kind.NAMES if name not in ALIKE and not name.startswith("Pod"))
 STORED = (*GANGS, "Pod", "Workload", "LocalQueue")
-#: objects that are tried for each subject
-TRIES = 40
+#: objects that are tried for each subject: `make fuzz-cost` tries more
+TRIES = 20
 #: KiB of the largest
 LARGEST = 200
 #: how many times as long as one look at every value, and as an ordinary object

@@ -162,7 +162,7 @@ class Feed:
         try:
             async for kind, obj in stream:
                 if kind == "BOOKMARK":
-                    self.revision, self.at = obj["metadata"]["resourceVersion"], float(obj["at"])
+                    self.revision, self.at = obj["metadata"]["resourceVersion"], obj["at"]
                     if first:
                         self.rows, first = rows, False
                         self._synced, self._snapshot, self._trouble = True, b"", b""

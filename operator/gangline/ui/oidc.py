@@ -22,6 +22,7 @@ from oauthlib.oauth2 import OAuth2Error, WebApplicationClient
 
 from gangline import bounded
 from gangline.kube.resources import Json
+from gangline.ui.sessions import LONGEST_TOKEN
 
 #: seconds that the issuer has for an answer, and bytes of one
 PATIENCE: Final = 10.0
@@ -178,10 +179,11 @@ class OidcLogin:
             raise OidcError(f"The issuer does not answer: {type(error).__name__}.") from error
 
 
+@bounded.parser(_LONGEST_PARAMETER, instead=None)
 def _kept(cookie: str) -> Mapping[str, str] | None:
     """What was remembered when the sign-in began."""
     try:
-        found = orjson.loads(base64.urlsafe_b64decode(cookie[:_LONGEST_PARAMETER].encode()))
+        found = bounded.load_json(base64.urlsafe_b64decode(cookie.encode()), most_bytes=_LONGEST_PARAMETER)
     except ValueError:
         return None
     wanted = ("state", "nonce", "verifier", "after")
@@ -190,10 +192,12 @@ def _kept(cookie: str) -> Mapping[str, str] | None:
     return {name: found[name] for name in wanted}
 
 
+@bounded.parser(LONGEST_TOKEN, instead={})
 def _claims(token: str) -> Json:
+    """What the token says; nothing of one that can't be read."""
     part = token.split(".")[1] if token.count(".") == 2 else ""
     try:
-        found = orjson.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+        found = bounded.load_json(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)), most_bytes=LONGEST_TOKEN)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

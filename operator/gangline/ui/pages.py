@@ -11,6 +11,8 @@ from typing import Final
 
 from fastapi import Response
 
+from gangline import files
+
 #: nothing is loaded from anywhere else, no script or style stands in a page, nobody frames it
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
@@ -50,14 +52,14 @@ class Pages:
     """Serves the files of a folder, which are read once. Every other path gets index.html, whose script knows the pages."""
 
     def __init__(self, folder: Path, base: str = "/") -> None:
-        self._files = {
-            path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        self._contents = {
+            path.relative_to(folder).as_posix(): files.read_bytes(path) for path in folder.rglob("*") if path.is_file()
         }
-        index = self._files.pop("index.html").decode()
+        index = self._contents.pop("index.html").decode()
         self._index = index.replace(BASE, f'<base href="{html.escape(base)}">').encode()
 
     def answer(self, path: str) -> Response:
-        content = self._files.get(path)
+        content = self._contents.get(path)
         if content is None:
             return Response(self._index, media_type="text/html; charset=utf-8", headers={"Cache-Control": _NEVER})
         kind = _TYPES.get(Path(path).suffix) or mimetypes.guess_type(path)[0] or "application/octet-stream"

@@ -45,7 +45,7 @@ USUAL_PORT = 8484
     "that each person pastes; or those of a sign-in with an OIDC issuer that the API server trusts (a token may be pasted, too).",
 )
 @click.option("--base", default="/", show_default=True, help="The path below which a proxy serves the dashboard.")
-@click.option("--url", help="With --login oidc: the dashboard's URL, as browsers reach it; it replaces --base.")
+@click.option("--url", help="The dashboard's URL, as browsers reach it; with --login oidc it replaces --base.")
 @click.option("--oidc-issuer", help="URL of the issuer, as the API server knows it.")
 @click.option("--oidc-client-id", help="The client that the API server expects in tokens.")
 @click.option(
@@ -62,11 +62,11 @@ USUAL_PORT = 8484
     help="CA (PEM) of the issuer's certificate.",
 )
 @click.option("--cluster", default="", help="The cluster's name in titles. [default: the context's]")
-@click.option(
-    "--insecure-cookies", is_flag=True, help="With --login token: let tokens be sent without TLS. For trials."
-)
+@click.option("--insecure-cookies", is_flag=True, help="Let browsers send tokens without TLS. For trials.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Certificate (PEM).")
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Its key (PEM).")
+@click.option(
+    "--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The certificate's key (PEM)."
+)
 @click.option("--browser", is_flag=True, help="Open the page in the browser.")
 @click.option(
     "--ready-file",

@@ -267,5 +267,5 @@ def count_and_mean(histogram: Histogram) -> Json:
     found = {
         sample.name.rpartition("_")[2]: sample.value for metric in histogram.collect() for sample in metric.samples
     }
-    count = int(found.get("count", 0))
+    count = round(found.get("count", 0.0))
     return {"count": count, "meanSeconds": found.get("sum", 0.0) / count if count else None}

@@ -235,7 +235,9 @@ def _percentile(share: str, metric: str, by: str = "le") -> str:
 
 #: resources that are accelerators: nvidia.com/gpu, amd.com/gpu, google.com/tpu …
 _GPUS: Final = f'resource=~".+/(gpu|tpu)", {_LEADING}'
-_OF_RESOURCES: Final = "The operator has this metric with `metrics.enableClusterQueueResources: true` in its configuration."
+_OF_RESOURCES: Final = (
+    "The operator has this metric with `metrics.enableClusterQueueResources: true` in its configuration."
+)
 
 
 def _gpus(metric: str) -> str:

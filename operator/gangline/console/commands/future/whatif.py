@@ -37,9 +37,13 @@ from gangline.kube.resources import Json
 @click.option("--gpus", type=click.IntRange(min=0), help="JOB would ask for so many GPUs; or the quota with --quota.")
 @click.option("--queue", default="", help="JOB would wait in this LocalQueue.")
 @click.option(
-    "--quota", "cluster_queue", metavar="CLUSTERQUEUE", default="", help="Its quota of --flavor would be --gpus."
+    "--quota",
+    "cluster_queue",
+    metavar="CLUSTERQUEUE",
+    default="",
+    help="The queue whose quota of --flavor would be --gpus.",
 )
-@click.option("--flavor", default="", help="With --quota: the ResourceFlavor.")
+@click.option("--flavor", default="", help="The ResourceFlavor of --quota.")
 @click.option("--drain", metavar="NODE", default="", help="The gangs on this node would move.")
 @access.cluster_options
 @answer_option
@@ -193,10 +197,10 @@ def change_lines(told: Json, columns: int | None) -> list[str]:
     """What a change would do, as lines for a terminal of so many columns; None: for a pipe."""
     lines: list[str] = []
     if told["before"] is not None or told["after"] is not None:
-        lines.append(f"It would start {_interval(told['after'])} instead of {_interval(told['before'])}.")
+        lines.append(f"The job would start {_interval(told['after'])} instead of {_interval(told['before'])}.")
     if told["gpuHours"]:
         lines.append(
-            f"Its run would take {abs(told['gpuHours']):g} GPU-hours {'more' if told['gpuHours'] > 0 else 'less'}."
+            f"The run would take {abs(told['gpuHours']):g} GPU-hours {'more' if told['gpuHours'] > 0 else 'less'}."
         )
     if told["headDelaySeconds"]:
         lines.append(f"A reserved head would start up to {age(told['headDelaySeconds'])} later.")

@@ -97,7 +97,7 @@ def _number(fields: Mapping[str, Any], name: str, most: float) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= most:
         raise WrongChangeError(f"spec.change.{name}: must be from 1 to {most:g}")
-    return float(value)
+    return value * 1.0
 
 
 def _whole(fields: Mapping[str, Any]) -> int | None:

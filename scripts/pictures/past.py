@@ -48,11 +48,11 @@ KINDS: Final = (
     Kind("protein-fold", "science", ("cleo",), "h100", 16, 2.8, 7),
     Kind("genome-lm", "science", ("emil",), "h100", 24, 2.0, 4),
     Kind("vit-large", "vision", ("sam",), "a100", 32, 2.6, 12),
-    Kind("pose-net", "vision", ("ben",), "a100", 8, 0.9, 16),
-    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 0.9, 30),
-    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.5, 22),
-    Kind("climate-emulator", "science", ("emil",), "a100", 16, 2.6, 14),
-    Kind("md-ensemble", "science", ("cleo",), "a100", 16, 3.4, 10),
+    Kind("pose-net", "vision", ("ben",), "a100", 8, 1.5, 16),
+    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 1.6, 30),
+    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.9, 22),
+    Kind("climate-emulator", "science", ("emil",), "a100", 16, 3.3, 14),
+    Kind("md-ensemble", "science", ("cleo",), "a100", 16, 4.0, 10),
     Kind("ci-gpu", "platform", ("ci",), "l4", 4, 33 / HOUR, 14),
 )
 CLUSTER: Final = {"h100": 160, "a100": 128, "l4": 16}

@@ -324,7 +324,7 @@ class Held:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        request[_USER] = User("alice")
+        request[_USER] = User(request.headers.get("X-User", "alice"))
         before = time.thread_time()
         answer = await handler(request)
         self.answered.append((time.thread_time() - before) * 1000)

@@ -102,6 +102,7 @@ async def test_a_revision_has_what_changed_and_what_went(monkeypatch: pytest.Mon
         assert table.revision == still, "nothing changed"
     while table._task is not None and not table._task.done():
         await asyncio.sleep(0.001)
+    assert table.rows(0) == [], "nothing is kept"
     looked = table._looks
     await asyncio.sleep(0.02)
     assert table._looks == looked, "nobody watches"

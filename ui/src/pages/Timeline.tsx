@@ -4,7 +4,7 @@ import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
 import { useIsLoading, useLive, useTable } from '../api/live'
 import { request } from '../api/requests'
-import type { Listed, PastRun, Queue } from '../api/types'
+import type { JobEvent, Listed, PastRun, Queue } from '../api/types'
 import { Timeline, type Outcome, type Question } from '../timeline/Timeline'
 import { useLinks, useNamespace, useView } from '../view'
 
@@ -20,6 +20,12 @@ function localQueue(queues: readonly Queue[], namespace: string, clusterQueue: s
   const found = queues.find((row) => row.level === 'LocalQueue' && row.namespace === namespace && row.clusterQueue === clusterQueue)
   if (!found) throw new Error(`No LocalQueue of namespace ${namespace} leads to ClusterQueue ${clusterQueue}.`)
   return found.name
+}
+
+/** What happened, as one line below the axis. */
+function eventText(event: JobEvent): string {
+  const job = event.hidden ? event.jobName : `${event.jobKind.toLowerCase()}/${event.jobName}`
+  return `${event.event}: ${job}${event.text ? `, ${event.text}` : ''}`
 }
 
 /** The answer counts from now; the timeline's instants are Unix seconds. */
@@ -40,6 +46,8 @@ export function TimelinePage() {
   const live = useMemo(() => ({ jobs: jobs.byId, queues: queues.byId, nodes: nodes.byId, runs: runs.byId }), [jobs, queues, nodes, runs])
   const answer = useAnswer<Listed<PastRun>>(`api/past?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=${MOST}`, 60)
   const past = answer.data?.items
+  const events = useAnswer<Listed<JobEvent>>(`api/events?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=1000`, 60).data?.items
+  const decisions = useMemo(() => (events ?? []).map((event) => ({ at: event.at, text: eventText(event) })), [events])
   const oldest = past?.[past.length - 1]
   const since = oldest && answer.data?.more ? oldest.ended : at - WEEK
 
@@ -67,7 +75,7 @@ export function TimelinePage() {
     <div className="timeline-page">
       <h1 className="unseen">Timeline</h1>
       {!loading && (
-        <Timeline live={live} revision={revision} past={past ?? []} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} onWhatIf={onWhatIf} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
+        <Timeline live={live} revision={revision} past={past ?? []} decisions={decisions} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} onWhatIf={onWhatIf} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
       )}
     </div>
   )

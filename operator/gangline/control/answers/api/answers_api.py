@@ -122,7 +122,8 @@ class AnswersApi:
         self._simulations = Turnstile(*SIMULATIONS)
         self._streams = Turnstile(event_stream.STREAMS, 0, event_stream.PER_USER)
         self._live_streams = Turnstile(live_stream.STREAMS, 0, live_stream.PER_USER)
-        self._live = LiveTable(Looks(answers).look)
+        looks = Looks(answers)
+        self._live = LiveTable(looks.look, looks.forget)
         self._ending = asyncio.Event()
 
     def end(self) -> None:

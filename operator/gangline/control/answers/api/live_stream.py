@@ -82,8 +82,9 @@ async def stream(
     async with table.watched():
         scope, sight = await seen()
         told = _Told(scope, sight, jobs, b'"object":{"kind":"%b","apiVersion":"%b",' % _texts(head))
-        response = await event_stream.begun(request)
+        response = web.StreamResponse()
         try:
+            response = await event_stream.begun(request)
             await _send_rows(response, table, told, head, first=True)
             sent = checked = time.monotonic()
             while not ending.is_set() and (now := time.monotonic()) < until:

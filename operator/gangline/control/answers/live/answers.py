@@ -319,6 +319,11 @@ class Looks:
         self._outlook: Outlook | None = None
         self._asking: asyncio.Task[None] | None = None
 
+    def forget(self) -> None:
+        """Keep nothing: nobody watches."""
+        self._kept.clear()
+        self._outlook = None
+
     async def look(self) -> Mapping[tuple[str, str], LiveRow]:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.get_running_loop().create_task(self._ask(), name="the outlook for live rows")

@@ -66,11 +66,14 @@ class Gone:
 
 
 class LiveTable:
-    """Keeps the rows current while somebody watches. `look` returns all rows by table and key; `now`: seconds since the epoch."""
+    """Keeps the rows current while somebody watches. `look` returns all rows by table and key; `forget` drops what it keeps from
+    look to look; `now`: seconds since the epoch.
+    """
 
     def __init__(
         self,
         look: Callable[[], Awaitable[Mapping[tuple[str, str], LiveRow]]],
+        forget: Callable[[], None] = lambda: None,
         *,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -80,7 +83,7 @@ class LiveTable:
         #: when the rows were looked at last, in seconds since the epoch
         self.at = 0.0
         self._at_clock = float("-inf")
-        self._look, self._now, self._clock, self._period = look, now, clock, period
+        self._look, self._forget, self._now, self._clock, self._period = look, forget, now, clock, period
         self._entries: dict[tuple[str, str], Entry] = {}
         self._recent: deque[tuple[int, list[Entry]]] = deque(maxlen=RECENT)
         self._gone: deque[Gone] = deque(maxlen=MOST_GONE)
@@ -107,7 +110,7 @@ class LiveTable:
             self._watchers -= 1
 
     async def _keep(self) -> None:
-        """Look again and again, until nobody watches any more."""
+        """Look again and again, until nobody watches any more. Then nothing is kept."""
         while self._watchers:
             begun = self._clock()
             try:
@@ -119,6 +122,11 @@ class LiveTable:
                 self._looks += 1
                 self._looked.notify_all()
             await asyncio.sleep(max(self._period, took / SHARE - took))
+        self._entries.clear()
+        self._recent.clear()
+        self._gone.clear()
+        self._at_clock = float("-inf")
+        self._forget()
 
     def _take(self, rows: Mapping[tuple[str, str], LiveRow]) -> None:
         gone, revision = False, self.revision + 1

@@ -53,7 +53,7 @@ KINDS: Final = (
     Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.9, 22),
     Kind("climate-emulator", "science", ("emil",), "a100", 16, 3.3, 14),
     Kind("md-ensemble", "science", ("cleo",), "a100", 16, 4.0, 10),
-    Kind("ci-gpu", "platform", ("ci",), "l4", 4, 33 / HOUR, 14),
+    Kind("ci-gpu", "platform", ("ci",), "l4", 4, 33 / HOUR, 30),
 )
 CLUSTER: Final = {"h100": 160, "a100": 128, "l4": 16}
 #: runs are at least so long

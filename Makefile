@@ -69,7 +69,7 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-time crds manifests reference docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-time crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -201,6 +201,10 @@ manifests: venv ## regenerate charts/gangline/ and config/ from gangline.install
 
 reference: venv ## regenerate docs/reference/ from the code
 	@$(BIN)/python -m scripts.reference
+
+pictures: venv ui ## the pictures in docs/pictures/, anew: a local cluster, the dashboard, Chromium
+	@$(BIN)/gangline dev cluster build
+	@$(BIN)/python -m scripts.pictures
 
 docs: $(DOCS)/.installed ## a browsable site of docs/ with search: site/index.html (python3 -m http.server -d site serves it)
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --clean

@@ -20,6 +20,8 @@ BESIDE: Final = {
     "examples/gke-hotswap/README.md": "examples/gke-hotswap.md",
 }
 INLINE: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+#: a picture as HTML, which has a light and a dark form
+PICTURE: Final = re.compile(r"\b(src|srcset)=\"([^\"]+)\"")
 
 
 def on_config(config: Any) -> Any:
@@ -38,8 +40,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = next((path for path, name in BESIDE.items() if name == place), f"docs/{place}")
     lines = markdown.splitlines()
     for number, line in links.prose(markdown):
-        lines[number - 1] = INLINE.sub(lambda found: _link(found, source, place), line)
+        line = INLINE.sub(lambda found: _link(found, source, place), line)
+        lines[number - 1] = PICTURE.sub(lambda found: f'{found[1]}="{_moved(found[2], source, place)}"', line)
     return "\n".join(lines)
+
+
+def _moved(target: str, source: str, place: str) -> str:
+    """The address of a file below docs/, as the page in the site has to write it."""
+    there = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    return posixpath.relpath(there.removeprefix("docs/"), posixpath.dirname(place) or ".")
 
 
 def _link(found: re.Match[str], source: str, place: str) -> str:

@@ -24,7 +24,7 @@ HEADING: Final = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*$")
 #: [text](target), ![image](target) and [label]: target
 LINK: Final = re.compile(r"\]\(\s*<?([^)\s>]*)>?(?:\s+\"[^\"]*\")?\s*\)|^ {0,3}\[[^\]]+\]:\s+(\S+)")
 PLACED: Final = re.compile(r"<[a-z]+[^>]*\b(?:id|name)=\"([^\"]+)\"")
-HREF: Final = re.compile(r"\b(?:href|src)=\"([^\"]+)\"")
+HREF: Final = re.compile(r"\b(?:href|src|srcset)=\"([^\"]+)\"")
 #: a path within the repository, as code; not on pages that keep the words of their day
 PATH: Final = re.compile(r"`((?:operator|webhooks|tests|scripts|bench|examples|docs|crds)/[\w./-]*)`")
 DATED: Final = ("CHANGELOG.md", "bench/lab/")

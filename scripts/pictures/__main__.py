@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from playwright.async_api import Browser, Page, async_playwright, expect
-from scripts.pictures import lab, past
+from scripts.pictures import lab, past, png
 from scripts.pictures.shots import FOLDER, HEIGHT, SHOTS, THEMES, WIDTH, Shot
 
 from gangline.console.stack import stack
@@ -33,6 +33,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 #: seconds after the first job: the waiting ones, those that reclaim, the urgent one, the failed node, the pictures
 WAITING, RECLAIMING, URGENT, FAILING, PICTURES = 12.0, 35.0, 50.0, 65.0, 240.0
+#: bytes from which on a picture gets a palette: those of text, whose few colours lose nothing
+LARGE = 160_000
+#: seconds of the past in pictures that say when they begin
+BEFORE = 900.0
 #: seconds between two small jobs, and for a page to be complete
 SMALL, COMPLETE = 5.5, 40.0
 
@@ -164,10 +168,11 @@ async def _pictures(browser: Browser, link: str, wanted: list[Shot]) -> None:
 
 
 async def _picture(page: Page, root: str, shot: Shot, theme: str) -> None:
-    await page.goto(f"{root}{shot.path}")
-    await expect(page.get_by_text(shot.complete).first).to_be_visible(timeout=COMPLETE * 1000)
+    await page.goto(f"{root}{shot.path.format(begin=round(time.time() - BEFORE))}")
+    await expect(page.locator("main").get_by_text(shot.complete).first).to_be_visible(timeout=COMPLETE * 1000)
     await page.wait_for_timeout(2500)  # answers beside the live rows
-    await page.screenshot(path=shot.file(theme), animations="disabled", caret="hide")
+    taken = await page.screenshot(animations="disabled", caret="hide")
+    shot.file(theme).write_bytes(png.reduced(taken) if len(taken) > LARGE else taken)
     print(f"  {shot.file(theme).name}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The day before the pictures: a made-up load of three teams, played by Gangline's own replay. Its runs become the history."""
+"""The days before the pictures: a made-up load of the teams, played by Gangline's own replay. Its runs become the history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gangline.forecast.history.runs import Run
 from gangline.traces import TraceJob, native
 
 HOUR: Final = 3600.0
-DAYS: Final = 2.0
+DAYS: Final = 4.5
 #: so long before now the last of these runs ends
 END: Final = 120.0
 
@@ -33,7 +33,7 @@ class Kind:
     flavor: str
     gpus: int
     hours: float
-    a_day: int
+    a_day: float
 
 
 KINDS: Final = (
@@ -41,19 +41,23 @@ KINDS: Final = (
     Kind("dpo-run", "language", ("mira",), "h100", 16, 1.2, 12),
     Kind("qwen-sft", "language", ("noor",), "h100", 8, 0.8, 22),
     Kind("rlhf-round", "language", ("ada",), "h100", 16, 3.0, 6),
-    Kind("mixtral", "language", ("noor",), "h100", 64, 2.6, 4),
+    Kind("mixtral", "language", ("noor",), "h100", 64, 4.5, 3),
+    Kind("llama-70b-pretrain", "language", ("ada",), "h100", 64, 7.5, 0.7),
     Kind("segment-anything", "vision", ("ben",), "h100", 8, 1.0, 18),
     Kind("video-diffusion", "vision", ("yuki",), "h100", 32, 2.4, 6),
     Kind("protein-fold", "science", ("cleo",), "h100", 16, 2.8, 7),
     Kind("genome-lm", "science", ("emil",), "h100", 24, 2.0, 4),
-    Kind("vit-large", "vision", ("sam",), "a100", 32, 2.6, 8),
-    Kind("pose-net", "vision", ("ben",), "a100", 8, 0.9, 20),
-    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 0.9, 60),
-    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.5, 44),
-    Kind("climate-emulator", "science", ("emil",), "a100", 16, 2.6, 12),
-    Kind("md-ensemble", "science", ("cleo",), "a100", 16, 3.4, 8),
+    Kind("vit-large", "vision", ("sam",), "a100", 32, 2.6, 12),
+    Kind("pose-net", "vision", ("ben",), "a100", 8, 1.5, 16),
+    Kind("detr-sweep", "vision", ("yuki",), "a100", 4, 1.6, 30),
+    Kind("eval-harness", "language", ("noor", "mira"), "a100", 8, 0.9, 22),
+    Kind("climate-emulator", "science", ("emil",), "a100", 16, 3.3, 14),
+    Kind("md-ensemble", "science", ("cleo",), "a100", 16, 4.0, 10),
+    Kind("ci-gpu", "platform", ("ci",), "l4", 4, 33 / HOUR, 30),
 )
-CLUSTER: Final = {"h100": 160, "a100": 128}
+CLUSTER: Final = {"h100": 160, "a100": 128, "l4": 16}
+#: runs are at least so long
+SHORTEST: Final = 12.0
 
 
 def remember(store: Path, now: float) -> int:
@@ -94,14 +98,15 @@ def _played(flavor: str, gpus: int, now: float) -> Iterator[Run]:
 
 
 def _load(flavor: str, now: float) -> Iterator[tuple[TraceJob, Kind]]:
-    """Jobs of a flavor. By day there are more than by night, and all would end before the cluster of the pictures begins."""
+    """Jobs of a flavor. Those of the last hours are shorter, so that most of them have ended before now."""
     drawn = random.Random(f"gangline {flavor}")
     for kind in (kind for kind in KINDS if kind.flavor == flavor):
         for number in range(round(kind.a_day * DAYS)):
-            submit = now - drawn.random() ** 0.85 * DAYS * 24 * HOUR - 0.3 * HOUR
+            submit = now - drawn.random() * DAYS * 24 * HOUR - 0.08 * HOUR
             seconds = kind.hours * HOUR * math.exp(drawn.gauss(0.0, 0.35))
-            seconds = max(300.0, min(seconds, 0.85 * (now - submit)))
-            hint = round(seconds * drawn.uniform(1.0, 1.6) / 600) * 600.0 + 600.0
+            seconds = max(SHORTEST, min(seconds, 0.6 * (now - submit)))
+            hint = seconds * drawn.uniform(1.0, 1.6)
+            hint = 5.0 * round(hint / 5) if hint < 300 else 600.0 * math.ceil(hint / 600)
             name = f"{kind.name}-{number + 1}"
             job = TraceJob(
                 id=f"{flavor}-{name}",

@@ -14,7 +14,7 @@ THEMES: Final = ("light", "dark")
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A picture: its name, the page's path, and a text by which one sees that the page is complete."""
+    """A picture: its name, the page's path (`begin`: an instant shortly before now), and a text of the complete page."""
 
     name: str
     path: str
@@ -28,10 +28,10 @@ class Shot:
 SHOTS: Final = (
     Shot("now", "now", "Next to start"),
     Shot("timeline", "timeline", "Legend"),
-    Shot("timeline-nodes", "timeline?group=nodes&span=21600", "Legend"),
-    Shot("jobs", "jobs", "mixtral-8x22b"),
+    Shot("timeline-nodes", "timeline?group=nodes&span=21600&start={begin}", "Legend"),
+    Shot("jobs", "jobs?sort=-gpus", "mixtral-8x22b"),
     Shot("job", "jobs/team-language/gpujob/mixtral-8x22b", "mixtral-8x22b"),
-    Shot("queues", "queues", "language"),
+    Shot("queues", "queues?queue=language", "LocalQueues and users"),
     Shot("nodes", "nodes", "Largest gang that fits now"),
     Shot("trust", "trust", "Promised starts, by queue"),
     Shot("use", "use", "GPU-hours"),

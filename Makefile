@@ -81,7 +81,8 @@ run: venv ui ## a local cluster, two teams, thirty jobs, a live table (Ctrl-C en
 ui: $(UI) ## the pages of the dashboard: ui/dist
 
 $(UI): $(NODE)/.installed $(shell find ui -path ui/node_modules -prune -o -path ui/dist -prune -o -type f -print)
-	@./scripts/node.sh npm run build
+	@echo "· building the dashboard's pages" >&2
+	@./scripts/node.sh npm run --silent build > $(NODE)/build.log 2>&1 || { cat $(NODE)/build.log >&2; exit 1; }
 	@touch $@
 
 test: check ui ## all checks, then all tests
@@ -241,7 +242,8 @@ $(MUTANTS)/.installed: requirements-mutants.lock
 
 $(NODE)/.installed: requirements-node.lock ui/package-lock.json
 	@./scripts/venv.sh $(NODE) node
-	@./scripts/node.sh npm ci --no-audit --no-fund --loglevel=error
+	@echo "· installing what builds the dashboard's pages" >&2
+	@./scripts/node.sh npm ci --no-audit --no-fund --loglevel=error > $(NODE)/install.log 2>&1 || { cat $(NODE)/install.log >&2; exit 1; }
 	@touch $@
 
 $(DOCS)/.installed: requirements-docs.lock

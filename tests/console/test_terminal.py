@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from tests.console import feed
 from tests.console.terminal import Picture, Terminal
+
+from gangline.console.output import terminal as output
 
 ROOT = Path(__file__).parents[2]
 LAST = "2 running, 10 waiting, 1 finished"
@@ -197,3 +200,18 @@ def test_the_picture_is_what_a_terminal_would_show() -> None:
     assert picture.rows == ["12", "34", ""]
     with pytest.raises(AssertionError):
         picture.feed("\x1b]0;title\x07")
+
+
+def test_a_stream_without_a_buffer_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under PYTHONUNBUFFERED Python drops the rest of a write that a signal cut short."""
+    raw = io.FileIO(tmp_path / "out", "w")
+    unbuffered = io.TextIOWrapper(raw, "utf-8", write_through=True)  # type: ignore[arg-type]
+    for name in ("stdout", "__stdout__"):
+        monkeypatch.setattr(sys, name, unbuffered)
+    output.write_in_full()
+    assert isinstance(sys.stdout.buffer, io.BufferedWriter)
+    sys.stdout.write("█ first\n")
+    assert (tmp_path / "out").read_text() == "█ first\n", "each line is there at once"
+    kept = sys.stdout
+    output.write_in_full()
+    assert sys.stdout is kept, "one that has a buffer is left alone"

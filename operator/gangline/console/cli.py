@@ -200,6 +200,9 @@ class LazyGroup(click.Group):
 @click.version_option(gangline.__version__, prog_name="gangline")
 def main() -> None:
     """Gangline admits a GPU gang when all its pods can run. This command shows queues and reasons, and starts clusters."""
+    from gangline.console.output import terminal
+
+    terminal.write_in_full()
 
 
 if __name__ == "__main__":

@@ -20,11 +20,15 @@ const MANY = 200
 /** No node has more GPUs; a resource that counts something else does. */
 const MOST_SEATS = 64
 
+const names = new Intl.Collator('en', { numeric: true })
+/** node-2 comes before node-10 */
+const byName = (one: Node, other: Node) => names.compare(one.metadata.name, other.metadata.name)
+
 export function Nodes() {
   const view = useView()
   const table = useTable('nodes')
   const loading = useIsLoading()
-  const list = useDeferredValue(table.list)
+  const list = useDeferredValue(useMemo(() => [...table.list].sort(byName), [table]))
   const [health, flavor, text, job, chosenName] = [view.get('health'), view.get('flavor'), view.get('q').toLowerCase(), view.get('job'), view.get('node')]
   const shown = useMemo(
     () =>

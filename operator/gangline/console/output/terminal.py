@@ -7,6 +7,8 @@ what stands beside it. A test finds every other way to print.
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -26,6 +28,20 @@ class Styled(str):
 
     def __add__(self, other: str) -> Styled:
         return Styled(super().__add__(other if isinstance(other, Styled) else clean(other)))
+
+
+def write_in_full() -> None:
+    """Give standard streams without a buffer one that is flushed with each line. Under PYTHONUNBUFFERED a write that a signal
+    interrupts, such as a change of the window's size, is cut short, and Python drops the rest.
+    """
+    for name, own in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
+        stream = getattr(sys, name)
+        raw = getattr(stream, "buffer", None)
+        if stream is own and isinstance(raw, io.RawIOBase):
+            buffer = io.BufferedWriter(raw)
+            setattr(
+                sys, name, io.TextIOWrapper(buffer, stream.encoding, stream.errors, newline="\n", line_buffering=True)
+            )
 
 
 def style(text: str, **how: Any) -> Styled:

@@ -35,16 +35,23 @@ from gangline.kube.resources import Json
 )
 @click.option("--time", "duration", type=Span(), help="JOB would run for so long, such as 2h.")
 @click.option("--gpus", type=click.IntRange(min=0), help="JOB would ask for so many GPUs; or the quota with --quota.")
-@click.option("--queue", default="", help="JOB would wait in this LocalQueue.")
+@click.option("--queue", default="", shell_complete=completing.local_queues, help="JOB would wait in this LocalQueue.")
 @click.option(
     "--quota",
     "cluster_queue",
     metavar="CLUSTERQUEUE",
     default="",
+    shell_complete=completing.cluster_queues,
     help="The queue whose quota of --flavor would be --gpus.",
 )
 @click.option("--flavor", default="", help="The ResourceFlavor of --quota.")
-@click.option("--drain", metavar="NODE", default="", help="The gangs on this node would move.")
+@click.option(
+    "--drain",
+    metavar="NODE",
+    default="",
+    shell_complete=completing.nodes,
+    help="The gangs on this node would move.",
+)
 @access.cluster_options
 @answer_option
 def command(

@@ -52,7 +52,7 @@ class _Told:
             return self.gone(number)
         kind = b"MODIFIED" if number in self.rows else b"ADDED"
         self.rows[number] = row.table
-        return b'{"type":"%b",%b"metadata":{"name":"%x","resourceVersion":"%d"},"table":"%b","row":%b}}\n' % (
+        return b'{"type":"%b",%b"metadata":{"name":"r%x","resourceVersion":"%d"},"table":"%b","row":%b}}\n' % (
             *(kind, self.head, number, entry.since),
             *(row.table.encode(), told),
         )
@@ -60,7 +60,7 @@ class _Told:
     def gone(self, number: int) -> bytes:
         table = self.rows.pop(number, "")
         return (
-            b'{"type":"DELETED",%b"metadata":{"name":"%x"},"table":"%b"}}\n' % (self.head, number, table.encode())
+            b'{"type":"DELETED",%b"metadata":{"name":"r%x"},"table":"%b"}}\n' % (self.head, number, table.encode())
             if table
             else b""
         )

@@ -31,8 +31,8 @@ from gangline.ui import pages
 NAME = "pictures"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-#: seconds after the first job: the waiting ones, those that reclaim, the urgent one, the failed node, the pictures
-WAITING, RECLAIMING, URGENT, FAILING, PICTURES = 12.0, 35.0, 50.0, 65.0, 240.0
+#: seconds after the first job: those that borrow, that wait, that reclaim, the urgent one, the failed node, the pictures
+BORROWING, WAITING, RECLAIMING, URGENT, FAILING, PICTURES = 10.0, 18.0, 40.0, 55.0, 70.0, 250.0
 #: bytes from which on a picture gets a palette: those of text, whose few colours lose nothing
 LARGE = 160_000
 #: seconds of the past in pictures that say when they begin
@@ -94,11 +94,13 @@ async def _tell_the_story(api: ApiClient) -> None:
         await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
 
     await _create(api, lab.RUNNING)
+    await at(BORROWING)
+    await _create(api, lab.BORROWING)
     await at(WAITING)
     await _create(api, lab.WAITING)
     await _hold(api, *lab.HELD)
     await at(RECLAIMING)
-    await _create(api, lab.RECLAIMING)
+    await _create(api, [lab.RECLAIMING])
     await at(URGENT)
     await _create(api, [lab.URGENT])
     await at(FAILING)

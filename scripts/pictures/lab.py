@@ -128,12 +128,15 @@ RUNNING: Final = (
     _job("science", "protein-fold-15", 16, "h100", "4h", "cleo"),
     _job("vision", "vit-large-17", 32, "a100", "6h", "sam"),
     _job("vision", "pose-net-41", 8, "a100", "50m", "ben"),
-    *(_job("vision", f"detr-sweep-{121 + n}", 4, "a100", f"{40 + 12 * n}m", "yuki") for n in range(6)),
+    *(_job("vision", f"detr-sweep-{121 + n}", 4, "a100", f"{40 + 12 * n}m", "yuki") for n in range(4)),
     _job("science", "md-ensemble-17", 16, "a100", "7h", "cleo"),
     _job("science", "climate-emulator-25", 16, "a100", "3h", "emil"),
     _job("language", "eval-harness-89", 8, "a100", "25m", "noor"),
     _job("language", "eval-harness-90", 8, "a100", "40m", "noor"),
-    *(_job("vision", f"detr-sweep-{127 + n}", 4, "a100", f"{70 + 15 * n}m", "yuki") for n in range(2)),
+)
+#: they start a moment later, on borrowed quota: those that were admitted last are preempted first
+BORROWING: Final = tuple(
+    _job("vision", f"detr-sweep-{125 + n}", 4, "a100", f"{70 + 15 * n}m", "yuki") for n in range(4)
 )
 #: they wait: for quota, for nodes, for ever
 WAITING: Final = (
@@ -154,17 +157,14 @@ WAITING: Final = (
     _job("science", "md-ensemble-18", 16, "a100", "7h", "cleo"),
     _job("science", "climate-emulator-26", 16, "a100", "3h", "emil"),
 )
-#: they come later and take back what was lent: sweeps of the vision team are preempted
-RECLAIMING: Final = (
-    _job("language", "eval-harness-91", 8, "a100", "30m", "mira"),
-    _job("language", "eval-harness-92", 8, "a100", "35m", "mira"),
-)
+#: it comes later and takes back what was lent: sweeps of the vision team are preempted
+RECLAIMING: Final = _job("language", "eval-harness-91", 8, "a100", "30m", "mira")
 #: an urgent job of the science team stops a less urgent one
 URGENT: Final = _job("science", "outbreak-fold", 16, "h100", "45m", "cleo", priority="urgent")
 
 
 def small() -> Iterator[Json]:
     """Short jobs of the platform team, which come every few seconds, wait, run and end."""
-    for number in range(40):
+    for number in range(48):
         seconds = 24 + number * 7 % 19
         yield _job("platform", f"ci-gpu-{number + 1}", 4, "l4", f"{seconds + 4}s", "ci", runs=f"{seconds}s")

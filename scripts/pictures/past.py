@@ -18,7 +18,7 @@ from gangline.forecast.history.runs import Run
 from gangline.traces import TraceJob, native
 
 HOUR: Final = 3600.0
-DAYS: Final = 4.5
+DAYS: Final = 4.0
 #: so long before now the last of these runs ends
 END: Final = 120.0
 
@@ -58,6 +58,8 @@ KINDS: Final = (
 CLUSTER: Final = {"h100": 160, "a100": 128, "l4": 16}
 #: runs are at least so long
 SHORTEST: Final = 12.0
+#: less than the cluster can take, so that most of what was submitted has run
+LOAD: Final = 0.72
 
 
 def remember(store: Path, now: float) -> int:
@@ -98,12 +100,12 @@ def _played(flavor: str, gpus: int, now: float) -> Iterator[Run]:
 
 
 def _load(flavor: str, now: float) -> Iterator[tuple[TraceJob, Kind]]:
-    """Jobs of a flavor. Those of the last hours are shorter, so that most of them have ended before now."""
+    """Jobs of a flavor. Those of the last hours are shorter and more, since most of them have to end before now."""
     drawn = random.Random(f"gangline {flavor}")
     for kind in (kind for kind in KINDS if kind.flavor == flavor):
         for number in range(round(kind.a_day * DAYS)):
-            submit = now - drawn.random() * DAYS * 24 * HOUR - 0.08 * HOUR
-            seconds = kind.hours * HOUR * math.exp(drawn.gauss(0.0, 0.35))
+            submit = now - drawn.random() ** 1.3 * DAYS * 24 * HOUR - 0.08 * HOUR
+            seconds = LOAD * kind.hours * HOUR * math.exp(drawn.gauss(0.0, 0.55))
             seconds = max(SHORTEST, min(seconds, 0.6 * (now - submit)))
             hint = seconds * drawn.uniform(1.0, 1.6)
             hint = 5.0 * round(hint / 5) if hint < 300 else 600.0 * math.ceil(hint / 600)

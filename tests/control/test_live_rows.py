@@ -47,9 +47,12 @@ async def test_the_rows_are_those_of_the_single_answers() -> None:
     answers, told = here.answers(), await rows_of(here)
     wish = answers_api.Wish(times=True)
     listed = {item["jobName"]: item for item in (await answers.jobs(Everybody(), wish)).items}
-    assert {row["jobName"]: row | {"elapsedSeconds": None, "record": None} for row in told[JOBS]} == {
-        name: item | {"elapsedSeconds": None, "record": None} for name, item in listed.items()
+    differ: Json = dict.fromkeys(("elapsedSeconds", "record", "end", "latestEnd"))
+    assert {row["jobName"]: row | differ for row in told[JOBS]} == {
+        name: item | differ for name, item in listed.items()
     }
+    ends = {row["jobName"]: (row["end"], row["latestEnd"]) for row in told[JOBS]}
+    assert clusters.NOW < ends["runs"][0] <= ends["runs"][1] and ends["next"] == (None, None)
     assert told[QUEUES] == (await answers.shares(Everybody(), "")).items
     planned = {row["job"]: row for row in (await answers.plan(Everybody(), "", "", 86_400)).items}
     for run in told[RUNS]:

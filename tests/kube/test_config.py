@@ -70,6 +70,16 @@ async def test_context_by_name_and_basic_auth(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"username": "a", "password": "b", "as": "boss"})
     login = config.load(path)
     assert await login.headers() == {"Authorization": "Basic YTpi", "Impersonate-User": "boss"}
+    one = config.load(kubeconfig(tmp_path, {"as": "boss", "as-uid": "7", "as-groups": ["staff"]}))
+    assert await one.headers() == {
+        "Impersonate-User": "boss",
+        "Impersonate-Uid": "7",
+        "Impersonate-Group": "staff",
+    }
+    for more in ({"as-groups": ["a", "b"]}, {"as-groups": "staff"}, {"as-user-extra": {"reason": ["x"]}}):
+        with pytest.raises(LoginError, match=next(iter(more))):
+            config.load(kubeconfig(tmp_path, {"as": "boss", **more}))
+    path = kubeconfig(tmp_path, {"username": "a", "password": "b", "as": "boss"})
     bare = config.load(path, "bare")
     assert bare.namespace == "default"
     assert await bare.headers() == {}

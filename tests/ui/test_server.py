@@ -341,6 +341,18 @@ async def test_a_jobs_page_has_its_explanation_and_its_story(cluster: Cluster, p
         status, told = await browser.get("/api/past?namespace=ml&since=never")
         assert status == 400 and "sinceSeconds" in told["error"]
         assert (await browser.get("/api/past?namespace=..%2F..%2Fsecrets"))[0] == 400
+        for limit in ("0", "-1", "many", "1" * 400):
+            assert (await browser.get(f"/api/past?namespace=ml&limit={limit}"))[0] == 400
+
+
+async def test_a_long_list_is_fetched_in_pages(cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_app, "_PAGE", 1)
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        status, told = await browser.get("/api/audits?limit=2")
+        assert status == 200 and len(told["items"]) == 2 and not told["more"]
+        status, told = await browser.get("/api/audits?limit=1")
+        assert len(told["items"]) == 1 and told["more"]
 
 
 async def test_what_one_may_not_do_is_named(cluster: Cluster, pages: Pages) -> None:

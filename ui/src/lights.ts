@@ -38,7 +38,8 @@ export function lights(jobs: readonly Job[], queues: readonly Queue[], nodes: re
   if (outside.length) add('bad', 'warn', `Gangline cannot queue ${count(outside.length, 'job')}: ${some(outside.map(jobLabel))}.`, '/jobs', { state: 'Not queued' })
   const stuck = jobs.filter((job) => job.state === 'Starting' && now - job.since > 300)
   if (stuck.length) add('warn', 'half', `${count(stuck.length, 'job')} ${stuck.length === 1 ? 'has' : 'have'} been starting for more than 5 minutes: ${some(stuck.map(jobLabel))}.`, '/jobs', { state: 'Starting' })
-  const warned = jobs.filter((job) => job.warnings.length > 0 && job.state !== 'Starting')
+  // a job that waits is warned of its waiting: its row says why
+  const warned = jobs.filter((job) => job.warnings.length > 0 && job.state !== 'Starting' && job.state !== 'Pending')
   if (warned.length) add('warn', 'warn', `${count(warned.length, 'job')} ${warned.length === 1 ? 'carries a warning' : 'carry warnings'}: ${some(warned.map(jobLabel))}.`, '/jobs', { only: 'warnings' })
   const failed = jobs.filter((job) => job.state === 'Failed' && now - job.since < 3600)
   if (failed.length) add('warn', 'cross', `${count(failed.length, 'job')} failed within the last hour: ${some(failed.map(jobLabel))}.`, '/jobs', { state: 'Failed', sort: '-since' })

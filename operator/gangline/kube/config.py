@@ -344,4 +344,13 @@ def _fixed_headers(user: _Entry) -> dict[str, str]:
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     if user.text("as"):
         headers["Impersonate-User"] = user.text("as")
+    if user.text("as-uid"):
+        headers["Impersonate-Uid"] = user.text("as-uid")
+    groups = user.value.get("as-groups") or []
+    if groups and (not isinstance(groups, list) or len(groups) > 1 or not isinstance(groups[0], str)):
+        raise LoginError(f"{user.file}: users: as-groups: one group can be impersonated, not several")
+    if groups:
+        headers["Impersonate-Group"] = groups[0]
+    if user.value.get("as-user-extra"):
+        raise LoginError(f"{user.file}: users: as-user-extra cannot be impersonated")
     return headers

@@ -41,6 +41,9 @@ QUESTIONS: Final = (64, 256, 16)
 STREAMS: Final = (512, 0, 32)
 #: jobs or nodes that one action changes
 MOST_TARGETS: Final = 200
+#: rows of one list, in pages of so many
+MOST_ROWS: Final = 5000
+_PAGE: Final = 1000
 #: objects whose events are asked for at a time, and events of an answer
 MOST_ABOUT: Final = 12
 MOST_EVENTS: Final = 200
@@ -368,10 +371,18 @@ class Server:
             scope = _scope(given.pop("namespace", ""))
             if (since := given.pop("since", "")) != "":
                 given["sinceSeconds"] = since
+            left = bounded.whole(given.pop("limit", "") or str(_PAGE))
+            if not left:
+                raise WrongRequestError("limit: must be a whole number above 0.")
+            items: list[Json] = []
+            left, more = min(left, MOST_ROWS), "start"
             async with self._client(request) as client:
-                found = await upstream.ask(client, f"{scope}/{plural}", given)
-            more = found["metadata"].get("continue", "")
-            return JSONResponse({"items": found["items"], "more": bool(more), "continue": more})
+                while more and left > 0:
+                    found = await upstream.ask(client, f"{scope}/{plural}", {**given, "limit": str(min(left, _PAGE))})
+                    items += found["items"]
+                    left, more = left - _PAGE, found["metadata"].get("continue", "")
+                    given["continue"] = more
+            return JSONResponse({"items": items, "more": bool(more), "continue": more})
 
         return listed
 

@@ -108,7 +108,7 @@ function Tiles({ flavors, queues, waiting, running, accuracy, now }: TilesProps)
       <Link className="tile" to={links.to('/nodes')}>
         <div className="tile-name">GPUs free</div>
         <div className="tile-value">{number(sum((each) => each.free))}</div>
-        <div className="tile-note">{unusable ? `${number(unusable)} more are on nodes that take no work` : 'all nodes take work'}</div>
+        <div className="tile-note">{unusable ? `${number(unusable)} more are on nodes that take no work` : 'on nodes that take work'}</div>
       </Link>
       <Link className="tile" to={links.jobs({ state: 'Running' })}>
         <div className="tile-name">Running</div>
@@ -267,7 +267,7 @@ function NextStarts({ jobs, now }: { jobs: Job[]; now: number }) {
 
 function Lately({ namespace, now }: { namespace: string; now: number }) {
   const session = useSession()
-  const answer = useAnswer<Listed<JobEvent>>(`api/events?namespace=${encodeURIComponent(namespace)}&since=3600`, 20)
+  const answer = useAnswer<Listed<JobEvent>>(`api/events?namespace=${encodeURIComponent(namespace)}&since=1800&limit=1000`, 20)
   const latest = (answer.data?.items ?? NONE).slice(-9).reverse()
   if (!latest.length) return null
   return (

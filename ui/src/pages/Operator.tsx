@@ -65,7 +65,7 @@ export function Operator() {
           </Panel>
         )}
         <Panel title="Commands">
-          <Commands texts={['gangline admin doctor --cluster', 'kubectl get lease -n gangline-system', 'kubectl logs -n gangline-system deploy/gangline-operator']} />
+          <Commands texts={['gangline admin doctor --cluster', 'kubectl get lease -n kueue-system', 'kubectl logs -n gangline-system deploy/gangline-operator']} />
         </Panel>
       </div>
     </>

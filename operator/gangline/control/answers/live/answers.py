@@ -115,10 +115,11 @@ class LiveAnswers(Desk):
                 kept[key] = known
                 if (read := read + 1) % SLICE == 0:
                     await asyncio.sleep(0)
-            known.view = view = self._placed(known.view, key, places, widths)
-            views.append(view)
             if outlook is not None and known.outlook is not outlook:
                 known.outlook, known.times = outlook, self._times_of(key, outlook, admissions.get(key))
+                known.view = self._with_end(known.view, value)
+            known.view = view = self._placed(known.view, key, places, widths)
+            views.append(view)
         views += await self._unqueued_views(routes, warned, now)
         by_uid = {view.uid: view for view in views}
         away: dict[str, Json | None] = {}
@@ -185,6 +186,16 @@ class LiveAnswers(Desk):
             if view is not None:
                 found.append(circumstances.with_warnings(view, warned, now))
         return found
+
+    def _with_end(self, view: WorkloadView, value: Workload | None) -> WorkloadView:
+        """The view with the expected end of a job that runs."""
+        if value is None or not value.admitted:
+            return view
+        forecast, _ = self.source.expected(value.key, value.admission)
+        if forecast is None:
+            return view
+        began = value.admitted_at / 1000
+        return replace(view, end=began + forecast.q50, latest_end=began + forecast.q90)
 
     def _times_of(self, key: str, outlook: Outlook, admission: Admission | None) -> Times:
         """The times of a job, without the time that it has run, which changes always."""

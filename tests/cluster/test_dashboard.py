@@ -21,7 +21,7 @@ from tests.cluster.test_answers import HERE, SECRET, Person, busy, job, people
 from gangline.console.commands.ui import verbs
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.kube import config
-from gangline.ui import pages
+from gangline.ui import front_end, pages
 from gangline.ui.app import Dashboard
 from gangline.ui.serving import Address, serving
 from gangline.ui.sessions import LaptopSessions, Sessions, TokenSessions
@@ -68,8 +68,8 @@ async def cluster(system: System, api: harness.Api, people: dict[str, Person], t
 @asynccontextmanager
 async def dashboard(kept: Sessions) -> AsyncIterator[str]:
     try:
-        built = pages.Pages(pages.built())
-    except pages.NotBuiltError as error:
+        built = pages.Pages(front_end.built())
+    except front_end.NotBuiltError as error:
         pytest.skip(str(error))
     made = Dashboard(kept, built, verbs(), "default", "test", own=isinstance(kept, LaptopSessions))
     async with serving(made, Address("127.0.0.1", 0)) as root:

@@ -33,9 +33,9 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[...
     told = ""
     while True:
         try:
-            missing = [text for name in NAMES if (text := await _missing(api, namespace, name))]
-            if await _exists(api, namespace, UI_NAME):
-                missing += filter(None, [await _missing(api, namespace, UI_NAME)])
+            missing = [await _missing(api, namespace, name) for name in NAMES]
+            missing.append(await _missing(api, namespace, UI_NAME, optional=True))
+            missing = list(filter(None, missing))
             missing = missing or await _unreached(api)
         except ApiError as error:
             if not error.retryable:
@@ -52,20 +52,12 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[...
         await asyncio.sleep(_PERIOD)
 
 
-async def _exists(api: ApiClient, namespace: str, name: str) -> bool:
-    try:
-        await api.get(DEPLOYMENTS, namespace, name)
-    except NotFound:
-        return False
-    return True
-
-
-async def _missing(api: ApiClient, namespace: str, name: str) -> str:
-    """What this Deployment waits for; "" for nothing."""
+async def _missing(api: ApiClient, namespace: str, name: str, *, optional: bool = False) -> str:
+    """What this Deployment waits for; "" for nothing, and where one that is `optional` is not installed."""
     try:
         deployment = await api.get(DEPLOYMENTS, namespace, name)
     except NotFound:
-        return f"{name} is gone"
+        return "" if optional else f"{name} is gone"
     wanted = deployment["spec"].get("replicas", 1)
     status: Json = deployment.get("status") or {}
     seen = status.get("observedGeneration", 0) >= deployment["metadata"]["generation"]

@@ -408,7 +408,7 @@ class Server:
         self._changing(request)  # nothing is stored, but it costs the operator a simulation
         body = await self._body(request)
         namespace = body.get("namespace")
-        path = f"{_scope(_named(namespace if isinstance(namespace, str) else '', 'namespace'))}/whatifs"
+        path = f"{_scope(namespace if isinstance(namespace, str) else '')}/whatifs"
         async with self._client(request) as client:
             spec = {name: body[name] for name in ("job", "change") if name in body}
             return JSONResponse((await upstream.ask_with(client, path, {"spec": spec}))["status"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import mimetypes
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -32,20 +31,6 @@ BASE: Final = "<!--base-->"
 _FOREVER: Final = "public, max-age=31536000, immutable"
 _NEVER: Final = "no-cache"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
-
-
-class NotBuiltError(Exception):
-    """The front end was not built: there is nothing to serve."""
-
-
-def built() -> Path:
-    """Where the front end's files are: in the package, or in the checkout. Raises NotBuiltError."""
-    packaged = Path(str(resources.files("gangline") / "_data" / "ui"))
-    checkout = Path(__file__).parents[3] / "ui" / "dist"
-    for found in (packaged, checkout):
-        if (found / "index.html").is_file():
-            return found
-    raise NotBuiltError("the dashboard's pages were not built: `make ui` builds them")
 
 
 class Pages:

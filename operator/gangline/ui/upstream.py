@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+from gangline.control.answers.api import calls
 from gangline.control.answers.api.discovery import ANSWERS
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json, Resource
-from gangline.kube.transport import Call
 from gangline.ui.sessions import Credentials
 
-ROOT: Final = ANSWERS.root(ANSWERS.versions[-1])
 LIVE_ROWS: Final = Resource(ANSWERS.name, ANSWERS.versions[-1], "liverows", kind="LiveRow")
-#: seconds for an answer: longer than the operator takes for any
-PATIENCE: Final = 50.0
 #: clients that are kept open, those of persons who asked last
 MOST_CLIENTS: Final = 256
 #: requests of one person at a time
 CONNECTIONS: Final = 8
-_JSON: Final = "application/json"
 _SELF: Final = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 _REVIEWS: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False)
 _ACCESS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
@@ -35,7 +30,6 @@ class _Open:
     users: int = 0
     #: nobody may use it any more: it is closed as soon as nobody does
     dropped: bool = False
-    started: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Clients:
@@ -49,7 +43,7 @@ class Clients:
         """The client of a person. It stays open as long as the block runs."""
         found = self._open.get(credentials.key)
         if found is None:
-            client = ApiClient(credentials.login, connections=CONNECTIONS, timeout=PATIENCE)
+            client = ApiClient(credentials.login, connections=CONNECTIONS, timeout=calls.PATIENCE)
             await client.__aenter__()
             found = self._open.setdefault(credentials.key, _Open(client))
             if found.client is not client:  # another task was quicker
@@ -81,16 +75,12 @@ class Clients:
 
 async def ask(client: ApiClient, path: str, query: Mapping[str, str] | None = None) -> Json:
     """The operator's answer to a GET of `path` below the group's root. Raises ApiError."""
-    return await client.json(Call("get", _resource(path), "GET", ROOT + path, dict(query or {}), within=PATIENCE))
+    return await client.json(calls.get(path, query))
 
 
 async def ask_with(client: ApiClient, path: str, body: Json) -> Json:
     """The operator's answer to a POST. Raises ApiError."""
-    return await client.json(Call("create", _resource(path), "POST", ROOT + path, {}, body, _JSON, within=PATIENCE))
-
-
-def _resource(path: str) -> Resource:
-    return Resource(ANSWERS.name, ANSWERS.versions[-1], path.rpartition("/")[2], namespaced=False)
+    return await client.json(calls.create(path, body))
 
 
 async def who_is(client: ApiClient) -> str:
@@ -99,7 +89,7 @@ async def who_is(client: ApiClient) -> str:
     return str(((found.get("status") or {}).get("userInfo") or {}).get("username") or "")
 
 
-async def may(client: ApiClient, verb: str, resource: Resource, namespace: str = "", *, subresource: str = "") -> bool:
+async def may(client: ApiClient, verb: str, resource: Resource, namespace: str = "") -> bool:
     """Whether the person may do this in a namespace ("" = in all, or for what is in none). Raises ApiError."""
     asked = {
         "verb": verb,
@@ -107,7 +97,6 @@ async def may(client: ApiClient, verb: str, resource: Resource, namespace: str =
         "version": resource.version,
         "resource": resource.plural,
         **({"namespace": namespace} if namespace else {}),
-        **({"subresource": subresource} if subresource else {}),
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",

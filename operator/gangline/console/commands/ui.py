@@ -101,8 +101,9 @@ def command(
     """
     from gangline.kube import config
     from gangline.ui.app import Dashboard
+    from gangline.ui.front_end import NotBuiltError, built
     from gangline.ui.oidc import SCOPES, Issuer, OidcLogin
-    from gangline.ui.pages import NotBuiltError, Pages, built
+    from gangline.ui.pages import Pages
     from gangline.ui.serving import Address
     from gangline.ui.sessions import LaptopSessions, TokenSessions
 

@@ -14,7 +14,7 @@ from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
 from gangline.image import base
 from gangline.image.builder import Sources, build_gangline
-from gangline.ui import pages
+from gangline.ui import front_end
 
 #: the reference that the manifests name
 REFERENCE: Final = f"docker.io/gangline/gangline:{gangline.__version__}"
@@ -45,8 +45,8 @@ def sources() -> Sources:
 def _pages() -> dict[str, Path]:
     """The dashboard's pages, if they were built: an image without them has no dashboard."""
     try:
-        return {"ui": pages.built()}
-    except pages.NotBuiltError:
+        return {"ui": front_end.built()}
+    except front_end.NotBuiltError:
         return {}
 
 

@@ -19,7 +19,7 @@ from gangline.devcluster.connection import Connection
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.real.network import HUB
 from gangline.install.kinds import install_kinds
-from gangline.ui import pages
+from gangline.ui import front_end
 
 Say = Callable[[str], None]
 
@@ -138,8 +138,8 @@ def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishe
 def _dashboard(connection: Connection, services: Services, say: Say) -> str:
     """Start the dashboard. Returns the link that opens it, in one browser; "" where its pages were not built."""
     try:
-        pages.built()
-    except pages.NotBuiltError as error:
+        front_end.built()
+    except front_end.NotBuiltError as error:
         say(f"! no dashboard: {error}")
         return ""
     named = ["--cluster", "local cluster"] if connection.source == "local" else []

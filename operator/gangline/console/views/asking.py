@@ -8,19 +8,15 @@ from urllib.parse import quote
 
 import click
 
-from gangline.control.answers.api import question
+from gangline.control.answers.api import calls, question
 from gangline.control.answers.api.discovery import ANSWERS
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Json
 from gangline.kube.transport import Call
 
 #: pages of a list that are fetched at most: as many as any cluster has
 _PAGES: Final = 1000
-#: seconds for an answer: longer than the operator takes for any
-_PATIENCE: Final = 50.0
-ROOT: Final = ANSWERS.root(ANSWERS.versions[-1])
-_JSON: Final = "application/json"
 
 
 class NotServedError(Exception):
@@ -43,7 +39,7 @@ class NoAnswerError(click.ClickException):
 
 async def get(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> Json:
     """The answer to a GET of `path` below the group's root. Raises NotServedError, NotAllowedError, NoAnswerError."""
-    return await _ask(api, Call("get", _resource(path), "GET", ROOT + path, _texts(query or {}), within=_PATIENCE))
+    return await _ask(api, calls.get(path, _texts(query or {})))
 
 
 async def listed(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> list[Json]:
@@ -64,7 +60,7 @@ async def _items(api: ApiClient, path: str, query: dict[str, str | bool | int]) 
 
 async def create(api: ApiClient, path: str, body: Json) -> Json:
     """The answer to a POST. Raises as `get` does."""
-    return await _ask(api, Call("create", _resource(path), "POST", ROOT + path, {}, body, _JSON, within=_PATIENCE))
+    return await _ask(api, calls.create(path, body))
 
 
 def job_path(namespace: str, job: str, *rest: str) -> tuple[str, dict[str, str | bool | int]]:
@@ -103,10 +99,6 @@ def _meaning(error: ApiError) -> Exception:
             return NoAnswerError(error.message)
         case _:
             return error
-
-
-def _resource(path: str) -> Resource:
-    return Resource(ANSWERS.name, ANSWERS.versions[-1], path.rpartition("/")[2], namespaced=False)
 
 
 def _texts(query: Mapping[str, Any]) -> dict[str, str]:

@@ -33,6 +33,7 @@ from gangline.control.answers.workloads.snapshot import (
     workload_view,
 )
 from gangline.control.feed.pod_index import Belonging
+from gangline.control.writes.events import Warned
 from gangline.control.writes.status import fallen_back
 from gangline.engine.model import ForeignPod
 from gangline.kube import resources as kube
@@ -235,16 +236,32 @@ class Desk:
             if ref is not None and (job := self.source.mirror.job(ref)) is not None:
                 view = circumstances.with_job(view, job)
             view = circumstances.with_warnings(view, warned, now)
-            queue = view.cluster_queue
-            if view.state is JobState.PENDING and queue:
-                if queue not in places:
-                    places[queue] = {each: place for place, each in enumerate(self._order(queue))}
-                place, too_wide = places[queue].get(key), widths.too_wide(key, queue)
-                view = replace(view, position=place, too_wide=too_wide)
-            if view.state is JobState.STARTING and self.source.pods is not None:
-                waiting = unscheduled_pods(self.source.pods.of(key))
-                view = replace(view, unscheduled=sum(len(each.pods) for each in waiting))
-            found.append(view)
+            found.append(self._placed(view, key, places, widths))
+        return found
+
+    def _placed(self, view: WorkloadView, key: str, places: dict[str, dict[str, int]], widths: Widths) -> WorkloadView:
+        """The view with its place in the queue, and with what keeps its pods from nodes. `places`: of the queues so far."""
+        queue, place, too_wide, unscheduled = view.cluster_queue, None, "", 0
+        if view.state is JobState.PENDING and queue:
+            if queue not in places:
+                places[queue] = {each: number for number, each in enumerate(self._order(queue))}
+            place, too_wide = places[queue].get(key), widths.too_wide(key, queue)
+        if view.state is JobState.STARTING and self.source.pods is not None:
+            unscheduled = sum(len(each.pods) for each in unscheduled_pods(self.source.pods.of(key)))
+        if (place, too_wide, unscheduled) == (view.position, view.too_wide, view.unscheduled):
+            return view
+        return replace(view, position=place, too_wide=too_wide, unscheduled=unscheduled)
+
+    async def _unqueued_views(
+        self, routes: Routes, warned: Mapping[str, Sequence[Warned]], now: float, namespace: str | None = None
+    ) -> list[WorkloadView]:
+        """Jobs without a Workload, of one namespace or of all, and why they have none."""
+        found: list[WorkloadView] = []
+        for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), namespace)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+            if view is not None:
+                found.append(circumstances.with_warnings(view, warned, now))
         return found
 
     def _waits(self, key: str) -> bool:

@@ -20,7 +20,6 @@ from gangline.control.answers.pages import Listed
 from gangline.control.answers.refusals import NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError, Source
-from gangline.control.answers.workloads import unqueued
 from gangline.control.answers.workloads.briefs import Brief, Order
 from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.answers.workloads.snapshot import (
@@ -151,17 +150,12 @@ class JobAnswers(Desk):
 
     async def _unqueued(self, wish: Wish, routes: Routes) -> list[WorkloadView]:
         """Wanted jobs without a Workload, and why they have none."""
-        found: list[WorkloadView] = []
         warned, now = self.source.warnings(), self.source.now() / 1000
-        spaces = None if wish.cluster_queue or not wish.namespace else wish.namespace
-        for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), spaces)):
-            if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
-            if view is None or wish.cluster_queue not in ("", view.cluster_queue):
-                continue
-            if wish.cluster_queue or wish.namespace in ("", view.namespace):
-                found.append(circumstances.with_warnings(view, warned, now))
-        return found
+        if wish.cluster_queue:
+            found = await self._unqueued_views(routes, warned, now)
+            return [view for view in found if view.cluster_queue == wish.cluster_queue]
+        found = await self._unqueued_views(routes, warned, now, wish.namespace or None)
+        return [view for view in found if wish.namespace in ("", view.namespace)]
 
     def _is_wanted(self, key: str, raw: WorkloadObject, wish: Wish, routes: Routes) -> bool:
         namespace = key.partition("/")[0]

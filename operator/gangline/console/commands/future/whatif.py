@@ -105,14 +105,8 @@ async def _submitted(
     async with access.client(kubeconfig, context) as api:
         where = job["metadata"].setdefault("namespace", namespace or api.login.namespace)
         job = await accepted(api, job, kind)
-        body = {
-            "apiVersion": f"{ANSWERS.name}/{ANSWERS.versions[-1]}",
-            "kind": "WhatIf",
-            "metadata": {},
-            "spec": {"job": job},
-        }
         try:
-            return (await asking.create(api, f"/namespaces/{where}/whatifs", body))["status"]
+            return await _asked(api, where, {"job": job})
         except own_rights.NoOperator as error:
             from gangline.console.views import own_answers
 
@@ -121,17 +115,16 @@ async def _submitted(
 
 async def _changed(kubeconfig: Path | None, context: str | None, namespace: str | None, change: Json) -> Json:
     async with access.client(kubeconfig, context) as api:
-        body = {
-            "apiVersion": f"{ANSWERS.name}/{ANSWERS.versions[-1]}",
-            "kind": "WhatIf",
-            "metadata": {},
-            "spec": {"change": change},
-        }
-        where = namespace or api.login.namespace
         try:
-            return (await asking.create(api, f"/namespaces/{where}/whatifs", body))["status"]
-        except (asking.NotServedError, asking.NotAllowedError) as error:
+            return await _asked(api, namespace or api.login.namespace, {"change": change})
+        except own_rights.NoOperator as error:
             raise click.ClickException(f"only the operator can play a change: {error}") from error
+
+
+async def _asked(api: ApiClient, namespace: str, spec: Json) -> Json:
+    """The operator's answer to a question what would happen. Raises as `asking.create` does."""
+    head = {"apiVersion": f"{ANSWERS.name}/{ANSWERS.versions[-1]}", "kind": "WhatIf", "metadata": {}}
+    return (await asking.create(api, f"/namespaces/{namespace}/whatifs", {**head, "spec": spec}))["status"]
 
 
 async def accepted(api: ApiClient, job: Json, kind: JobKind) -> Json:

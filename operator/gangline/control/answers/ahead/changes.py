@@ -12,12 +12,13 @@ from typing import Any, Final
 from gangline import bounded
 from gangline.api import names, quantity
 from gangline.control.answers.ahead import whatif
+from gangline.control.answers.ahead.remedies import starts_in, with_quota
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
 from gangline.engine import accelerators_of, is_accelerator
-from gangline.engine.model import Change, ClusterQueue, Node, Put, Quota, ResourceGroup, Taint
+from gangline.engine.model import Change, ClusterQueue, Node, Put, Taint
 from gangline.kube.resources import Json
 
 #: seconds for both plays
@@ -145,8 +146,8 @@ async def compare(
     moved = sorted(_moved(before, after, played.key), key=lambda each: -abs(each[1]))
     told = [{"job": sight.name(key, jobs), "seconds": round(seconds)} for key, seconds in moved]
     return {
-        "before": _interval(before, played.key, now),
-        "after": _interval(after, played.key, now),
+        "before": starts_in(before, played.key, now),
+        "after": starts_in(after, played.key, now),
         "gains": [row for row in told if row["seconds"] > 0][:MOST],
         "loses": [{**row, "seconds": -row["seconds"]} for row in told if row["seconds"] < 0][:MOST],
         "headDelaySeconds": _head_delay(source, before, after, played.key),
@@ -154,14 +155,6 @@ async def compare(
         "command": played.command,
         "note": played.note,
     }
-
-
-def _interval(done: Rehearsed, key: str, now: int) -> Json | None:
-    """When the job starts, in seconds from now."""
-    start = done.outlook.starts.get(key)
-    if start is None:
-        return None
-    return {"p50": (start.p50 - now) / 1000, "p90": None if start.p90 is None else (start.p90 - now) / 1000}
 
 
 def _moved(before: Rehearsed, after: Rehearsed, own: str) -> list[tuple[str, float]]:
@@ -274,26 +267,11 @@ def _of_quota(source: Source, wanted: WantedChange) -> _Played:
         )
     (resource,) = resources
     amount = wanted.gpus or 0
-
-    def changed(quota: Quota) -> Quota:
-        return replace(quota, nominal=amount)
-
-    groups = tuple(
-        ResourceGroup(
-            group.covered,
-            tuple(
-                replace(flavor, resources={r: changed(q) if r == resource else q for r, q in flavor.resources.items()})
-                if flavor.name == wanted.flavor
-                else flavor
-                for flavor in group.flavors
-            ),
-        )
-        for group in queue.groups
-    )
+    changed = with_quota(queue, wanted.flavor, {resource: amount}, lambda quota, n: replace(quota, nominal=n))
     nominal = quantity.format(amount, resource)
     more = f" --resource {resource}" if resource != "nvidia.com/gpu" else ""
     command = f"gangline limits set {queue.name} --flavor {wanted.flavor}{more} --nominal {nominal}"
-    return _Played((Put(replace(queue, groups=groups)),), command)
+    return _Played((Put(changed),), command)
 
 
 def _of_node(source: Source, wanted: WantedChange) -> _Played:

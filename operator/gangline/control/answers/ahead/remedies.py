@@ -69,7 +69,7 @@ async def remedies(source: Source, foresight: EngineOutlooks, sight: Sight, jobs
         found for remedy, each in zip(tried, done[1:], strict=False) if (found := _offer(remedy, each, done[0], key))
     ]
     return {
-        "startsInSeconds": _starts_in(done[0], key, now),
+        "startsInSeconds": starts_in(done[0], key, now),
         "because": sight.text(base.because, jobs) if base is not None else "",
         "obstacle": sight.text(done[0].obstacle, jobs),
         "remedies": [
@@ -77,7 +77,7 @@ async def remedies(source: Source, foresight: EngineOutlooks, sight: Sight, jobs
                 "kind": remedy.kind,
                 "by": remedy.by,
                 "change": remedy.change,
-                "startsInSeconds": _starts_in(after, key, now),
+                "startsInSeconds": starts_in(after, key, now),
                 "gainedHours": None if gained == float("inf") else gained / 3600,
             }
             for remedy, after, gained in _best(offers)
@@ -110,7 +110,8 @@ def _best(offers: Sequence[Offer]) -> list[Offer]:
     return list(found.values())[:BEST]
 
 
-def _starts_in(done: Rehearsed, key: str, now: int) -> Json | None:
+def starts_in(done: Rehearsed, key: str, now: int) -> Json | None:
+    """When the workload starts, in seconds from now; None: not within the horizon."""
     start = done.outlook.starts.get(key)
     if start is None:
         return None
@@ -177,20 +178,20 @@ def _quota(
     name = sight.queue_name(queue.name)
     for flavor, amounts in missing.items():
         told = ", ".join(f"+{quantity.format(n, resource)} {resource}" for resource, n in amounts.items())
-        nominal = _with_quota(queue, flavor, amounts, _more_nominal)
+        nominal = with_quota(queue, flavor, amounts, _more_nominal)
         yield Remedy(
             f"nominalQuota {flavor}",
             ADMINISTRATOR,
             f"nominalQuota of {flavor} in ClusterQueue {name} {told}",
             (Put(nominal),),
         )
-        if (raised := _with_quota(queue, flavor, amounts, _may_borrow)) != queue:
+        if (raised := with_quota(queue, flavor, amounts, _may_borrow)) != queue:
             said = f"borrowingLimit of {flavor} in ClusterQueue {name} {told}"
             yield Remedy(f"borrowingLimit {flavor}", ADMINISTRATOR, said, (Put(raised),))
         for cohort in _limiting(source, queue, flavor, amounts):
             if (
                 cohort in cohorts
-                and (wider := _with_quota(cohorts[cohort], flavor, amounts, _may_borrow)) != cohorts[cohort]
+                and (wider := with_quota(cohorts[cohort], flavor, amounts, _may_borrow)) != cohorts[cohort]
             ):
                 said = f"borrowingLimit of {flavor} in cohort {cohort} {told}"
                 yield Remedy(f"borrowingLimit {flavor} of {cohort}", ADMINISTRATOR, said, (Put(wider),))
@@ -203,7 +204,9 @@ def _limiting(source: Source, queue: ClusterQueue, flavor: str, amounts: Mapping
         yield from (each.owner for each in (known.binding if known is not None else ()) if each.cohort)
 
 
-def _with_quota(owner: T, flavor: str, amounts: Mapping[str, int], change: Callable[[Quota, int], Quota]) -> T:
+def with_quota(owner: T, flavor: str, amounts: Mapping[str, int], change: Callable[[Quota, int], Quota]) -> T:
+    """The queue or cohort with other quotas of one flavor: `change` makes each from the one before and the resource's amount."""
+
     def changed(quotas: FlavorQuotas) -> FlavorQuotas:
         if quotas.name != flavor:
             return quotas

@@ -62,6 +62,8 @@ DEEPEST: Final = 60
 MOST_VALUES: Final = 50_000
 
 Answer: TypeAlias = Callable[["Request"], Awaitable[Json]]
+#: a stream for a user about a namespace; with the parameters that are known, and the right that is needed
+Watch: TypeAlias = Callable[[web.Request, User, str, frozenset[str], ResourceAttributes], Awaitable[web.StreamResponse]]
 #: a page of rows about a namespace ("" = all) or a ClusterQueue
 ByQueue: TypeAlias = Callable[[Asker, str, str, ListPage], Awaitable[Listed]]
 
@@ -122,6 +124,10 @@ class AnswersApi:
         self._simulations = Turnstile(*SIMULATIONS)
         self._streams = Turnstile(event_stream.STREAMS, 0, event_stream.PER_USER)
         self._live_streams = Turnstile(live_stream.STREAMS, 0, live_stream.PER_USER)
+        self._watches: dict[str, tuple[Watch, Turnstile]] = {
+            "jobevents": (self._watch_events, self._streams),
+            "liverows": (self._watch_live, self._live_streams),
+        }
         looks = Looks(answers)
         self._live = LiveTable(looks.look, looks.forget)
         self._ending = asyncio.Event()
@@ -164,9 +170,7 @@ class AnswersApi:
         self, version: str, served: ServedResource, verb: str, answer: Answer, user_of: web.RequestKey[User]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         known = frozenset(name for name, _ in served.parameters)
-        watch, streams = (
-            (self._watch_live, self._live_streams) if served.plural == "liverows" else (self._watch, self._streams)
-        )
+        watched = self._watches.get(served.plural)
 
         async def handle(request: web.Request) -> web.StreamResponse:
             user = request[user_of]
@@ -175,7 +179,8 @@ class AnswersApi:
             access = ResourceAttributes(
                 ANSWERS.name, version, served.plural, served.subresource, name, namespace, asked
             )
-            if asked == WATCH:
+            if watched is not None and asked == WATCH:
+                watch, streams = watched
                 try:
                     async with streams.turn(user.account):
                         await self._check(user, access)
@@ -326,7 +331,7 @@ class AnswersApi:
         more = {"continue": str(after)} if after < last else {}
         return {"metadata": {"resourceVersion": str(after), **more}, "now": self._now, "items": found}
 
-    async def _watch(
+    async def _watch_events(
         self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: ResourceAttributes
     ) -> web.StreamResponse:
         answers, asker = self._answers, Reviewed(self._reviews, user, namespace)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import orjson
@@ -45,12 +46,11 @@ async def stream(
 
     `shown` returns what the user may see of the next events after a number, and the number of the last one that was looked at.
     """
-    response = await begun(request)
     until, sent = time.monotonic() + seconds, time.monotonic()
-    try:
+    async with begun(request) as response:
         while not ending.is_set() and (left := until - time.monotonic()) > 0:
             if not await allowed():
-                await send(response, failure(403, "Forbidden", "you may not watch this any more"))
+                await send(response, NO_RIGHT)
                 break
             try:
                 found, after = await shown(after, AT_ONCE)
@@ -65,10 +65,6 @@ async def stream(
                 await _more(log, after, max(0.0, min(sent + BEAT - time.monotonic(), left)), ending)
                 continue
             sent = time.monotonic()
-        await response.write_eof()
-    except (ConnectionError, TimeoutError):  # the client is gone, or does not read
-        if request.transport is not None:
-            request.transport.abort()
     return response
 
 
@@ -84,12 +80,18 @@ async def _more(log: Log, after: int, seconds: float, ending: asyncio.Event) -> 
         await asyncio.sleep(GATHERING)
 
 
-async def begun(request: web.Request) -> web.StreamResponse:
-    """The beginning of a stream of JSON lines."""
+@asynccontextmanager
+async def begun(request: web.Request) -> AsyncIterator[web.StreamResponse]:
+    """A stream of JSON lines, which ends with the block. It is broken off where the client is gone, or does not read."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     response.enable_chunked_encoding()
     await response.prepare(request)
-    return response
+    try:
+        yield response
+        await response.write_eof()
+    except (ConnectionError, TimeoutError):
+        if request.transport is not None:
+            request.transport.abort()
 
 
 async def send(response: web.StreamResponse, *events: Json) -> None:
@@ -106,3 +108,7 @@ def failure(code: int, reason: str, message: str) -> Json:
     """The last event of a stream that ends early."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return {"type": "ERROR", "object": {**status, "code": code, "reason": reason, "message": message}}
+
+
+#: the last event for a user who has lost the right
+NO_RIGHT: Final = failure(403, "Forbidden", "you may not watch this any more")

@@ -82,17 +82,13 @@ async def stream(
     async with table.watched():
         scope, sight = await seen()
         told = _Told(scope, sight, jobs, b'"object":{"kind":"%b","apiVersion":"%b",' % _texts(head))
-        response = web.StreamResponse()
-        try:
-            response = await event_stream.begun(request)
+        async with event_stream.begun(request) as response:
             await _send_rows(response, table, told, head, first=True)
             sent = checked = time.monotonic()
             while not ending.is_set() and (now := time.monotonic()) < until:
                 if now - checked >= RIGHTS:
                     if not await allowed():
-                        await event_stream.send(
-                            response, event_stream.failure(403, "Forbidden", "you may not watch this any more")
-                        )
+                        await event_stream.send(response, event_stream.NO_RIGHT)
                         break
                     if await seen() != (scope, sight):
                         await event_stream.send(
@@ -107,10 +103,6 @@ async def stream(
                 if table.revision != told.revision or time.monotonic() - sent >= BEAT:
                     await _send_rows(response, table, told, head)
                     sent = time.monotonic()
-            await response.write_eof()
-        except (ConnectionError, TimeoutError):  # the client is gone, or does not read
-            if request.transport is not None:
-                request.transport.abort()
     return response
 
 

@@ -15,13 +15,11 @@ from gangline.control.answers.desk import SLICE, Desk, Routes, view_of
 from gangline.control.answers.live.rows import JobRow, LiveRow, NodeRow, QueueRow, RunRow, Scope
 from gangline.control.answers.nodes import machines
 from gangline.control.answers.nodes.machines import Widths
-from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage import accounts, shares
-from gangline.control.answers.workloads import unqueued
 from gangline.control.answers.workloads.reasons import preemption
-from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
+from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.writes.events import Warned
 from gangline.engine import Outlook, Stretch, accelerators
 from gangline.engine.model import Admission, Workload
@@ -163,39 +161,17 @@ class LiveAnswers(Desk):
             view = before.view
         return Kept(raw, job, queue, view)
 
-    def _placed(self, view: WorkloadView, key: str, places: dict[str, dict[str, int]], widths: Widths) -> WorkloadView:
-        """The view with its place in the queue, and with what keeps its pods from nodes."""
-        queue, place, too_wide, unscheduled = view.cluster_queue, None, "", 0
-        if view.state is JobState.PENDING and queue:
-            if queue not in places:
-                places[queue] = {each: number for number, each in enumerate(self._order(queue))}
-            place, too_wide = places[queue].get(key), widths.too_wide(key, queue)
-        if view.state is JobState.STARTING and self.source.pods is not None:
-            unscheduled = sum(len(each.pods) for each in unscheduled_pods(self.source.pods.of(key)))
-        if (place, too_wide, unscheduled) == (view.position, view.too_wide, view.unscheduled):
-            return view
-        return replace(view, position=place, too_wide=too_wide, unscheduled=unscheduled)
-
-    async def _unqueued_views(
-        self, routes: Routes, warned: Mapping[str, Sequence[Warned]], now: float
-    ) -> list[WorkloadView]:
-        found: list[WorkloadView] = []
-        for number, view in enumerate(unqueued.unqueued(self.source.mirror, routes, self._strangers(), None)):
-            if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
-            if view is not None:
-                found.append(circumstances.with_warnings(view, warned, now))
-        return found
-
     def _with_end(self, view: WorkloadView, value: Workload | None) -> WorkloadView:
         """The view with the expected end of a job that runs."""
         if value is None or not value.admitted:
             return view
+        end, latest_end = self._expected_end(value, value.admitted_at / 1000)
+        return view if end is None else replace(view, end=end, latest_end=latest_end)
+
+    def _expected_end(self, value: Workload, began: float) -> tuple[float | None, float | None]:
+        """When a run that began at this time is expected to end, and when at the latest; None where nothing is forecast."""
         forecast, _ = self.source.expected(value.key, value.admission)
-        if forecast is None:
-            return view
-        began = value.admitted_at / 1000
-        return replace(view, end=began + forecast.q50, latest_end=began + forecast.q90)
+        return (began + forecast.q50, began + forecast.q90) if forecast is not None else (None, None)
 
     def _times_of(self, key: str, outlook: Outlook, admission: Admission | None) -> Times:
         """The times of a job, without the time that it has run, which changes always."""
@@ -249,7 +225,7 @@ class LiveAnswers(Desk):
     def _begun(self, value: Workload, view: WorkloadView) -> RunRow:
         """A run in progress that is in no outlook yet."""
         began = (value.admitted_at or self.source.now()) / 1000
-        forecast, _ = self.source.expected(value.key, value.admission)
+        ends, latest_end = self._expected_end(value, began)
         return self._row(
             value,
             view,
@@ -257,8 +233,8 @@ class LiveAnswers(Desk):
             gpus=view.gpus,
             running=True,
             began=began,
-            ends=began + forecast.q50 if forecast is not None else None,
-            latest_end=began + forecast.q90 if forecast is not None else None,
+            ends=ends,
+            latest_end=latest_end,
         )
 
     def _run_row(self, run: Stretch, outlook: Outlook, value: Workload, view: WorkloadView, number: int) -> RunRow:

@@ -414,3 +414,44 @@ def test_a_token_is_what_rfc_6750_says() -> None:
     assert sessions.is_token("abc.DEF-_~+/=")
     for wrong in ("", "a b", "a\nb", "a;b", "é", "x" * (sessions.LONGEST_TOKEN + 1)):
         assert not sessions.is_token(wrong)
+
+
+# --- doctor -----------------------------------------------------------------------------------------------------------
+
+
+async def test_doctor_examines_with_the_rights_of_who_asks_and_once_a_person_at_a_time(
+    cluster: Cluster, pages: Pages
+) -> None:
+    going, asked = asyncio.Event(), list[str]()
+
+    async def doctor(client: Any) -> list[Json]:
+        asked.append((await client.login.headers())["Authorization"])
+        await going.wait()
+        return [{"name": "clocks", "level": "ok", "text": "agree", "advice": "", "objects": []}]
+
+    async with browsing(by_token(cluster), pages, doctor=doctor) as jane:
+        assert (await jane.get("/api/doctor"))[0] == 401
+        await jane.sign_in("jane-token")
+        first = asyncio.create_task(jane.get("/api/doctor"))
+        while not asked:
+            await asyncio.sleep(0.01)
+        assert (await jane.get("/api/doctor"))[0] == 429
+        going.set()
+        status, told = await first
+        assert (status, told["items"][0]["name"], asked) == (200, "clocks", ["Bearer jane-token"])
+
+
+async def test_doctor_has_a_time_limit(cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_app, "EXAMINED_WITHIN", 0.05)
+
+    async def doctor(client: Any) -> list[Json]:
+        await asyncio.Event().wait()
+        return []
+
+    async with browsing(by_token(cluster), pages, doctor=doctor) as browser:
+        await browser.sign_in("admin-token")
+        status, told = await browser.get("/api/doctor")
+        assert status == 504 and "0.05 seconds" in told["error"]
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        assert (await browser.get("/api/doctor"))[0] == 404

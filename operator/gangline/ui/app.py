@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
@@ -39,6 +39,9 @@ _BODIES: Final = (LONGEST_BODY, 10.0, 64 * LONGEST_BODY, 8 * LONGEST_BODY)
 #: questions of all persons at a time, waiting, and of one person; and the same for open pages
 QUESTIONS: Final = (64, 256, 16)
 STREAMS: Final = (512, 0, 32)
+#: examinations by doctor at a time, waiting, and of one person, and the seconds that one may take
+EXAMINATIONS: Final = (4, 4, 1)
+EXAMINED_WITHIN: Final = 75.0
 #: jobs or nodes that one action changes
 MOST_TARGETS: Final = 200
 #: rows of one list, in pages of so many
@@ -74,7 +77,12 @@ class RefusedError(Exception):
 
 #: changes a job or node: client, namespace, name, the queue that a job moves to; `dry_run`. Returns what was done, as a sentence;
 #: raises RefusedError
-Verb = Callable[..., Awaitable[str]]
+Verb: TypeAlias = Callable[..., Awaitable[str]]
+
+
+#: examines the installation with the rights of a client: findings with `name`, `level` (ok, warning,
+#: error, skipped), `text`, `advice` and `objects`
+Doctor: TypeAlias = Callable[[ApiClient], Awaitable[list[Json]]]
 
 
 class WrongRequestError(ValueError):
@@ -96,6 +104,8 @@ class Dashboard:
     hosts: frozenset[str] | None = None
     #: None: nobody signs in with an issuer
     oidc: OidcLogin | None = None
+    #: None: nothing is examined
+    doctor: Doctor | None = None
 
 
 class Server:
@@ -108,6 +118,7 @@ class Server:
         self._feeds = Feeds(self._clients)
         self._questions = Turnstile(*QUESTIONS)
         self._streams = Turnstile(*STREAMS)
+        self._examinations = Turnstile(*EXAMINATIONS)
         self._bodies = Bodies(*_BODIES)
 
     async def close(self) -> None:
@@ -130,6 +141,7 @@ class Server:
             "/api/accuracy": self._accuracy,
             "/api/moves/{node}": self._moves,
             "/api/operator": self._operator,
+            "/api/doctor": self._doctor,
             "/healthz": self._healthz,
             "/enter": self._enter,
             "/api/login/oidc": self._begin_oidc,
@@ -397,6 +409,18 @@ class Server:
         if not found:
             return _failure(404, "The operator does not say how it is.")
         return JSONResponse({name: value for name, value in found[0].items() if name != "metadata"})
+
+    async def _doctor(self, request: Request) -> Response:
+        """What `gangline admin doctor --cluster` finds with the person's rights."""
+        doctor, credentials = self._dashboard.doctor, self._sessions.of(request)
+        if doctor is None:
+            return await _nothing()
+        async with self._examinations.turn(credentials.key), self._clients.of(credentials) as client:
+            try:
+                async with asyncio.timeout(EXAMINED_WITHIN):
+                    return JSONResponse({"items": await doctor(client)})
+            except TimeoutError:
+                return _failure(504, f"The examination took more than {EXAMINED_WITHIN:g} seconds.")
 
     async def _moves(self, request: Request, node: str) -> Response:
         namespace = _named(request.query_params.get("namespace", "") or self._dashboard.namespace, "namespace")

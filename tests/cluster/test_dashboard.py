@@ -290,3 +290,118 @@ async def test_what_a_user_writes_is_text(
             await expect(visit.page.get_by_role("heading", level=1)).to_be_attached(timeout=30_000)
             assert await visit.page.locator("img").count() == 0
         assert visit.troubles == []
+
+
+async def test_a_page_says_that_nobody_leads_and_recovers_by_itself(
+    system: System, api: harness.Api, people: dict[str, Person], browser: Browser, tmp_path: Path
+) -> None:
+    forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
+    first = system.operator("leads-first", leader_election=True, visibility=HERE, forecasts=forecasts).wait_ready()
+    await busy(api)
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        await visit.open(link)
+        await visit.open("jobs")
+        await visit.sees("job/waits")
+        first.kill()
+        await visit.sees("No operator answers")
+        await expect(visit.page.locator(".stale-rows")).to_be_visible()
+        await visit.sees("job/waits")  # what was known stays on the screen
+        later = await visit.page.context.new_page()  # one that is opened meanwhile says so, too
+        await later.goto(f"{root}/queues")
+        await expect(later.get_by_text("No operator answers").first).to_be_visible(timeout=30_000)
+        second = system.operator("leads-second", leader_election=True, visibility=HERE, forecasts=forecasts)
+        second.wait_ready()
+        await api.create(job("after-the-change", 1, "10m"))
+        await expect(visit.page.get_by_text("job/after-the-change").first).to_be_visible(timeout=60_000)
+        for page in (visit.page, later):
+            await expect(page.get_by_text("No operator answers")).to_have_count(0, timeout=60_000)
+            await expect(page.locator(".stale-rows")).to_have_count(0, timeout=60_000)
+        await expect(later.get_by_role("heading", level=1)).to_have_text(re.compile("Queues"))
+
+
+async def test_each_page_is_used_by_keyboard_alone(
+    system: System, cluster: dict[str, Person], browser: Browser
+) -> None:
+    """The pointer is never used: pages by their keys, controls by Tab, and whatever has the focus shows it."""
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        page = visit.page
+        await visit.open(link)
+        await visit.sees(f"job/{SECRET}-waits")
+        for key, heading in zip("wljqntuo", PAGES.values(), strict=True):
+            await page.keyboard.press("g")
+            await page.keyboard.press(key)
+            await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(heading), timeout=30_000)
+            unreached, unseen = await _walked(visit)
+            assert (unreached, unseen) == ([], []), heading
+        # a job: found, opened, and held, without a pointer
+        await page.keyboard.press("g")
+        await page.keyboard.press("j")
+        await page.keyboard.press("/")
+        await page.keyboard.type("waits")
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("waits"), timeout=30_000)
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert visit.troubles == []
+
+
+#: a control's kind and name; marks it as reached, and says whether it shows that it has the focus
+FOCUSED = """() => {
+  const element = document.activeElement
+  if (!element || element === document.body) return null
+  const again = element.dataset.walked === 'yes'
+  element.dataset.walked = 'yes'
+  const style = getComputedStyle(element), box = element.getBoundingClientRect()
+  const visible = box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight
+  const name = element.getAttribute('aria-label') ?? element.textContent.trim().slice(0, 40)
+  return {
+    again,
+    name: `${element.tagName.toLowerCase()} ${name}`,
+    seen: visible && (style.outlineStyle !== 'none' || style.boxShadow !== 'none'),
+    group: Boolean(element.closest('[role=radiogroup], [role=toolbar], [role=tablist]')),
+  }
+}"""
+#: the controls that were not reached. Of a group one is, and the arrows lead to the others.
+UNREACHED = """() => {
+  const controls = 'a[href], button, input, select, textarea, summary, [role=button]'
+  const left = [...document.querySelectorAll(controls)].filter((each) => each.dataset.walked !== 'yes' && !each.disabled)
+  const shown = left.filter((each) => each.checkVisibility({visibilityProperty: true}))
+  const grouped = (each) => {
+    const group = each.closest('[role=radiogroup], [role=toolbar], [role=tablist]')
+    return group !== null && group.querySelector('[data-walked=yes]') !== null
+  }
+  const free = shown.filter((each) => !each.closest('[inert], [aria-hidden=true]') && !grouped(each))
+  return free.map((each) => `${each.tagName.toLowerCase()} ${each.getAttribute('aria-label') ?? each.textContent.trim()}`)
+}"""
+
+
+async def _walked(visit: Visit) -> tuple[list[str], list[str]]:
+    """What Tab does not reach of the page's controls, and what has the focus without showing it."""
+    page = visit.page
+    await page.wait_for_timeout(500)
+    await page.evaluate(
+        """() => {
+          document.activeElement?.blur?.()
+          for (const each of document.querySelectorAll('[data-walked]')) delete each.dataset.walked
+        }"""
+    )
+    unseen: list[str] = []
+    for _ in range(400):
+        await page.keyboard.press("Tab")
+        told = await page.evaluate(FOCUSED)
+        if told is None:
+            continue  # the focus has left the page, for the browser's own controls
+        if told["again"]:
+            break
+        if not told["seen"]:
+            unseen.append(told["name"])
+    return await page.evaluate(UNREACHED), unseen

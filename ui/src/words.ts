@@ -142,8 +142,9 @@ export const HOLDING: ReadonlySet<JobState> = new Set(['Reserved', 'Starting', '
 export const WAITING: ReadonlySet<JobState> = new Set(['Pending'])
 export const OVER: ReadonlySet<JobState> = new Set(['Succeeded', 'Failed'])
 
-export function jobLabel(job: Pick<Job, 'hidden' | 'jobName' | 'jobKind'>): string {
-  return job.hidden || !job.jobKind ? job.jobName : `${job.jobKind.toLowerCase()}/${job.jobName}`
+/** A job as it is named in lists: `gpujob/pretrain`, or its label where it is of another team. */
+export function jobLabel(row: Pick<Job, 'hidden' | 'jobName' | 'jobKind'>): string {
+  return row.hidden || !row.jobKind ? row.jobName : `${row.jobKind.toLowerCase()}/${row.jobName}`
 }
 
 // --- nodes ---

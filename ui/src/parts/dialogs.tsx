@@ -3,10 +3,10 @@ import type { ReactNode } from 'react'
 import { Button, Dialog, Heading, Menu, MenuItem, MenuTrigger, Modal, ModalOverlay, Popover } from 'react-aria-components'
 import { Icon } from './icons'
 
-export function DialogBox({ title, open, onClose, children, alert = false }: { title: string; open: boolean; onClose: () => void; children: ReactNode; alert?: boolean }) {
+export function DialogBox({ title, open, onClose, children, alert = false, wide = false }: { title: string; open: boolean; onClose: () => void; children: ReactNode; alert?: boolean; wide?: boolean }) {
   return (
     <ModalOverlay className="overlay" isOpen={open} onOpenChange={(isOpen) => !isOpen && onClose()} isDismissable>
-      <Modal className="dialog">
+      <Modal className={wide ? 'dialog wide' : 'dialog'}>
         <Dialog role={alert ? 'alertdialog' : 'dialog'}>
           <Heading slot="title" level={2}>
             {title}

@@ -147,6 +147,12 @@ export function jobLabel(row: Pick<Job, 'hidden' | 'jobName' | 'jobKind'>): stri
   return row.hidden || !row.jobKind ? row.jobName : `${row.jobKind.toLowerCase()}/${row.jobName}`
 }
 
+/** By which rule one job gives way to another. */
+export const RULES: Record<string, string> = {
+  InClusterQueue: 'priority within the queue', InCohortReclamation: 'the cohort reclaims lent quota', InCohortFairSharing: 'fair sharing within the cohort', InCohortReclaimWhileBorrowing: 'reclaims while borrowing',
+  prioritization: 'priority within the queue', reclamation: 'the cohort reclaims lent quota',
+}
+
 // --- nodes ---
 
 /** Leaving is somebody's wish, or announced; everything else that keeps work off a node is a fault or its aftermath. */

@@ -24,6 +24,8 @@ export interface Choice {
   /** as it is found by typing */
   word: string
   disabled?: boolean
+  /** the menu goes away, though others of its choices leave it open */
+  closes?: boolean
 }
 
 interface MenuProps {
@@ -53,7 +55,7 @@ export function MenuButton({ label, name, choices, onChoose, chosen, single = fa
           onAction={(key) => onChoose(String(key))}
         >
           {choices.map((choice) => (
-            <MenuItem key={choice.id} id={choice.id} textValue={choice.word} {...(chosen && !single ? { shouldCloseOnSelect: false } : {})}>
+            <MenuItem key={choice.id} id={choice.id} textValue={choice.word} {...(chosen && !single && !choice.closes ? { shouldCloseOnSelect: false } : {})}>
               {chosen && <span className="tick">{chosen.has(choice.id) ? '✓' : ''}</span>}
               <span>{choice.text}</span>
             </MenuItem>

@@ -146,6 +146,7 @@ export function WhatIf({ asking, model, now, onAsk, onClose, onOpenLane }: WhatI
       )}
       {subject.kind === "quota" && (
         <QuotaForm
+          key={subject.queue}
           queue={subject.queue}
           wanted={question && "quota" in question ? question.quota : null}
           turn={asking.turn}

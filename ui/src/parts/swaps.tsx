@@ -1,0 +1,72 @@
+/** Gangs that lost nodes, and how long each stage of their recovery took. */
+import type { Swap } from '../api/types'
+import { useNow } from '../clock'
+import { clock, duration, number } from '../words'
+import { Badge } from './badges'
+import { Bar } from './bars'
+import { NamedJob } from './jobs'
+import { Empty, Scroll } from './panel'
+
+const STAGES: readonly [string, string, string][] = [['decided', 'Decide', 'wait'], ['created', 'Make pods', 'borrowed'], ['running', 'Start pods', 'used']]
+
+/** Gangs that lost nodes. `node`: those of one node alone. */
+export function Swaps({ swaps, node = '' }: { swaps: readonly Swap[]; node?: string }) {
+  const now = useNow(60)
+  if (!swaps.length) return <Empty>{node ? `No gang lost node ${node} or went there.` : 'No gang lost a node.'}</Empty>
+  const most = Math.max(...swaps.map((swap) => Object.entries(swap.seconds).reduce((sum, [stage, n]) => sum + (stage === 'total' ? 0 : n), 0)), 1)
+  return (
+    <Scroll label="Swaps">
+      <table className="plain">
+        <thead>
+          <tr>
+            <th scope="col">At</th>
+            <th scope="col">Gang</th>
+            <th scope="col" className="number">GPUs</th>
+            <th scope="col">State</th>
+            <th scope="col">Cause</th>
+            <th scope="col">From → to</th>
+            {STAGES.map(([stage, name, fill]) => (
+              <th key={stage} scope="col" className="number">
+                <i className={`swatch fill-${fill}`} /> {name}
+              </th>
+            ))}
+            <th scope="col" className="bar-cell">Stages</th>
+            <th scope="col" className="number">Took</th>
+          </tr>
+        </thead>
+        <tbody>
+          {swaps.slice(0, 30).map((swap, index) => {
+            const parts = STAGES.map(([stage, name, fill]) => ({ name, amount: swap.seconds[stage] ?? 0, fill }))
+            const whole = parts.reduce((sum, part) => sum + part.amount, 0)
+            const total = swap.seconds['total']
+            return (
+              <tr key={index}>
+                <td className="nowrap">{swap.times['detected'] ? clock(swap.times['detected'], now) : ''}</td>
+                <td className="nowrap"><NamedJob {...swap} /></td>
+                <td className="number">{number(swap.gpus)}</td>
+                <td>{swap.state === 'Recovered' ? <Badge tone="good" icon="check" word="Recovered" /> : <Badge tone="busy" icon="half" word="Recovering" />}</td>
+                <td>{swap.cause}</td>
+                <td className="words">{swap.from.length ? `${swap.from.join(', ')} → ${swap.to.join(', ') || '?'}` : ''}</td>
+                {STAGES.map(([stage]) => (
+                  <td key={stage} className="number nowrap">{secondsWords(swap.seconds[stage])}</td>
+                ))}
+                <td className="bar-cell">
+                  <div style={{ width: `${Math.max(3, (100 * whole) / most)}%` }}>
+                    <Bar label={`Seconds of the stages of ${swap.job}`} parts={parts} total={whole} />
+                  </div>
+                </td>
+                <td className="number nowrap">{total === undefined ? '…' : duration(total)}</td>
+              </tr>
+            )
+          })}
+        </tbody>
+      </table>
+    </Scroll>
+  )
+}
+
+/** Stages take from milliseconds to minutes. */
+function secondsWords(seconds: number | undefined): string {
+  if (seconds === undefined) return ''
+  return seconds < 10 ? `${seconds.toFixed(1)}s` : duration(seconds)
+}

@@ -97,7 +97,7 @@ function jobAnswer(job) {
 function attemptsOf(job) {
   const mine = record.attempts.filter((each) => each.workload === job.name)
   const before = record.attempts.filter((each) => each.ended && each.gpus === job.gpus && ['Preempted', 'Failed', 'Evicted'].includes(each.end)).slice(0, job.jobName.length % 3 + 1)
-  return [...mine, ...before.map((each, i) => ({ ...each, workload: job.name, jobName: job.jobName, jobKind: job.jobKind, namespace: job.namespace, attempt: before.length - i, hidden: false }))]
+  return [...mine, ...before.map((each, i) => ({ ...each, workload: job.name, jobName: job.jobName, jobKind: job.jobKind, namespace: job.namespace, attempt: mine.length + before.length - i - 1, hidden: false }))]
 }
 
 const RIGHTS = () => Object.fromEntries(['hold', 'release', 'cancel', 'move', 'top', 'cordon', 'uncordon'].map((verb) => [verb, mode.all || !verb.endsWith('cordon') ? { allowed: true } : { allowed: false, missing: 'patch nodes' }]))

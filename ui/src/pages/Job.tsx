@@ -11,7 +11,7 @@ import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from
 import { Badge, JobState } from '../parts/badges'
 import { Chart, timeAxis, type Palette } from '../parts/chart'
 import { Commands, quoted } from '../parts/commands'
-import { DecisionWord, InputsButton, InputsDialog, inputsOf } from '../parts/decision'
+import { DecisionWord, InputsButton, InputsDialog, inputsOfAttempt } from '../parts/decision'
 import { Answered, Failure, Panel, Scroll, Told } from '../parts/panel'
 import { similarRuns } from '../similar'
 import { useLinks, useView } from '../view'
@@ -402,10 +402,7 @@ function VictimList({ told, job }: { told: Victims; job: Job }) {
 function Attempts({ path }: { path: string }) {
   const view = useView()
   const answer = useAnswer<{ attempts: Attempt[] }>(`${path}/attempts`, 60)
-  const open = useCallback(
-    (each: Attempt) => view.set({ inputs: each.end === 'Preempted' && each.ended !== null ? inputsOf('Preempt', each.ended, each.workload) : inputsOf('Admit', each.reserved, each.workload) }),
-    [view],
-  )
+  const open = useCallback((each: Attempt) => view.set({ inputs: inputsOfAttempt(each) }), [view])
   // a job that has held nothing yet, and an operator from before attempts
   if (answer.error?.status === 404 || answer.data?.attempts.length === 0) return null
   return <Answered title="Attempts" answer={answer}>{(data) => <AttemptsOf attempts={data.attempts} open={open} />}</Answered>

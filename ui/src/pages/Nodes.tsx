@@ -11,7 +11,7 @@ import { CloseButton } from '../parts/dialogs'
 import { Commands, quoted } from '../parts/commands'
 import { NamedJob } from '../parts/jobs'
 import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
-import { Swaps } from '../parts/swaps'
+import { Swaps, SwapsOf } from '../parts/swaps'
 import { useNamespace, useView } from '../view'
 import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReason, number, type Health } from '../words'
 
@@ -143,7 +143,7 @@ function SwapsOfNodes({ node = '' }: { node?: string }) {
   const answer = useAnswer<Listed<Swap>>(`api/swaps?namespace=${encodeURIComponent(namespace)}`, 60)
   return (
     <Answered title="Swaps" aside={<span className="quiet small">{node ? 'of gangs that left this node or came to it' : 'gangs that lost nodes, and how long each stage took'}</span>} answer={answer}>
-      {(data) => <Swaps swaps={node ? data.items.filter((swap) => swap.from.includes(node) || swap.to.includes(node)) : data.items} node={node} />}
+      {(data) => (node ? <SwapsOf node={node} swaps={data.items.filter((swap) => swap.from.includes(node) || swap.to.includes(node))} /> : <Swaps swaps={data.items} />)}
     </Answered>
   )
 }

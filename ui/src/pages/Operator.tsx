@@ -92,6 +92,7 @@ function Doctor() {
   }
   const items = [...(answer.data?.items ?? [])].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level))
   const wrong = items.filter((each) => each.level === 'error' || each.level === 'warning').length
+  const skipped = items.filter((each) => each.level === 'skipped').length
   return (
     <Panel
       className="across" title="Doctor"
@@ -105,7 +106,7 @@ function Doctor() {
         {!asked && <p className="quiet">Doctor checks the installation, queues, webhooks and rights, as gangline admin doctor does. It uses your rights, changes nothing, and takes up to half a minute.</p>}
         {busy && <p className="quiet">Doctor looks at the cluster, which takes up to half a minute.</p>}
         {answer.error && !busy && <Failure error={answer.error} again={answer.again} />}
-        {answer.data && !busy && <p>{wrong ? `${count(wrong, 'finding')} of ${count(items.length, 'check')} ${wrong === 1 ? 'needs' : 'need'} a person.` : `All of ${count(items.length, 'check')} are in order.`}</p>}
+        {answer.data && !busy && <p>{wrong ? `${count(wrong, 'finding')} of ${count(items.length, 'check')} ${wrong === 1 ? 'needs' : 'need'} a person.` : `Nothing needs a person${skipped ? `; ${count(skipped, 'check')} of ${number(items.length)} ${skipped === 1 ? 'was' : 'were'} skipped` : ` in ${count(items.length, 'check')}`}.`}</p>}
         {answer.data && (
           <ul className="findings">
             {items.map((each, index) => {

@@ -3,8 +3,9 @@ import { useCallback, useMemo } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
 import { useIsLoading, useLive, useTable } from '../api/live'
-import { clockOffset, request } from '../api/requests'
+import { request } from '../api/requests'
 import type { Attempt, DecisionList, JobEvent, Listed, PastRun, Queue } from '../api/types'
+import { now } from '../clock'
 import { InputsDialog } from '../parts/decision'
 import { DecisionBook } from '../timeline/record'
 import { Timeline, type Outcome, type Question } from '../timeline/Timeline'
@@ -35,19 +36,17 @@ function inTime(interval: Outcome['before'], at: number): Outcome['before'] {
   return interval && { p50: at + interval.p50, p90: interval.p90 === null ? null : at + interval.p90 }
 }
 
-const serverNow = (): number => Date.now() / 1000 + clockOffset()
-
 /** The record of a namespace, as the timeline reads it. The server counts both ends of a time back from now. */
 function bookOf(namespace: string): DecisionBook {
   return new DecisionBook(async (from, to, limit, signal) => {
-    const now = serverNow()
-    const query = new URLSearchParams({ namespace, since: String(Math.ceil(now - from)), until: String(Math.max(0, Math.floor(now - to))), limit: String(limit) })
+    const at = now()
+    const query = new URLSearchParams({ namespace, since: String(Math.ceil(at - from)), until: String(Math.max(0, Math.floor(at - to))), limit: String(limit) })
     const told = await request<DecisionList>(`api/decisions?${query}`, { signal })
     const items = told.items.map((row) => ({
       at: row.at, text: row.text, number: row.number, decision: row.decision, namespace: row.namespace, workload: row.workload, job: jobLabel(row), by: row.by, gpus: row.gpus, queue: row.clusterQueue,
     }))
     return { items, more: told.more ?? false, from: told.from, record: told.record }
-  }, serverNow)
+  }, now)
 }
 
 export function TimelinePage() {

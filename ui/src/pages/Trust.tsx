@@ -6,7 +6,7 @@ import { useNow } from '../clock'
 import { lossesBy } from '../figures'
 import { Badge } from '../parts/badges'
 import { Bar } from '../parts/bars'
-import { Both, InputsDialog, inputsOf } from '../parts/decision'
+import { Both, InputsDialog, inputsOf, inputsOfAttempt } from '../parts/decision'
 import { NamedJob, JobLink } from '../parts/jobs'
 import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
 import { Swaps } from '../parts/swaps'
@@ -315,12 +315,12 @@ const ruleWords = (rule: string): string => RULES[rule] ?? (rule || 'not known')
 const LEDGER: readonly Column<Attempt>[] = [
   { id: 'at', header: 'At', value: (row) => row.ended, cell: (row) => (row.ended === null ? null : <Time at={row.ended} />), width: 6.4, largestFirst: true },
   { id: 'job', header: 'Stopped', value: jobLabel, cell: (row) => <JobLink job={row} />, width: 14 },
-  { id: 'user', header: 'User', value: (row) => row.user, width: 5.5, from: 62 },
+  { id: 'user', header: 'User', value: (row) => row.user, width: 5.5, from: 88 },
   { id: 'gpus', header: 'GPUs', value: (row) => row.gpus, number: true, width: 4.4, largestFirst: true, from: 30 },
   { id: 'queue', header: 'ClusterQueue', value: (row) => row.clusterQueue, width: 8, from: 72 },
-  { id: 'by', header: 'For', value: (row) => row.by || 'not known', width: 14, from: 36 },
+  { id: 'by', header: 'For', value: (row) => row.by || 'not known', width: 13, from: 36 },
   { id: 'rule', header: 'Rule', value: (row) => ruleWords(row.reason), from: 48 },
-  { id: 'ran', header: 'Ran', value: (row) => (row.ended === null ? null : row.ended - row.reserved), cell: (row) => (row.ended === null ? '' : duration(row.ended - row.reserved)), number: true, width: 5, from: 66, largestFirst: true },
+  { id: 'ran', header: 'Ran', value: (row) => (row.ended === null ? null : row.ended - row.reserved), cell: (row) => (row.ended === null ? '' : duration(row.ended - row.reserved)), number: true, width: 5, from: 96, largestFirst: true },
   { id: 'lost', header: 'Lost', value: (row) => row.lostSeconds, cell: (row) => (row.lostSeconds === null ? '' : duration(row.lostSeconds)), number: true, width: 5, from: 54, largestFirst: true, title: 'The work since its last checkpoint' },
   { id: 'hours', header: 'GPU-hours', value: (row) => row.lostGpuHours, cell: (row) => (row.lostGpuHours === null ? '?' : decimal(row.lostGpuHours)), number: true, width: 6.4, largestFirst: true, title: 'GPU-hours of work that was lost' },
   { id: 'inputs', header: 'Inputs', value: () => null, cell: (row) => <OpenInputs attempt={row} />, width: 5.6 },
@@ -329,10 +329,8 @@ const idOfAttempt = (row: Attempt) => `${row.namespace}/${row.workload}/${row.re
 
 function OpenInputs({ attempt }: { attempt: Attempt }) {
   const view = useView()
-  if (attempt.ended === null) return null
-  const at = attempt.ended
   return (
-    <button type="button" className="button small" aria-label={`Inputs of the decision to stop ${jobLabel(attempt)}`} onClick={() => view.set({ inputs: inputsOf('Preempt', at, attempt.workload) })}>
+    <button type="button" className="button small" aria-label={`Inputs of the decision to stop ${jobLabel(attempt)}`} onClick={() => view.set({ inputs: inputsOfAttempt(attempt) })}>
       Inputs
     </button>
   )

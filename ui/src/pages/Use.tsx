@@ -214,9 +214,9 @@ function SumRows({ rows, by }: { rows: UsageSum[]; by: UsageBy }) {
 const WASTE: readonly Column<Attempt>[] = [
   { id: 'job', header: 'Job', value: jobLabel, cell: (row) => <JobLink job={row} />, width: 15 },
   { id: 'user', header: 'User', value: (row) => row.user, width: 6, from: 44 },
-  { id: 'queue', header: 'ClusterQueue', value: (row) => row.clusterQueue, width: 8, from: 66 },
+  { id: 'queue', header: 'ClusterQueue', value: (row) => row.clusterQueue, width: 8, from: 82 },
   { id: 'gpus', header: 'GPUs', value: (row) => row.gpus, number: true, width: 4.6, largestFirst: true, from: 34 },
-  { id: 'ended', header: 'Ended', value: (row) => row.ended, cell: (row) => <Ended at={row.ended} />, width: 7, largestFirst: true, from: 56 },
+  { id: 'ended', header: 'Ended', value: (row) => row.ended, cell: (row) => <Ended at={row.ended} />, width: 8.6, largestFirst: true, from: 56 },
   { id: 'end', header: 'How', value: (row) => row.end, cell: (row) => <AttemptEnd attempt={row} />, width: 8 },
   { id: 'why', header: 'Why', value: (row) => row.text || row.reason, from: 74 },
   { id: 'lost', header: 'Lost', value: (row) => row.lostGpuHours, cell: (row) => decimal(row.lostGpuHours ?? 0), number: true, width: 5, largestFirst: true, title: 'GPU-hours of work that was lost' },

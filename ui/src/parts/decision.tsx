@@ -1,8 +1,8 @@
 /** What the engine knew when it decided: the inputs of one decision, beside what it decides from them again. */
 import { useMemo } from 'react'
 import { useAnswer } from '../api/answers'
-import type { DecisionInputs, DecisionList, KnownQueue, KnownWorkload } from '../api/types'
-import { useNow } from '../clock'
+import type { Attempt, DecisionInputs, DecisionList, KnownQueue, KnownWorkload } from '../api/types'
+import { now as theTime, useNow } from '../clock'
 import { useNamespace, useView } from '../view'
 import { clock, clockSeconds, duration, durations, fullTime, gpus, jobLabel, number, ordinal } from '../words'
 import { Badge, type Tone } from './badges'
@@ -55,6 +55,12 @@ export function inputsOf(decision: string, at: number, workload: string): string
   return `${decision}:${Math.round(at)}:${workload}`
 }
 
+/** The decision that ended an attempt, or the one that began it where none did. */
+export function inputsOfAttempt(attempt: Pick<Attempt, 'end' | 'ended' | 'reserved' | 'workload'>): string {
+  const ended = { Preempted: 'Preempt', Evicted: 'Evict' }[attempt.end as string]
+  return ended && attempt.ended !== null ? inputsOf(ended, attempt.ended, attempt.workload) : inputsOf('Admit', attempt.reserved, attempt.workload)
+}
+
 /** A job keeps its quota until its pods are gone, which may take so long after the decision. */
 const STOPPING = 900
 
@@ -62,11 +68,10 @@ const STOPPING = 900
 function Looked({ namespace, wanted }: { namespace: string; wanted: string }) {
   const [decision = '', instant = '', workload = ''] = wanted.split(':')
   const at = Number(instant)
-  const now = useNow(3600)
   const path = useMemo(() => {
-    const query = new URLSearchParams({ namespace, workload, since: String(Math.max(1, Math.ceil(now - at + STOPPING))), until: String(Math.max(0, Math.floor(now - at - 60))), limit: '5000' })
+    const query = new URLSearchParams({ namespace, workload, since: String(Math.max(1, Math.ceil(theTime() - at + STOPPING))), until: String(Math.max(0, Math.floor(theTime() - at - 60))), limit: '5000' })
     return Number.isFinite(at) ? `api/decisions?${query}` : null
-  }, [namespace, workload, at, now])
+  }, [namespace, workload, at])
   const answer = useAnswer<DecisionList>(path)
   const found = answer.data?.items.filter((row) => (!workload || row.workload === workload) && (!decision || row.decision === decision)).at(-1)
   return (

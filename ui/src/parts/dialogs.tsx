@@ -55,7 +55,7 @@ export function MenuButton({ label, name, choices, onChoose, chosen, single = fa
           onAction={(key) => onChoose(String(key))}
         >
           {choices.map((choice) => (
-            <MenuItem key={choice.id} id={choice.id} textValue={choice.word} {...(chosen && !single && !choice.closes ? { shouldCloseOnSelect: false } : {})}>
+            <MenuItem key={choice.id} id={choice.id} textValue={choice.word} {...(chosen && !single ? { shouldCloseOnSelect: choice.closes ?? false } : {})}>
               {chosen && <span className="tick">{chosen.has(choice.id) ? '✓' : ''}</span>}
               <span>{choice.text}</span>
             </MenuItem>

@@ -9,10 +9,10 @@ import { Empty, Scroll } from './panel'
 
 const STAGES: readonly [string, string, string][] = [['decided', 'Decide', 'wait'], ['created', 'Make pods', 'borrowed'], ['running', 'Start pods', 'used']]
 
-/** Gangs that lost nodes. `node`: those of one node alone. */
-export function Swaps({ swaps, node = '' }: { swaps: readonly Swap[]; node?: string }) {
+/** Gangs that lost nodes. */
+export function Swaps({ swaps }: { swaps: readonly Swap[] }) {
   const now = useNow(60)
-  if (!swaps.length) return <Empty>{node ? `No gang lost node ${node} or went there.` : 'No gang lost a node.'}</Empty>
+  if (!swaps.length) return <Empty>No gang lost a node.</Empty>
   const most = Math.max(...swaps.map((swap) => Object.entries(swap.seconds).reduce((sum, [stage, n]) => sum + (stage === 'total' ? 0 : n), 0)), 1)
   return (
     <Scroll label="Swaps">
@@ -44,7 +44,7 @@ export function Swaps({ swaps, node = '' }: { swaps: readonly Swap[]; node?: str
                 <td className="nowrap">{swap.times['detected'] ? clock(swap.times['detected'], now) : ''}</td>
                 <td className="nowrap"><NamedJob {...swap} /></td>
                 <td className="number">{number(swap.gpus)}</td>
-                <td>{swap.state === 'Recovered' ? <Badge tone="good" icon="check" word="Recovered" /> : <Badge tone="busy" icon="half" word="Recovering" />}</td>
+                <td><SwapState swap={swap} /></td>
                 <td>{swap.cause}</td>
                 <td className="words">{swap.from.length ? `${swap.from.join(', ')} → ${swap.to.join(', ') || '?'}` : ''}</td>
                 {STAGES.map(([stage]) => (
@@ -69,4 +69,34 @@ export function Swaps({ swaps, node = '' }: { swaps: readonly Swap[]; node?: str
 function secondsWords(seconds: number | undefined): string {
   if (seconds === undefined) return ''
   return seconds < 10 ? `${seconds.toFixed(1)}s` : duration(seconds)
+}
+
+/** Gangs that left one node or came to it, for a narrow place. */
+export function SwapsOf({ swaps, node }: { swaps: readonly Swap[]; node: string }) {
+  const now = useNow(60)
+  if (!swaps.length) return <p className="quiet">No gang lost this node or came to it.</p>
+  return (
+    <ul className="rows">
+      {swaps.slice(0, 10).map((swap, index) => (
+        <li key={index}>
+          <span>
+            <NamedJob {...swap} />{' '}
+            <span className="quiet">
+              {swap.times['detected'] ? `${clock(swap.times['detected'], now)}, ` : ''}
+              {swap.from.includes(node) ? `went to ${swap.to.join(', ') || 'no node yet'}` : `came from ${swap.from.join(', ')}`} ({swap.cause})
+            </span>
+            <div className="quiet small">
+              {STAGES.flatMap(([stage, name]) => (swap.seconds[stage] === undefined ? [] : [`${name.toLowerCase()} ${secondsWords(swap.seconds[stage])}`])).join(', ')}
+              {swap.seconds['total'] !== undefined && `; ${secondsWords(swap.seconds['total'])} in all`}
+            </div>
+          </span>
+          <SwapState swap={swap} />
+        </li>
+      ))}
+    </ul>
+  )
+}
+
+function SwapState({ swap }: { swap: Swap }) {
+  return swap.state === 'Recovered' ? <Badge tone="good" icon="check" word="Recovered" /> : <Badge tone="busy" icon="half" word="Recovering" />
 }

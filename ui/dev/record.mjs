@@ -89,11 +89,10 @@ export function makeRecord(cluster, { days = 8, seed = 19 } = {}) {
   })
   const decisions = []
   const decide = (at, attempt, decision, more = {}) => decisions.push({ at, decision, hidden: attempt.hidden, namespace: attempt.namespace, workload: attempt.workload, jobKind: attempt.jobKind, jobName: attempt.jobName, user: attempt.user, clusterQueue: attempt.clusterQueue, gpus: attempt.gpus, reason: attempt.reason, by: '', flavors: [attempt.flavor], nodes: [], backfilled: false, text: '', ...more })
-  const labelled = (each) => (each.hidden ? each.jobName : `${each.jobKind.toLowerCase()}/${each.jobName}`)
   for (const each of [...attempts, ...running]) {
-    decide(each.reserved, each, 'Admit', { reason: '', nodes: each.nodes, backfilled: each.backfilled, text: `${labelled(each)} starts with ${each.gpus} GPUs of ${each.flavor}${each.backfilled ? ', ahead of a job that waits for more' : ''}` })
-    if (each.end === 'Preempted') decide(each.ended - 6, each, 'Preempt', { by: each.by, text: `${labelled(each)} gives back ${each.gpus} GPUs${each.by ? ` for ${each.by}` : ''}` })
-    if (each.end === 'Evicted') decide(each.ended - 4, each, 'Evict', { text: `${labelled(each)} is evicted: ${each.reason}` })
+    decide(each.reserved, each, 'Admit', { reason: '', nodes: each.nodes, backfilled: each.backfilled, text: each.hidden ? '' : `It starts on ${each.flavor}${each.backfilled ? ', before its turn, since that delays no reserved start' : ''}.` })
+    if (each.end === 'Preempted') decide(each.ended - 6, each, 'Preempt', { by: each.by, text: each.by ? `It is preempted for ${each.by}, which takes back quota of its ClusterQueue that was borrowed.` : '' })
+    if (each.end === 'Evicted') decide(each.ended - 4, each, 'Evict', { text: each.hidden ? '' : `It is evicted: ${each.reason}.` })
   }
   decisions.sort((a, b) => a.at - b.at)
   let round = 4000
@@ -130,7 +129,7 @@ export function usageSums(attempts, { since, by, halfLife, namespace }) {
     if (end < from || (namespace && each.namespace !== namespace && !each.hidden)) continue
     const begin = Math.max(each.reserved, from)
     const whole = Math.max(1, end - each.reserved)
-    if (by !== 'day') add(each[by] || 'hidden-3f1c22aa', !each[by], each, (end - begin) / whole, (begin + end) / 2)
+    if (by !== 'day') add((by === 'localQueue' && each[by] ? `${each.namespace}/${each[by]}` : each[by]) || 'hidden-3f1c22aa', !each[by], each, (end - begin) / whole, (begin + end) / 2)
     else {
       for (let at = Math.floor(begin / 86400) * 86400; at < end; at += 86400) {
         const part = Math.min(end, at + 86400) - Math.max(begin, at)
@@ -148,12 +147,12 @@ export function decisionInputs(cluster, decisions, number) {
   const known = (row) => ({ priority: row.decision === 'Preempt' ? 0 : 100, created: row.at - 5400, queue: row.clusterQueue, position: row.decision === 'Admit' ? 0 : null, gpus: row.gpus, amounts: { cpu: String(row.gpus * 12), [GPU]: String(row.gpus) }, state: row.decision === 'Admit' ? 'Pending' : 'Running', forecast: { p50: 7200, p90: 14400 }, saved: row.decision === 'Preempt' ? 1800 : null })
   const line = `${decision.decision} ${decision.hidden ? decision.workload : `${decision.namespace}/${decision.workload}`}`
   return {
-    decision, same: true, recorded: [line], repeated: [line], version: '0.2.0',
+    decision, same: true, recorded: [line], repeated: [line],
     inputs: {
       workload: known(decision),
       queue: { name: decision.clusterQueue, cohorts: queue?.cohorts ?? [], quotas: (queue?.quotas ?? []).map((quota) => ({ flavor: quota.flavor, resource: quota.resource, nominal: quota.nominal, used: quota.used, borrowed: quota.borrowed, available: String(Math.max(0, Number(quota.nominal) - Number(quota.used))) })), waiting: 23, head: 'gpujob/pretrain-7b-0a1', reservedUntil: decision.at + 4000 },
       by: decision.by ? { ...known(decision), priority: 1000, state: 'Pending', position: 0, gpus: 64 } : null,
-      nodes: { free: [{ flavor: 'h200', nodes: 3, gpus: 24 }, { flavor: 'a100-80g', nodes: 1, gpus: 8 }, { flavor: 'l40s', nodes: 2, gpus: 6 }] },
+      nodes: { free: [{ gpus: 8, nodes: 3 }, { gpus: 4, nodes: 1 }, { gpus: 2, nodes: 2 }, { gpus: 0, nodes: 41 }] },
     },
   }
 }

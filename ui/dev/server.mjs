@@ -170,6 +170,8 @@ async function api(request, response, path, query) {
   switch (parts[0]) {
     case 'attempts': {
       const limit = Number(query.get('limit') ?? 5000)
+      // what ran when the record was made may have ended since
+      for (const each of record.attempts) if (each.ended === null && !cluster.runs[`${each.namespace}/${each.workload}`]) Object.assign(each, { ended: now(), end: 'Succeeded' })
       const found = record.attempts.filter((each) => (each.ended ?? now()) > instant('since', 86400) && mine(each))
       return json(response, 200, { items: found.slice(0, limit), more: found.length > limit })
     }

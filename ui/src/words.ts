@@ -147,6 +147,12 @@ export function jobLabel(row: Pick<Job, 'hidden' | 'jobName' | 'jobKind'>): stri
   return row.hidden || !row.jobKind ? row.jobName : `${row.jobKind.toLowerCase()}/${row.jobName}`
 }
 
+/** The kinds of decisions of the engine, in a reader's words. */
+const DECISIONS: Record<string, string> = {
+  Admit: 'Admit', CompleteAdmission: 'Start', AskChecks: 'Ask checks', Preempt: 'Preempt', Evict: 'Evict', Withdraw: 'Give back', Requeue: 'Queue again', ReportPending: 'Wait', Swap: 'Move', Heal: 'Heal', Warn: 'Warn',
+}
+export const decisionWord = (kind: string): string => DECISIONS[kind] ?? kind
+
 /** By which rule one job gives way to another. */
 export const RULES: Record<string, string> = {
   InClusterQueue: 'priority within the queue', InCohortReclamation: 'the cohort reclaims lent quota', InCohortFairSharing: 'fair sharing within the cohort', InCohortReclaimWhileBorrowing: 'reclaims while borrowing',

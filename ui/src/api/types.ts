@@ -449,8 +449,9 @@ export interface DecisionRow {
   jobName: string
   user: string
   clusterQueue: string
-  gpus: number
+  gpus: number | null
   reason: string
+  /** one sentence that does not name the job */
   text: string
   by: string
   flavors: string[]
@@ -467,8 +468,11 @@ export interface DecisionList {
   record: boolean
 }
 
+/** Of a hidden workload only its size, state and position are known. */
 export interface KnownWorkload {
-  priority: number
+  job?: string
+  hidden?: boolean
+  priority: number | null
   created: number | null
   queue: string
   position: number | null
@@ -498,9 +502,8 @@ export interface DecisionInputs {
     workload: KnownWorkload | null
     queue: KnownQueue | null
     by: KnownWorkload | null
-    nodes: { free: unknown[] } | null
+    nodes: { free: { gpus: number; nodes: number }[] } | null
   }
-  version: string
 }
 
 /** The recorded decisions of a time, decided again. */

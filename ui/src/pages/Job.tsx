@@ -429,7 +429,7 @@ function Decisions({ job }: { job: Job }) {
             <ol className="story">
               {own.slice(0, SHOWN_DECISIONS).map((row) => (
                 <li key={row.number}>
-                  <DecisionWord decision={row.decision} /> <span className="quiet" title={fullTime(row.at)}>{clock(row.at, now)}</span> <InputsButton decision={row.number} />
+                  <DecisionWord decision={row.decision} /> <span className="quiet" title={fullTime(row.at)}>{clock(row.at, now)}</span> {!row.hidden && <InputsButton decision={row.number} />}
                   {row.text && <div className="quiet small">{row.text}</div>}
                 </li>
               ))}

@@ -40,10 +40,12 @@ function inTime(interval: Outcome['before'], at: number): Outcome['before'] {
 function bookOf(namespace: string): DecisionBook {
   return new DecisionBook(async (from, to, limit, signal) => {
     const at = now()
-    const query = new URLSearchParams({ namespace, since: String(Math.ceil(at - from)), until: String(Math.max(0, Math.floor(at - to))), limit: String(limit) })
+    // whole seconds, and the window is never empty
+    const until = Math.max(0, Math.floor(at - to))
+    const query = new URLSearchParams({ namespace, since: String(Math.max(until + 1, Math.ceil(at - from))), until: String(until), limit: String(limit) })
     const told = await request<DecisionList>(`api/decisions?${query}`, { signal })
     const items = told.items.map((row) => ({
-      at: row.at, text: row.text, number: row.number, decision: row.decision, namespace: row.namespace, workload: row.workload, job: jobLabel(row), by: row.by, gpus: row.gpus, queue: row.clusterQueue,
+      at: row.at, text: row.text, number: row.number, decision: row.decision, namespace: row.namespace, workload: row.workload, job: jobLabel(row), hidden: row.hidden, by: row.by,
     }))
     return { items, more: told.more ?? false, from: told.from, record: told.record }
   }, now)

@@ -1,6 +1,7 @@
 /** Whether Gangline does as it says: forecasts, promised starts, reservations, preemptions, swaps. */
 import { useMemo } from 'react'
 import { useAnswer } from '../api/answers'
+import { useSession } from '../api/session'
 import type { Accuracy, Attempt, Audit, JobEvent, Listed, PromiseRecord, RecordCheck, Swap } from '../api/types'
 import { useNow } from '../clock'
 import { lossesBy } from '../figures'
@@ -29,7 +30,8 @@ export function Trust() {
   const attempts = useAnswer<Listed<Attempt>>(`api/attempts?${where}&since=${WEEK}&limit=${MOST}`, 60)
   // an operator from before attempts gives events
   const events = useAnswer<Listed<JobEvent>>(attempts.error?.status === 404 ? `api/events?${where}&since=${DAY}` : null, 60)
-  const checks = useAnswer<Listed<RecordCheck>>(`api/check?${where}`, 30)
+  const { all } = useSession()
+  const checks = useAnswer<Listed<RecordCheck>>(all ? `api/check?${where}` : null, 30)
   const now = useNow(60)
   const ledger = useMemo(() => attempts.data?.items.filter((each) => each.end === 'Preempted'), [attempts.data])
   const stopped: Stopped | null = ledger
@@ -54,9 +56,15 @@ export function Trust() {
         <Answered className="across" title="Reserved starts" aside={<span className="quiet small">since this leader began</span>} answer={audits}>
           {(data) => <Audits audits={data.items} now={now} />}
         </Answered>
-        <Panel className="across" title="Decided again" aside={<span className="quiet small">the operator plays its record and compares each decision</span>}>
-          {checks.error?.status === 404 ? <Empty>This operator does not check its record by itself. The command gangline admin audit does.</Empty> : <Told answer={checks}>{(data) => <Checks checks={data.items} now={now} />}</Told>}
-        </Panel>
+        {all && (
+          <Panel className="across" title="Decided again" aside={<span className="quiet small">the operator plays its record and compares each decision</span>}>
+            {checks.error?.status === 404 ? (
+              <Empty>This operator does not check its record by itself. The command gangline admin audit does.</Empty>
+            ) : (
+              <Told answer={checks}>{(data) => <Checks checks={data.items} now={now} />}</Told>
+            )}
+          </Panel>
+        )}
         <Panel className="across" title="Preemptions" aside={<span className="quiet small">{ledger ? 'of the last week' : 'of the last day, as far as the leader remembers'}</span>}>
           {attempts.error?.status === 404 ? (
             <Told answer={events}>{(data) => <Preemptions events={data.items} />}</Told>
@@ -108,13 +116,13 @@ function Sums({ accuracy, audits, stopped, check, now }: { accuracy: Accuracy | 
         <div className="tile-value">{stopped ? number(stopped.many) : '–'}</div>
         <div className="tile-note">{stopped ? `within ${stopped.within}${stopped.hours === null ? '' : `, ${decimal(stopped.hours)} GPU-hours lost`}` : ''}</div>
       </div>
-      {check && (
+      {check && check.at !== null && (
         <div className="tile">
           <div className="tile-name">Decided again</div>
           <div className="tile-value">
             {number(check.differing)} <small>of {number(check.decisions)} differ</small>
           </div>
-          <div className="tile-note">{check.running ? 'A check is in progress' : check.at === null ? '' : `checked ${duration(now - check.at)} ago`}</div>
+          <div className="tile-note">{check.running ? 'A check is in progress' : `checked ${duration(now - check.at)} ago`}</div>
         </div>
       )}
       <div className="tile">
@@ -394,7 +402,8 @@ function Losses({ title, rows }: { title: string; rows: ReturnType<typeof losses
 
 function Checks({ checks, now }: { checks: RecordCheck[]; now: number }) {
   const check = checks[0]
-  if (!check) return <Empty>The operator has not checked its record yet.</Empty>
+  if (!check) return <Empty>This operator keeps no record of its decisions.</Empty>
+  if (check.at === null && !check.error) return <Empty>The operator has not checked its record yet.{check.running && ' The first check is in progress.'}</Empty>
   return (
     <div className="stack">
       <p>

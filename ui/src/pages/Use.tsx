@@ -188,7 +188,7 @@ function SumRows({ rows, by }: { rows: UsageSum[]; by: UsageBy }) {
     return [
       {
         id: 'name', header: BY.find(([id]) => id === by)?.[1] ?? by, value: (row) => row.name, width: 12,
-        cell: (row) => (query && row.name && !row.hidden ? <Link to={links.jobs({ [query]: row.name })}>{row.name}</Link> : row.name || <span className="quiet">not known</span>),
+        cell: (row) => (query && row.name && !row.hidden ? <Link to={links.jobs({ [query]: row.name.slice(row.name.indexOf('/') + 1) })}>{row.name}</Link> : row.name || <span className="quiet">not known</span>),
       },
       {
         id: 'bar', header: 'What became of them', value: (row) => row.gpuHours, from: 44, largestFirst: true,

@@ -4,22 +4,21 @@ import { useAnswer } from '../api/answers'
 import type { Attempt, DecisionInputs, DecisionList, KnownQueue, KnownWorkload } from '../api/types'
 import { now as theTime, useNow } from '../clock'
 import { useNamespace, useView } from '../view'
-import { clock, clockSeconds, duration, durations, fullTime, gpus, jobLabel, number, ordinal } from '../words'
+import { clock, clockSeconds, count, decisionWord, duration, durations, fullTime, gpus, jobLabel, list, number, ordinal } from '../words'
 import { Badge, type Tone } from './badges'
 import { DialogBox } from './dialogs'
 import type { IconName } from './icons'
 import { JobLink } from './jobs'
 import { Empty, Scroll, Told } from './panel'
 
-const DECIDED: Record<string, [Tone, IconName, string]> = {
-  Admit: ['good', 'play', 'Admit'],
-  Preempt: ['warn', 'left', 'Preempt'],
-  Evict: ['warn', 'stop', 'Evict'],
+const LOOKS: Record<string, [Tone, IconName]> = {
+  Admit: ['good', 'play'], CompleteAdmission: ['good', 'play'], Preempt: ['warn', 'left'], Evict: ['warn', 'eject'], Withdraw: ['idle', 'stop'], Requeue: ['wait', 'ring'], ReportPending: ['wait', 'hourglass'], Swap: ['busy', 'right'],
+  Heal: ['busy', 'half'], Warn: ['warn', 'warn'], AskChecks: ['wait', 'dotRing'],
 }
 
 export function DecisionWord({ decision }: { decision: string }) {
-  const [tone, icon, word] = DECIDED[decision] ?? ['idle', 'dash', decision]
-  return <Badge tone={tone} icon={icon} word={word} />
+  const [tone, icon] = LOOKS[decision] ?? ['idle', 'dash']
+  return <Badge tone={tone} icon={icon} word={decisionWord(decision)} />
 }
 
 /** The button that opens the inputs of a decision: they stand in the address, so the view can be sent. */
@@ -99,17 +98,15 @@ function Known({ told }: { told: DecisionInputs }) {
   return (
     <div className="stack">
       <p>
-        <DecisionWord decision={decision.decision} /> <JobLink job={decision} /> at <span title={fullTime(decision.at)}>{clock(decision.at, now)}</span>, in round {number(decision.round)}
-        {decision.text && <>: {decision.text}</>}.
+        <DecisionWord decision={decision.decision} /> <JobLink job={decision} /> at <span title={fullTime(decision.at)}>{clock(decision.at, now)}</span>, in round {number(decision.round)}. {decision.text}
       </p>
       <Again told={told} />
       <div className="grid">
-        <KnownJob title={jobLabel(decision)} known={inputs.workload} at={decision.at} />
+        {decision.jobName && <KnownJob title={jobLabel(decision)} known={inputs.workload} at={decision.at} />}
         {inputs.by && <KnownJob title={decision.by ? `For ${decision.by}` : 'For the job that preempts it'} known={inputs.by} at={decision.at} />}
       </div>
       {inputs.queue && <KnownQuota queue={inputs.queue} at={decision.at} />}
       <FreeNodes free={inputs.nodes?.free ?? []} />
-      <p className="quiet small">Decided by version {told.version}.</p>
     </div>
   )
 }
@@ -149,7 +146,8 @@ export function Both({ told }: { told: Pick<DecisionInputs, 'recorded' | 'repeat
 
 function KnownJob({ title, known, at }: { title: string; known: KnownWorkload | null; at: number }) {
   if (!known) return <p className="quiet">Of {title} the record shows nothing that you may see.</p>
-  const rows: [string, string][] = [['State', known.state], ['Asks for', gpus(known.gpus)], ['Priority', number(known.priority)]]
+  const rows: [string, string][] = [['State', known.state], ['Asks for', gpus(known.gpus)]]
+  if (known.priority !== null) rows.push(['Priority', number(known.priority)])
   const amounts = Object.entries(known.amounts).map(([resource, amount]) => `${amount} ${resource}`)
   if (amounts.length) rows.push(['Amounts', amounts.join(', ')])
   if (known.queue) rows.push(['Queue', known.queue])
@@ -217,20 +215,12 @@ function KnownQuota({ queue, at }: { queue: KnownQueue; at: number }) {
   )
 }
 
-/** The operator sums free nodes up; its rows are shown as they come. */
-function FreeNodes({ free }: { free: readonly unknown[] }) {
+function FreeNodes({ free }: { free: { gpus: number; nodes: number }[] }) {
   if (!free.length) return null
-  const words = free.slice(0, 12).map((each) => (typeof each === 'object' && each !== null ? Object.entries(each).map(([name, value]) => `${name} ${typeof value === 'object' ? JSON.stringify(value) : String(value)}`).join(', ') : String(each)))
   return (
     <section>
-      <h3>Free nodes</h3>
-      <ul>
-        {words.map((each, index) => (
-          <li key={index}>{each}</li>
-        ))}
-        {free.length > words.length && <li className="quiet">and {number(free.length - words.length)} more</li>}
-      </ul>
+      <h3>Nodes that took new work</h3>
+      <p>{list(free.map((each) => `${count(each.nodes, 'node')} with ${gpus(each.gpus)} free`))}.</p>
     </section>
   )
 }
-

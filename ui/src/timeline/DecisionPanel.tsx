@@ -1,15 +1,20 @@
 /** What was decided around the slider's instant, as a list to step through. */
 import { useEffect, useRef, useSyncExternalStore } from "react";
 import { Button } from "react-aria-components";
+import { decisionWord } from "../words";
 import type { Decision, Mark } from "./model";
 import { type DecisionBook, NOTHING, countUntil } from "./record";
 import { clockSeconds, day } from "./words";
 
 const NO_BOOK = { subscribe: () => () => undefined, get: () => NOTHING };
-const VERBS: Readonly<Record<string, [string, string]>> = {
+const SIGNS: Readonly<Record<string, [string, string]>> = {
   Admit: ["▶", "good"],
+  CompleteAdmission: ["▶", "good"],
   Preempt: ["◀", "warn"],
-  Evict: ["⏏", "warn"],
+  Evict: ["▲", "warn"],
+  Warn: ["▲", "warn"],
+  ReportPending: ["○", "plain"],
+  Requeue: ["○", "plain"],
 };
 const EVENTS = 40;
 
@@ -78,17 +83,23 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
           <ol ref={list} aria-busy={stretch.busy}>
             {stretch.items.map((each) => {
               const current = each.number === picked?.number;
-              const [sign, tone] = VERBS[each.decision] ?? ["●", "plain"];
+              const [sign, tone] = SIGNS[each.decision] ?? ["●", "plain"];
               return (
-                <li key={each.number} aria-current={current ? "true" : undefined} className={each.at > at ? "tl-later" : ""}>
+                <li
+                  key={each.number}
+                  data-number={each.number}
+                  data-decision={each.decision}
+                  aria-current={current ? "true" : undefined}
+                  className={each.at > at ? "tl-later" : ""}
+                >
                   <button type="button" className="tl-decided" onClick={() => onPick(each)}>
                     <span className="tl-quiet">{clockSeconds(each.at)}</span>
                     <span className={`tl-verb tl-verb-${tone}`}>
-                      <span aria-hidden="true">{sign}</span> {each.decision}
+                      <span aria-hidden="true">{sign}</span> {decisionWord(each.decision)} <b>{each.job}</b>
                     </span>
-                    <span className="tl-said">{each.text || each.job}</span>
+                    {each.text !== "" && <span className="tl-said">{each.text}</span>}
                   </button>
-                  {current && onInputs && (
+                  {current && onInputs && !each.hidden && (
                     <Button className="tl-button" onPress={() => onInputs(each.number)}>
                       What the engine knew
                     </Button>

@@ -16,6 +16,7 @@ import {
 } from "react-aria-components";
 import { DecisionPanel, useStretch } from "./DecisionPanel";
 import { AXIS } from "./draw";
+import { decisionWord } from "../words";
 import { listen } from "./gestures";
 import { type Hit, Surface } from "./layers";
 import {
@@ -190,7 +191,13 @@ export function Timeline(props: TimelineProps) {
   const concerned = useMemo(() => (picked ? barsOf(model.bars, picked) : NO_BARS), [picked, model]);
   useEffect(() => surface?.setMarked(concerned), [surface, concerned]);
   const allMarks = useMemo(
-    () => (stretch.items.length > 0 ? [...marks, ...stretch.items].sort((a, b) => a.at - b.at) : marks),
+    () =>
+      stretch.items.length > 0
+        ? [
+            ...marks,
+            ...stretch.items.map(({ at, decision, job, text }) => ({ at, text: `${decisionWord(decision)} ${job}. ${text}` })),
+          ].sort((a, b) => a.at - b.at)
+        : marks,
     [marks, stretch],
   );
   useEffect(() => surface?.setRecord(allMarks, pastSince), [surface, allMarks, pastSince]);
@@ -415,7 +422,7 @@ export function Timeline(props: TimelineProps) {
     const ids = barsOf(model.bars, decision);
     const placed = surface?.layout.placements.find((each) => ids.has(each.bar.id));
     if (placed) surface?.reveal(placed);
-    setSaid(`${decision.decision}: ${decision.text || decision.job}`);
+    setSaid(`${decisionWord(decision.decision)} ${decision.job}. ${decision.text}`);
   };
   const step = (by: 1 | -1): void => {
     if (!book) return;

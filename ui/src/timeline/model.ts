@@ -129,9 +129,8 @@ export interface Decision extends Mark {
   workload: string;
   /** The job as it is named on the page. */
   job: string;
+  hidden: boolean;
   by: string;
-  gpus: number;
-  queue: string;
 }
 
 type Rows<T> = Readonly<Record<string, T>> | ReadonlyMap<string, T>;

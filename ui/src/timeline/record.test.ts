@@ -99,9 +99,8 @@ const decision = (number: number, at: number, more: Partial<Decision> = {}): Dec
   namespace: "a",
   workload: `job-${number}`,
   job: `job/${number}`,
+  hidden: false,
   by: "",
-  gpus: 8,
-  queue: "lab",
   ...more,
 });
 

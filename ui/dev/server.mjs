@@ -5,12 +5,13 @@
 // It serves ui/dist as the real server does, with its Content-Security-Policy. `npm run dev` proxies its API.
 // While it runs, GET api/dev?… changes what it does: jobs=5000&nodes=500 makes another cluster, empty=1 an empty one,
 // trouble=NoLeader (Forbidden, Expired, Unreachable, none) breaks the stream, stale=1 stops its clock, out=1 signs out,
-// every=100 sends a change each 100 ms.
+// every=100 sends a change each 100 ms, old=1 makes it an operator without attempts and decisions, record=0 one without a record.
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import { extname, join, normalize } from 'node:path'
 import { parseArgs } from 'node:util'
 import { makeCluster } from './cluster.mjs'
+import { decisionInputs, makeRecord, usageSums } from './record.mjs'
 
 const { values: args } = parseArgs({
   options: { port: { type: 'string', default: '5180' }, jobs: { type: 'string', default: '240' }, nodes: { type: 'string', default: '48' }, prefix: { type: 'string', default: '/' }, batch: { type: 'boolean', default: false } },
@@ -20,7 +21,8 @@ const CSP = "default-src 'none'; script-src 'self'; style-src 'self'; connect-sr
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.svg': 'image/svg+xml', '.json': 'application/json', '.map': 'application/json' }
 
 let cluster = makeCluster({ jobs: Number(args.jobs), nodes: Number(args.nodes) })
-const mode = { trouble: 'none', stale: false, out: false, all: !args.batch, every: 2000 }
+let record = makeRecord(cluster)
+const mode = { old: false, record: true, trouble: 'none', stale: false, out: false, all: !args.batch, every: 2000 }
 const streams = new Set()
 const now = () => Date.now() / 1000
 let lookedAt = now()
@@ -92,15 +94,24 @@ function jobAnswer(job) {
   }
 }
 
+function attemptsOf(job) {
+  const mine = record.attempts.filter((each) => each.workload === job.name)
+  const before = record.attempts.filter((each) => each.ended && each.gpus === job.gpus && ['Preempted', 'Failed', 'Evicted'].includes(each.end)).slice(0, job.jobName.length % 3 + 1)
+  return [...mine, ...before.map((each, i) => ({ ...each, workload: job.name, jobName: job.jobName, jobKind: job.jobKind, namespace: job.namespace, attempt: mine.length + before.length - i - 1, hidden: false }))]
+}
+
 const RIGHTS = () => Object.fromEntries(['hold', 'release', 'cancel', 'move', 'top', 'cordon', 'uncordon'].map((verb) => [verb, mode.all || !verb.endsWith('cordon') ? { allowed: true } : { allowed: false, missing: 'patch nodes' }]))
 
 async function api(request, response, path, query) {
   if (path === 'dev') {
     if (query.has('jobs') || query.has('nodes') || query.has('empty')) cluster = makeCluster({ jobs: Number(query.get('jobs') ?? args.jobs), nodes: Number(query.get('nodes') ?? args.nodes), empty: query.get('empty') === '1' })
+    if (query.has('jobs') || query.has('nodes') || query.has('empty')) record = makeRecord(cluster)
     if (query.has('trouble')) mode.trouble = query.get('trouble')
     if (query.has('stale')) mode.stale = query.get('stale') === '1'
     if (query.has('out')) mode.out = query.get('out') === '1'
     if (query.has('every')) mode.every = Number(query.get('every'))
+    if (query.has('old')) mode.old = query.get('old') === '1'
+    if (query.has('record')) mode.record = query.get('record') !== '0'
     if (query.has('all')) mode.all = query.get('all') === '1'
     for (const stream of streams) {
       if (mode.trouble === 'Unreachable' || query.has('empty') || query.has('jobs')) stream.response.end()
@@ -146,12 +157,62 @@ async function api(request, response, path, query) {
         { kind: 'queue', by: 'user', change: `LocalQueue ${job.queue}-batch`, startsInSeconds: { p50: 600, p90: 2400 }, gainedHours: 0.5 },
         { kind: 'nominalQuota', by: 'administrator', change: 'nominalQuota of a100-80g in ClusterQueue vision +2 nvidia.com/gpu', startsInSeconds: { p50: 0, p90: 20 }, gainedHours: 0.66 }], unexamined: 1 }), 1200)
       case 'victims': return json(response, 200, { starts: true, victims: [{ job: 'job/ranker-011', user: 'wei', gpus: 16, reason: 'InCohortReclamation', ranSeconds: 2820, unsavedSeconds: 1100, lostGpuHours: 4.889 }], obstacle: '' })
+      case 'attempts': return mode.old ? json(response, 404, { error: 'There is no such answer.' }) : json(response, 200, { attempts: attemptsOf(job) })
       case 'pods': return json(response, 200, { pods })
       case 'events': return json(response, 200, { events: [{ type: 'Normal', reason: 'QuotaReserved', message: `Quota reserved in ClusterQueue ${job.clusterQueue}`, count: 1, lastTimestamp: new Date((job.created + 400) * 1000).toISOString() }, { type: 'Warning', reason: 'BackOff', message: 'Back-off restarting failed container main in pod', count: 4, lastTimestamp: new Date(job.since * 1000).toISOString() }] })
       case 'logs': return json(response, 200, { lines: Array.from({ length: 60 }, (_, i) => `step ${4000 + i * 10}  loss ${(2.31 - i * 0.004).toFixed(4)}  lr 3.0e-4  tokens/s ${(41200 + (i % 7) * 133).toString()}  <b>not bold</b>`) })
     }
   }
+  const namespace = query.get('namespace') ?? ''
+  const mine = (each) => !namespace || each.namespace === namespace || each.hidden
+  const instant = (name, usual) => now() - Number(query.get(name) ?? usual)
+  if (mode.old && ['attempts', 'usage', 'decisions', 'decision', 'check', 'annotations', 'doctor'].includes(parts[0])) return json(response, 404, { error: 'There is no such answer.' })
   switch (parts[0]) {
+    case 'attempts': {
+      const limit = Number(query.get('limit') ?? 5000)
+      // what ran when the record was made may have ended since
+      for (const each of record.attempts) if (each.ended === null && !cluster.runs[`${each.namespace}/${each.workload}`]) Object.assign(each, { ended: now(), end: 'Succeeded' })
+      const found = record.attempts.filter((each) => (each.ended ?? now()) > instant('since', 86400) && mine(each))
+      return json(response, 200, { items: found.slice(0, limit), more: found.length > limit })
+    }
+    case 'usage': return json(response, 200, { items: usageSums(record.attempts, { since: Number(query.get('since') ?? 86400), by: query.get('by') ?? 'clusterQueue', halfLife: Number(query.get('halfLife') ?? 0), namespace }) })
+    case 'decisions': {
+      if (!mode.record) return json(response, 200, { items: [], more: false, from: null, record: false })
+      const limit = Number(query.get('limit') ?? 500)
+      const [since, until] = [instant('since', 86400), instant('until', 0)]
+      const found = record.decisions.filter((each) => each.at >= since && each.at <= until && each.at >= record.from && mine(each) && (!query.get('workload') || each.workload === query.get('workload')))
+      return json(response, 200, { items: found.slice(0, limit), more: found.length > limit, from: record.from, record: true })
+    }
+    case 'decision': {
+      const found = decisionInputs(cluster, record.decisions, Number(parts[1]))
+      return setTimeout(() => found ? json(response, 200, found) : json(response, 404, { error: 'The record no longer has this decision.' }), 500)
+    }
+    case 'check': {
+      const some = record.decisions[40]
+      return json(response, 200, { items: [{ metadata: { name: 'last' }, at: now() - 312, from: now() - 86400, to: now() - 330, runs: 4, rounds: 1207, decisions: 149, differing: query.get('differ') ? 1 : 0, differences: query.get('differ') && some ? [{ at: some.at, recorded: [`Admit ${some.namespace}/${some.workload}`], repeated: [] }] : [], headsDelayed: 0, missed: 0, running: false, error: '' }] })
+    }
+    case 'annotations': {
+      const keys = (query.get('keys') ?? '').split(',').filter(Boolean)
+      const values = ['llm-pretraining', 'ocr', 'speech', 'protein', '']
+      return json(response, 200, { items: Object.values(cluster.jobs).filter((job) => !job.hidden && mine(job)).map((job) => ({ uid: job.uid, annotations: Object.fromEntries(keys.flatMap((key, i) => { const value = values[(job.jobName.length * 7 + job.gpus + i) % values.length]; return value ? [[key, value]] : [] })) })) })
+    }
+    case 'doctor': return setTimeout(() => json(response, 200, { items: [
+      { level: 'ok', name: 'API server', text: 'answers in 12 ms, version 1.33.1', advice: '', objects: [] },
+      { level: 'ok', name: 'Resource definitions', text: 'all of Kueue and Gangline are there', advice: '', objects: [] },
+      { level: 'warning', name: 'Queues without users', text: '2 LocalQueues have not been used for 30 days', advice: 'Delete them, or tell their teams that they exist.', objects: ['team-science/science-batch', 'team-speech/speech-batch'] },
+      { level: 'error', name: 'Webhook certificates', text: 'the certificate of gangline-webhooks expires in 3 days', advice: 'Restart one replica of the operator: it renews the certificate at its start.', objects: ['gangline-system/gangline-webhook-tls'] },
+      { level: 'skipped', name: 'Logs of the operator', text: 'you lack the right to get pods/log in gangline-system', advice: '', objects: [] },
+    ] }), 2500)
+    case 'whatif': {
+      const { change } = await body(request)
+      if (!change) return json(response, 400, { error: 'spec.change: must be an object' })
+      const some = Object.values(cluster.jobs).filter((job) => job.state === 'Pending' && !job.hidden).slice(0, 9)
+      const moved = (list, seconds) => list.map((job, i) => ({ job: label(job), seconds: seconds - i * 180 }))
+      if (change.drain && !cluster.nodes[change.drain]) return json(response, 400, { error: `spec.change.drain: there is no node '${change.drain}' of a flavor` })
+      if (change.drain) return setTimeout(() => json(response, 200, { before: null, after: null, gains: [], loses: moved(some.slice(0, 4), 2400), headDelaySeconds: 900, gpuHours: null, command: `gangline admin swap now ${change.drain}`, note: '' }), 900)
+      if (change.clusterQueue) return setTimeout(() => json(response, 200, { before: null, after: null, gains: moved(some.slice(0, 3), 3600), loses: moved(some.slice(4, 9), 1500), headDelaySeconds: 0, gpuHours: null, command: `gangline limits set ${change.clusterQueue} --flavor ${change.flavor} --nominal ${change.gpus}`, note: '' }), 900)
+      return setTimeout(() => json(response, 200, { before: { p50: 5400, p90: 9000 }, after: { p50: 2400, p90: 4200 }, gains: [], loses: moved(some.slice(0, 2), 700), headDelaySeconds: 0, gpuHours: -12, command: `gangline modify ${change.name}`, note: '' }), 900)
+    }
     case 'rights': return json(response, 200, RIGHTS())
     case 'past': {
       const since = Number(query.get('since') ?? 86400)

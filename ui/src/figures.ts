@@ -1,5 +1,5 @@
 /** Sums over rows: plain functions, so that they can be tested and computed once per change. */
-import type { Job, Node, PastRun, Queue, Run } from './api/types'
+import type { Attempt, Job, LostTo, Node, PastRun, Queue, Run, UsageSum } from './api/types'
 import { accelerators, HOLDING, healthOf, isAccelerator, quantity } from './words'
 
 export interface FlavorFigures {
@@ -137,6 +137,11 @@ export function largestGangs(nodes: readonly Node[]): Fit[] {
   })
 }
 
+/** Nodes that take work and run nothing of any queue: where a gang can go that loses a node. */
+export function freeNodes(nodes: readonly Node[]): number {
+  return nodes.filter((node) => !node.trouble && accelerators(node.capacity) > 0 && accelerators(node.used) === 0 && node.awaited.length === 0).length
+}
+
 // --- queues ---
 
 export interface CohortTree {
@@ -168,7 +173,105 @@ export function queuesBelow(tree: CohortTree): Queue[] {
   return [...tree.queues, ...tree.cohorts.flatMap(queuesBelow)]
 }
 
+// --- attempts ---
+
+export interface Losses {
+  name: string
+  many: number
+  gpuHours: number
+}
+
+/** What attempts lost, by anything: the costliest first. */
+export function lossesBy(attempts: readonly Attempt[], by: (attempt: Attempt) => string): Losses[] {
+  const found = new Map<string, Losses>()
+  for (const each of attempts) {
+    const name = by(each)
+    const row = found.get(name) ?? { name, many: 0, gpuHours: 0 }
+    row.many += 1
+    row.gpuHours += each.lostGpuHours ?? 0
+    found.set(name, row)
+  }
+  return [...found.values()].sort((a, b) => b.gpuHours - a.gpuHours || b.many - a.many)
+}
+
 // --- use ---
+
+export const LOST_TO: readonly LostTo[] = ['preemption', 'failure', 'overrun', 'cancel', 'eviction']
+
+/** GPU-hours split so that the parts make the whole: what is idle is no use, and what nobody accounts for is `other`. */
+export interface Split {
+  useful: number
+  starting: number
+  idle: number
+  lost: Record<LostTo, number>
+  lostAll: number
+  other: number
+}
+
+export function splitOf(row: UsageSum): Split {
+  const idle = row.idleGpuHours ?? 0
+  const lost = Object.fromEntries(LOST_TO.map((cause) => [cause, row.lost[cause] || 0])) as Record<LostTo, number>
+  const lostAll = LOST_TO.reduce((sum, cause) => sum + lost[cause], 0)
+  const useful = Math.max(0, Math.min(row.usefulGpuHours, row.gpuHours - row.startingGpuHours - idle - lostAll))
+  const other = row.gpuHours - useful - row.startingGpuHours - idle - lostAll
+  // what rounding leaves is nothing
+  return { useful, starting: row.startingGpuHours, idle, lost, lostAll, other: other > row.gpuHours * 0.005 ? other : 0 }
+}
+
+const NO_USE: Omit<UsageSum, 'name'> = {
+  hidden: false, jobs: 0, attempts: 0, gpuHours: 0, usefulGpuHours: 0, startingGpuHours: 0, idleGpuHours: null, lost: { preemption: 0, failure: 0, overrun: 0, cancel: 0, eviction: 0 },
+  waitedGpuHours: 0, medianWaitSeconds: null, preemptions: 0, weightedGpuHours: null,
+}
+
+/** All sums as one. Idle time is known if it is of any. A median of medians is none. */
+export function sumOfUse(rows: readonly UsageSum[]): UsageSum {
+  const all: UsageSum = { ...NO_USE, name: '', lost: { ...NO_USE.lost } }
+  for (const row of rows) {
+    all.jobs += row.jobs
+    all.attempts += row.attempts
+    all.gpuHours += row.gpuHours
+    all.usefulGpuHours += row.usefulGpuHours
+    all.startingGpuHours += row.startingGpuHours
+    if (row.idleGpuHours !== null) all.idleGpuHours = (all.idleGpuHours ?? 0) + row.idleGpuHours
+    for (const cause of LOST_TO) all.lost[cause] += row.lost[cause] || 0
+    all.waitedGpuHours += row.waitedGpuHours
+    all.preemptions += row.preemptions
+  }
+  return all
+}
+
+const dayName = (at: number): string => new Date(at * 1000).toISOString().slice(0, 10)
+
+/** Sums by day, the oldest first, with the days on which nothing ran. Days are those of UTC. */
+export function everyDay(rows: readonly UsageSum[], now: number, days: number): UsageSum[] {
+  const known = new Map(rows.map((row) => [row.name, row]))
+  const first = rows.reduce((least, row) => (row.name < least ? row.name : least), dayName(now - (days - 1) * 86400))
+  const found: UsageSum[] = []
+  for (let at = Date.parse(`${first}T12:00:00Z`) / 1000; found.length <= 400; at += 86400) {
+    const name = dayName(at)
+    if (name > dayName(now)) break
+    found.push(known.get(name) ?? { ...NO_USE, name })
+  }
+  return found
+}
+
+/** The attempts that wasted most: what was lost, and what was held idle. */
+export function wasteOf(attempts: readonly Attempt[], most: number): Attempt[] {
+  const wasted = (each: Attempt) => (each.lostGpuHours ?? 0) + (each.idleGpuHours ?? 0)
+  return attempts.filter((each) => wasted(each) >= 0.05).sort((a, b) => wasted(b) - wasted(a)).slice(0, most)
+}
+
+/** Each queue's part of what the queues of its tree have; those without a cohort share with nobody. */
+export function sharesOfTrees(queues: readonly Queue[], amountOf: (queue: Queue) => number): Map<string, number> {
+  const root = (queue: Queue) => queue.cohorts.at(-1) ?? ''
+  const sums = new Map<string, number>()
+  const own = queues.filter((queue) => queue.level === 'ClusterQueue' && root(queue))
+  for (const queue of own) sums.set(root(queue), (sums.get(root(queue)) ?? 0) + amountOf(queue))
+  return new Map(own.flatMap((queue) => {
+    const all = sums.get(root(queue)) ?? 0
+    return all > 0 ? [[queue.name, amountOf(queue) / all] as const] : []
+  }))
+}
 
 export type UsageBy = 'clusterQueue' | 'localQueue' | 'namespace' | 'user' | 'flavor' | 'jobKind'
 

@@ -18,8 +18,10 @@ export function matches(job: Job, filter: Filter): boolean {
   if (filter.clusterQueue && job.clusterQueue !== filter.clusterQueue) return false
   if (filter.user && job.user !== filter.user) return false
   if (filter.only === 'warnings' && job.warnings.length === 0) return false
+  const noted = filter.noted?.get(job.uid)
+  if (filter.annotations?.some(([key, value]) => noted?.[key] !== value)) return false
   if (!filter.words.length) return true
-  const text = `${jobLabel(job)} ${job.namespace} ${job.user} ${job.queue} ${job.clusterQueue} ${job.flavors.join(' ')} ${job.why}`.toLowerCase()
+  const text = `${jobLabel(job)} ${job.namespace} ${job.user} ${job.queue} ${job.clusterQueue} ${job.flavors.join(' ')} ${job.why} ${noted ? Object.values(noted).join(' ') : ''}`.toLowerCase()
   return filter.words.every((word) => text.includes(word))
 }
 
@@ -30,4 +32,16 @@ export interface Filter {
   user: string
   only: string
   words: string[]
+  /** key and value of annotations that a job must have */
+  annotations?: [string, string][]
+  /** annotations of jobs, by uid */
+  noted?: ReadonlyMap<string, Record<string, string>>
+}
+
+/** So many columns the operator answers for. */
+export const MOST_KEYS = 4
+
+/** A key of an annotation, as Kubernetes has it: `example.com/project`. */
+export function isAnnotationKey(text: string): boolean {
+  return text.length <= 317 && /^([a-z0-9]([-a-z0-9.]*[a-z0-9])?\/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/.test(text)
 }

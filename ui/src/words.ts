@@ -142,8 +142,21 @@ export const HOLDING: ReadonlySet<JobState> = new Set(['Reserved', 'Starting', '
 export const WAITING: ReadonlySet<JobState> = new Set(['Pending'])
 export const OVER: ReadonlySet<JobState> = new Set(['Succeeded', 'Failed'])
 
-export function jobLabel(job: Pick<Job, 'hidden' | 'jobName' | 'jobKind'>): string {
-  return job.hidden || !job.jobKind ? job.jobName : `${job.jobKind.toLowerCase()}/${job.jobName}`
+/** A job as it is named in lists: `gpujob/pretrain`, or its label where it is of another team. */
+export function jobLabel(row: Pick<Job, 'hidden' | 'jobName' | 'jobKind'>): string {
+  return row.hidden || !row.jobKind ? row.jobName : `${row.jobKind.toLowerCase()}/${row.jobName}`
+}
+
+/** The kinds of decisions of the engine, in a reader's words. */
+const DECISIONS: Record<string, string> = {
+  Admit: 'Admit', CompleteAdmission: 'Start', AskChecks: 'Ask checks', Preempt: 'Preempt', Evict: 'Evict', Withdraw: 'Give back', Requeue: 'Queue again', ReportPending: 'Wait', Swap: 'Move', Heal: 'Heal', Warn: 'Warn',
+}
+export const decisionWord = (kind: string): string => DECISIONS[kind] ?? kind
+
+/** By which rule one job gives way to another. */
+export const RULES: Record<string, string> = {
+  InClusterQueue: 'priority within the queue', InCohortReclamation: 'the cohort reclaims lent quota', InCohortFairSharing: 'fair sharing within the cohort', InCohortReclaimWhileBorrowing: 'reclaims while borrowing',
+  prioritization: 'priority within the queue', reclamation: 'the cohort reclaims lent quota',
 }
 
 // --- nodes ---

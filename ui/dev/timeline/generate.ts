@@ -1,5 +1,5 @@
 /** Clusters to draw: the same numbers give the same cluster. */
-import type { Decision, JobRow, LiveRows, NodeRow, PastRun, QueueRow, RunRow } from "../../src/timeline/model";
+import type { AttemptRow, JobRow, LiveRows, Mark, NodeRow, QueueRow, RunRow } from "../../src/timeline/model";
 
 export interface Cluster {
   live: LiveRows & {
@@ -8,8 +8,8 @@ export interface Cluster {
     nodes: Record<string, NodeRow>;
     runs: Record<string, RunRow>;
   };
-  past: PastRun[];
-  decisions: Decision[];
+  attempts: AttemptRow[];
+  marks: Mark[];
   now: number;
 }
 
@@ -75,8 +75,8 @@ export function cluster(shape: Shape): Cluster {
   const pick = <T>(from: readonly T[]): T => from[Math.floor(next() * from.length)] as T;
   const { now } = shape;
   const live: Cluster["live"] = { jobs: {}, queues: {}, nodes: {}, runs: {} };
-  const past: PastRun[] = [];
-  const decisions: Decision[] = [];
+  const attempts: AttemptRow[] = [];
+  const marks: Mark[] = [];
   let number = 0;
   let node = 0;
   shape.queues.forEach((queue) => {
@@ -102,7 +102,6 @@ export function cluster(shape: Shape): Cluster {
     let free = total;
     let clock = arrivals[0] ?? now;
     let waiting = 0;
-    let waitingGpus = 0;
     for (const arrived of arrivals) {
       number += 1;
       const gpus = Math.min(pick(queue.sizes), total);
@@ -127,29 +126,34 @@ export function cluster(shape: Shape): Cluster {
       const luck = next();
       const common = { hidden, user: hidden ? "" : user, clusterQueue: queue.name, gpus };
       if (end < now) {
-        const cut = luck > 0.86 ? end - seconds * 0.4 * next() : end;
-        const state = luck > 0.95 ? "Failed" : luck > 0.86 ? "Ended" : "Succeeded";
-        past.push({
+        const stopped = luck > 0.86 && luck <= 0.95;
+        const cut = stopped ? end - seconds * 0.4 * next() : end;
+        const failed = luck > 0.95;
+        const ready = Math.min(cut, start + 30 + next() ** 3 * 900);
+        const lost = failed ? cut - ready : stopped ? (cut - ready) * next() : 0;
+        const first = Math.floor(next() * mine.length);
+        attempts.push({
           ...common,
           namespace,
+          workload: `job-${shown}`,
           jobName: shown,
-          jobKind: "Job",
+          jobKind: hidden ? "" : "Job",
           localQueue: queue.name,
+          attempt: luck > 0.93 ? 2 : 1,
           submitted: Math.min(arrived, start),
-          started: start,
+          reserved: start,
+          ready,
           ended: cut,
-          state,
-          message:
-            state === "Ended"
-              ? "Preempted to accommodate a workload of higher priority"
-              : state === "Failed"
-                ? "exit code 1 in pod 3"
-                : "",
-          preemptions: luck > 0.93 ? 1 : 0,
+          end: failed ? "Failed" : stopped ? (luck > 0.93 ? "Evicted" : luck > 0.9 ? "Cancelled" : "Preempted") : "Succeeded",
+          text: stopped ? "Preempted to accommodate a workload of higher priority" : failed ? "exit code 1 in pod 3" : "",
+          lostSeconds: lost,
+          lostGpuHours: (lost * gpus) / HOUR,
+          lostTo: failed ? "failure" : stopped ? "preemption" : "",
+          backfilled: luck < 0.1,
+          nodes: Array.from({ length: Math.ceil(gpus / 8) }, (_, each) => mine[(first + each) % mine.length]?.name ?? ""),
         });
-        if (state === "Ended")
-          decisions.push({ at: cut, text: `preempts ${shown} (${gpus} GPUs) for a job of higher priority` });
-        decisions.push({ at: start, text: `admits ${shown} (${gpus} GPUs) to ${queue.name}` });
+        if (stopped) marks.push({ at: cut, text: `preempts ${shown} (${gpus} GPUs) for a job of higher priority` });
+        marks.push({ at: start, text: `admits ${shown} (${gpus} GPUs) to ${queue.name}` });
         continue;
       }
       const id = `${namespace}/job-${shown}`;
@@ -168,7 +172,6 @@ export function cluster(shape: Shape): Cluster {
         }
       } else {
         waiting += 1;
-        waitingGpus += gpus;
       }
       const reserved = !running && gpus >= 32;
       live.runs[`${id}/0`] = {
@@ -181,7 +184,7 @@ export function cluster(shape: Shape): Cluster {
         fromLatest: running ? start : start + (start - now) * (0.05 + next() * 0.15),
         to: end,
         toLatest: running ? p90 : p90 + (start - now) * 0.15,
-        after: running ? [] : [pick(past)?.jobName ?? ""],
+        after: running ? [] : [pick(attempts)?.jobName ?? ""],
         backfilled: running && gpus <= 8 && luck < 0.3,
         mustEndBy: running && gpus <= 8 && luck < 0.3 ? p90 + 900 : null,
         reserved,
@@ -206,8 +209,8 @@ export function cluster(shape: Shape): Cluster {
       cohorts: queue.cohort ? [queue.cohort] : [],
       nominalGpus: total,
       waiting,
+      quotas: [{ flavor: "h100", resource: "nvidia.com/gpu", nominal: String(total), used: "0" }],
     };
-    void waitingGpus;
   });
   const names = Object.keys(live.nodes);
   const ill: readonly [string, number | null][] = [
@@ -222,8 +225,8 @@ export function cluster(shape: Shape): Cluster {
     const row = name === undefined ? undefined : live.nodes[name];
     if (row) live.nodes[name ?? ""] = { ...row, trouble, until };
   });
-  decisions.sort((a, b) => a.at - b.at);
-  return { live, past, decisions, now };
+  marks.sort((a, b) => a.at - b.at);
+  return { live, attempts, marks, now };
 }
 
 /** A day of three queues on 40 nodes. */
@@ -264,13 +267,14 @@ export function absurd(now = NOW): Cluster {
   const times = [NaN, -1, 0, Infinity, 1.79e12, 9e15, now, null, undefined, "14:05" as unknown as number];
   times.forEach((started, one) =>
     times.forEach((ended, other) => {
-      made.past.push({
+      made.attempts.push({
         jobName: `bad-${one}-${other}`,
         clusterQueue: "lab",
         gpus: NaN,
-        started: started ?? null,
-        ended: ended ?? null,
-        state: "Failed",
+        reserved: started ?? null,
+        ended: ended ?? NaN,
+        end: "Failed",
+        lostSeconds: Infinity,
       });
       made.live.runs[`bad-${one}-${other}`] = {
         job: `<b>bad ${one}</b>`,

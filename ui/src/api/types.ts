@@ -163,6 +163,7 @@ export interface Node {
 export interface Run {
   metadata: { namespace?: string; name: string }
   job: string
+  jobKind?: string
   hidden: boolean
   user: string
   queue: string
@@ -369,6 +370,169 @@ export interface Move {
   how: string
   to: string[]
   obstacle: string
+}
+
+export type LostTo = 'preemption' | 'failure' | 'overrun' | 'cancel' | 'eviction'
+
+/** One stretch in which a job held quota, from its reservation to its release. */
+export interface Attempt {
+  hidden: boolean
+  namespace: string
+  workload: string
+  jobKind: string
+  jobName: string
+  user: string
+  localQueue: string
+  clusterQueue: string
+  flavor: string
+  gpus: number
+  pods: number
+  /** counted from 1 */
+  attempt: number
+  submitted: number
+  reserved: number
+  /** when it was admitted */
+  started: number | null
+  /** when its pods were ready */
+  ready: number | null
+  /** null while it is in progress */
+  ended: number | null
+  end: '' | 'Succeeded' | 'Failed' | 'Preempted' | 'Evicted' | 'Cancelled' | 'Released'
+  /** the rule of a preemption, or the reason of an eviction */
+  reason: string
+  text: string
+  /** the job for which it was preempted */
+  by: string
+  savedSeconds: number | null
+  lostSeconds: number | null
+  lostGpuHours: number | null
+  gpuHours: number
+  startingGpuHours: number | null
+  /** null where nothing measures it */
+  idleGpuHours: number | null
+  usefulGpuHours: number | null
+  lostTo: '' | LostTo
+  backfilled: boolean
+  /** at most 64 */
+  nodes: string[]
+  nodeCount: number
+}
+
+/** Sums of attempts within a time, of one queue, user, day and so on. */
+export interface UsageSum {
+  name: string
+  hidden: boolean
+  jobs: number
+  attempts: number
+  gpuHours: number
+  usefulGpuHours: number
+  startingGpuHours: number
+  idleGpuHours: number | null
+  lost: Record<LostTo, number>
+  waitedGpuHours: number
+  medianWaitSeconds: number | null
+  preemptions: number
+  /** each GPU-hour halved for each half-life that has passed since; null where none was asked for */
+  weightedGpuHours: number | null
+}
+
+/** One decision of the engine, as the operator's record has it. */
+export interface DecisionRow {
+  number: number
+  at: number
+  round: number
+  decision: string
+  hidden: boolean
+  namespace: string
+  workload: string
+  jobKind: string
+  jobName: string
+  user: string
+  clusterQueue: string
+  gpus: number | null
+  reason: string
+  /** one sentence that does not name the job */
+  text: string
+  by: string
+  flavors: string[]
+  nodes: string[]
+  backfilled: boolean
+}
+
+export interface DecisionList {
+  items: DecisionRow[]
+  more?: boolean
+  /** the earliest instant of the record */
+  from: number | null
+  /** whether the operator keeps a record at all */
+  record: boolean
+}
+
+/** Of a hidden workload only its size, state and position are known. */
+export interface KnownWorkload {
+  job?: string
+  hidden?: boolean
+  priority: number | null
+  created: number | null
+  queue: string
+  position: number | null
+  gpus: number
+  amounts: Record<string, string>
+  state: string
+  forecast: { p50: number; p90: number | null } | null
+  saved: number | null
+}
+
+export interface KnownQueue {
+  name: string
+  cohorts: string[]
+  quotas: { flavor: string; resource: string; nominal: string | number; used: string | number; borrowed: string | number; available: string | number }[]
+  waiting: number
+  head: string
+  reservedUntil: number | null
+}
+
+/** What the engine knew when it decided, and whether it decides the same again. */
+export interface DecisionInputs {
+  decision: DecisionRow
+  same: boolean
+  recorded: string[]
+  repeated: string[]
+  inputs: {
+    workload: KnownWorkload | null
+    queue: KnownQueue | null
+    by: KnownWorkload | null
+    nodes: { free: { gpus: number; nodes: number }[] } | null
+  }
+}
+
+/** The recorded decisions of a time, decided again. */
+export interface RecordCheck {
+  at: number | null
+  from: number | null
+  to: number | null
+  runs: number
+  rounds: number
+  decisions: number
+  differing: number
+  differences: { at: number; recorded: string[]; repeated: string[] }[]
+  headsDelayed: number | null
+  missed: number | null
+  running: boolean
+  error: string
+}
+
+export interface DoctorFinding {
+  level: 'ok' | 'warning' | 'error' | 'skipped'
+  name: string
+  text: string
+  advice: string
+  objects: string[]
+}
+
+export interface Annotated {
+  uid: string
+  annotations: Record<string, string>
 }
 
 export interface Listed<T> {

@@ -4,15 +4,17 @@ import { Link, useParams } from 'react-router'
 import uPlot from 'uplot'
 import { useAnswer } from '../api/answers'
 import { useRow } from '../api/live'
-import type { Job, JobAnswer, JobPromise, KubeEvent, Listed, PastRun, Pod, Remedies, Verb, Victims } from '../api/types'
+import type { Attempt, DecisionList, Job, JobAnswer, JobPromise, KubeEvent, Listed, PastRun, Pod, Remedies, Verb, Victims } from '../api/types'
 import { useNow } from '../clock'
+import { AttemptsOf } from '../parts/attempts'
 import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from '../parts/actions'
 import { Badge, JobState } from '../parts/badges'
 import { Chart, timeAxis, type Palette } from '../parts/chart'
 import { Commands, quoted } from '../parts/commands'
-import { Failure, Panel, Scroll, Told } from '../parts/panel'
+import { DecisionWord, InputsButton, InputsDialog, inputsOfAttempt } from '../parts/decision'
+import { Answered, Failure, Panel, Scroll, Told } from '../parts/panel'
 import { similarRuns } from '../similar'
-import { useLinks } from '../view'
+import { useLinks, useView } from '../view'
 import { clock, count, duration, durations, fullTime, gpus, HOLDING, inInterval, jobLabel, number, ordinal, OVER, percent } from '../words'
 
 const VERBS: readonly Verb[] = ['hold', 'release', 'move', 'top', 'cancel']
@@ -47,36 +49,37 @@ export function JobPage() {
       <Head job={job} />
       <div className="grid wide">
         <div className="stack">
-          <Panel title="Why">
-            <Told answer={answer}>
-              {(data) => (
-                <dl className="facts why">
-                  {data.why.lines.map((line, index) => (
-                    <Fact key={index} name={line.label} warn={line.label === 'warning'}>
-                      {line.text}
-                    </Fact>
-                  ))}
-                </dl>
-              )}
-            </Told>
-          </Panel>
+          <Answered title="Why" answer={answer}>
+            {(data) => (
+              <dl className="facts why">
+                {data.why.lines.map((line, index) => (
+                  <Fact key={index} name={line.label} warn={line.label === 'warning'}>
+                    {line.text}
+                  </Fact>
+                ))}
+              </dl>
+            )}
+          </Answered>
           <Start job={job} answer={answer.data} />
           <RunTime job={job} />
+          <Attempts path={path} />
           {job.state === 'Pending' && <Earlier path={path} job={job} />}
           <Logs path={path} job={job} />
         </div>
         <div className="stack">
           <Facts job={job} />
-          <Panel title="Story" aside={<span className="quiet small">as far as the leader remembers</span>}>
-            <Told answer={answer}>{(data) => <Story events={data.story.events} />}</Told>
-          </Panel>
+          <Answered title="Story" aside={<span className="quiet small">as far as the leader remembers</span>} answer={answer}>
+            {(data) => <Story events={data.story.events} />}
+          </Answered>
           {(HOLDING.has(job.state) || OVER.has(job.state)) && <Pods path={path} />}
+          <Decisions job={job} />
           <Events path={path} />
           <Panel title="Commands">
             <Commands texts={commandsFor(job)} />
           </Panel>
         </div>
       </div>
+      <InputsDialog />
     </Actions>
   )
 }
@@ -394,6 +397,51 @@ function VictimList({ told, job }: { told: Victims; job: Job }) {
   )
 }
 
+// --- its attempts, and the decisions about it ---
+
+function Attempts({ path }: { path: string }) {
+  const view = useView()
+  const answer = useAnswer<{ attempts: Attempt[] }>(`${path}/attempts`, 60)
+  const open = useCallback((each: Attempt) => view.set({ inputs: inputsOfAttempt(each) }), [view])
+  // a job that has held nothing yet, and an operator from before attempts
+  if (answer.error?.status === 404 || answer.data?.attempts.length === 0) return null
+  return <Answered title="Attempts" answer={answer}>{(data) => <AttemptsOf attempts={data.attempts} open={open} />}</Answered>
+}
+
+const LONGEST_RECORD = 180 * 86400
+const MOST_DECISIONS = 5000
+const SHOWN_DECISIONS = 30
+
+function Decisions({ job }: { job: Job }) {
+  const now = useNow(60)
+  const since = Math.min(LONGEST_RECORD, Math.ceil((Date.now() / 1000 - job.created + 60) / 600) * 600)
+  const query = new URLSearchParams({ namespace: job.namespace, workload: job.name, since: String(since), limit: String(MOST_DECISIONS) })
+  const answer = useAnswer<DecisionList>(job.namespace ? `api/decisions?${query}` : null, 60)
+  if (!job.namespace || answer.error?.status === 404) return null
+  return (
+    <Answered title="Decisions" aside={<span className="quiet small">of the engine, as its record has them</span>} answer={answer}>
+      {(data) => {
+        const own = data.items.filter((row) => row.workload === job.name).reverse()
+        if (!data.record) return <p className="quiet">This operator keeps no record of its decisions.</p>
+        if (!own.length) return <p className="quiet">The engine has not decided about the job yet, or its record has forgotten it.</p>
+        return (
+          <>
+            <ol className="story">
+              {own.slice(0, SHOWN_DECISIONS).map((row) => (
+                <li key={row.number}>
+                  <DecisionWord decision={row.decision} /> <span className="quiet" title={fullTime(row.at)}>{clock(row.at, now)}</span> {!row.hidden && <InputsButton decision={row.number} />}
+                  {row.text && <div className="quiet small">{row.text}</div>}
+                </li>
+              ))}
+            </ol>
+            {(own.length > SHOWN_DECISIONS || data.more) && <p className="quiet small">{own.length > SHOWN_DECISIONS ? `The last ${number(SHOWN_DECISIONS)} of ${number(own.length)} are listed.` : `Only ${number(data.items.length)} decisions of that time are looked at.`}</p>}
+          </>
+        )
+      }}
+    </Answered>
+  )
+}
+
 // --- what happened, and where it runs ---
 
 function Story({ events }: { events: JobAnswer['story']['events'] }) {
@@ -416,40 +464,38 @@ function Pods({ path }: { path: string }) {
   const now = useNow(60)
   const answer = useAnswer<{ pods: Pod[] }>(`${path}/pods`, 30)
   return (
-    <Panel title="Pods">
-      <Told answer={answer}>
-        {({ pods }) =>
-          pods.length === 0 ? (
-            <p className="quiet">The job has no pods.</p>
-          ) : (
-            <Scroll label="Pods">
-              <table className="plain">
-                <thead>
-                  <tr>
-                    <th scope="col">Pod</th>
-                    <th scope="col">Node</th>
-                    <th scope="col">Phase</th>
-                    <th scope="col">Cards</th>
-                    <th scope="col" className="number">For</th>
+    <Answered title="Pods" answer={answer}>
+      {({ pods }) =>
+        pods.length === 0 ? (
+          <p className="quiet">The job has no pods.</p>
+        ) : (
+          <Scroll label="Pods">
+            <table className="plain">
+              <thead>
+                <tr>
+                  <th scope="col">Pod</th>
+                  <th scope="col">Node</th>
+                  <th scope="col">Phase</th>
+                  <th scope="col">Cards</th>
+                  <th scope="col" className="number">For</th>
+                </tr>
+              </thead>
+              <tbody>
+                {pods.map((pod) => (
+                  <tr key={pod.name}>
+                    <td>{pod.name}</td>
+                    <td>{pod.node ? <Link to={links.node(pod.node)}>{pod.node}</Link> : ''}</td>
+                    <td>{pod.phase}</td>
+                    <td>{pod.cards?.join(', ')}</td>
+                    <td className="number">{pod.started === null ? '' : duration(now - pod.started)}</td>
                   </tr>
-                </thead>
-                <tbody>
-                  {pods.map((pod) => (
-                    <tr key={pod.name}>
-                      <td>{pod.name}</td>
-                      <td>{pod.node ? <Link to={links.node(pod.node)}>{pod.node}</Link> : ''}</td>
-                      <td>{pod.phase}</td>
-                      <td>{pod.cards?.join(', ')}</td>
-                      <td className="number">{pod.started === null ? '' : duration(now - pod.started)}</td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </Scroll>
-          )
-        }
-      </Told>
-    </Panel>
+                ))}
+              </tbody>
+            </table>
+          </Scroll>
+        )
+      }
+    </Answered>
   )
 }
 
@@ -457,31 +503,29 @@ function Events({ path }: { path: string }) {
   const now = useNow(60)
   const answer = useAnswer<{ events?: KubeEvent[]; items?: KubeEvent[] }>(`${path}/events`, 60)
   return (
-    <Panel title="Kubernetes events">
-      <Told answer={answer}>
-        {(data) => {
-          const events = data.events ?? data.items ?? []
-          if (!events.length) return <p className="quiet">There are no events.</p>
-          return (
-            <ol className="story">
-              {events.map((event, index) => {
-                const at = Date.parse(event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? '') / 1000
-                return (
-                  <li key={index}>
-                    {event.type === 'Warning' ? <Badge tone="warn" icon="warn" word={event.reason ?? ''} /> : <span className="strong">{event.reason}</span>}{' '}
-                    <span className="quiet">
-                      {Number.isNaN(at) ? '' : clock(at, now)}
-                      {(event.count ?? 1) > 1 && `, ${number(event.count ?? 1)} times`}
-                    </span>
-                    <div className="quiet small">{event.message ?? event.note}</div>
-                  </li>
-                )
-              })}
-            </ol>
-          )
-        }}
-      </Told>
-    </Panel>
+    <Answered title="Kubernetes events" answer={answer}>
+      {(data) => {
+        const events = data.events ?? data.items ?? []
+        if (!events.length) return <p className="quiet">There are no events.</p>
+        return (
+          <ol className="story">
+            {events.map((event, index) => {
+              const at = Date.parse(event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? '') / 1000
+              return (
+                <li key={index}>
+                  {event.type === 'Warning' ? <Badge tone="warn" icon="warn" word={event.reason ?? ''} /> : <span className="strong">{event.reason}</span>}{' '}
+                  <span className="quiet">
+                    {Number.isNaN(at) ? '' : clock(at, now)}
+                    {(event.count ?? 1) > 1 && `, ${number(event.count ?? 1)} times`}
+                  </span>
+                  <div className="quiet small">{event.message ?? event.note}</div>
+                </li>
+              )
+            })}
+          </ol>
+        )
+      }}
+    </Answered>
   )
 }
 

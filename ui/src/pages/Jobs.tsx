@@ -1,10 +1,11 @@
 /** All jobs of the view: filtered, grouped, sorted, and changed many at a time. Everything but the selection is in the address. */
 import { useDeferredValue, useEffect, useMemo, useState } from 'react'
 import { useLocation, useNavigate } from 'react-router'
+import { useAnswer } from '../api/answers'
 import { useIsLoading, useTable } from '../api/live'
-import type { Job, Verb } from '../api/types'
+import type { Annotated, Job, Listed, Verb } from '../api/types'
 import { useNow } from '../clock'
-import { displayOrder, matches, type Filter } from '../filter'
+import { displayOrder, isAnnotationKey, matches, MOST_KEYS, type Filter } from '../filter'
 import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from '../parts/actions'
 import { JobState, StateBadge } from '../parts/badges'
 import { DialogBox, MenuButton } from '../parts/dialogs'
@@ -82,11 +83,39 @@ function groupNote(jobs: Job[]): string {
   return [count(jobs.length, 'job'), ...told].join(', ')
 }
 
-function useFilter(view: View): Filter {
+// --- columns by annotation ---
+
+type Noted = ReadonlyMap<string, Record<string, string>>
+const NOTHING_NOTED: Noted = new Map()
+const NOTED_EVERY = 30
+
+/** The keys in the address that can be keys of annotations, and the column of each. */
+function keysOf(view: View): string[] {
+  return [...new Set(view.list('annotations'))].filter(isAnnotationKey).slice(0, MOST_KEYS)
+}
+const columnOf = (key: string): string => `annotation:${key}`
+
+/** The annotations of all jobs by these keys: the same object while they say the same. */
+function useNoted(keys: readonly string[], namespace: string): Noted {
+  const path = keys.length ? `api/annotations?namespace=${encodeURIComponent(namespace)}&keys=${encodeURIComponent(keys.join(','))}` : null
+  const items = useAnswer<Listed<Annotated>>(path, NOTED_EVERY).data?.items
+  const text = useMemo(() => (items ? JSON.stringify(items.map((each) => [each.uid, each.annotations])) : ''), [items])
+  return useMemo(() => (text ? new Map(JSON.parse(text) as [string, Record<string, string>][]) : NOTHING_NOTED), [text])
+}
+
+function notedColumn(key: string, noted: Noted): Column<Job> {
+  return { id: columnOf(key), header: key.slice(key.indexOf('/') + 1), title: `The annotation ${key}, or the label where there is none`, value: (job) => noted.get(job.uid)?.[key] ?? null, width: 9 }
+}
+
+function useFilter(view: View, keys: readonly string[], noted: Noted): Filter {
+  const wanted = keys.map((key) => view.get(columnOf(key))).join('\n')
   const [states, queue, clusterQueue, user, only, text] = [view.get('state'), view.get('queue'), view.get('cq'), view.get('user'), view.get('only'), view.get('q')]
   return useMemo(
-    () => ({ states: new Set(states.split(',').filter(Boolean)), queue, clusterQueue, user, only, words: text.toLowerCase().split(/\s+/).filter(Boolean) }),
-    [states, queue, clusterQueue, user, only, text],
+    () => ({
+      states: new Set(states.split(',').filter(Boolean)), queue, clusterQueue, user, only, words: text.toLowerCase().split(/\s+/).filter(Boolean), noted,
+      annotations: wanted.split('\n').flatMap((value, i): [string, string][] => (value && keys[i] !== undefined ? [[keys[i], value]] : [])),
+    }),
+    [states, queue, clusterQueue, user, only, text, wanted, keys, noted],
   )
 }
 
@@ -97,7 +126,12 @@ export function Jobs() {
   const namespace = useNamespace()
   const table = useTable('jobs')
   const loading = useIsLoading()
-  const filter = useFilter(view)
+  const listed = view.get('annotations')
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- the address of other parts of the view may change
+  const keys = useMemo(() => keysOf(view), [listed])
+  const noted = useNoted(keys, namespace)
+  const columns = useMemo(() => [...ALL_COLUMNS.slice(0, 2), ...keys.map((key) => notedColumn(key, noted)), ...ALL_COLUMNS.slice(2)], [keys, noted])
+  const filter = useFilter(view, keys, noted)
   const list = useDeferredValue(table.list)
   const rows = useMemo(() => [...list].sort(displayOrder), [list])
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set())
@@ -127,16 +161,22 @@ export function Jobs() {
           <span className="space" />
           <SavedViews />
         </div>
-        <Toolbar view={view} jobs={rows} rest={rest} />
+        <Toolbar view={view} jobs={rows} rest={rest} keys={keys} noted={noted} />
         {chosen.length > 0 && <SelectionBar jobs={chosen} namespace={namespace} onClear={() => setSelected(new Set())} />}
         <DataTable
-          fill label="Jobs" rows={shown} id={idOf} columns={ALL_COLUMNS} sort={view.get('sort')} onSort={(sort) => view.set({ sort })} group={view.get('group')} groupNote={groupNote}
-          shown={view.list('cols')} selected={selected} onSelect={setSelected} selectable={isSelectable}
-          empty={<>No job matches these filters. <button type="button" className="button" onClick={() => view.set({ state: '', queue: '', cq: '', user: '', only: '', q: '' })}>Show all jobs</button></>}
+          fill label="Jobs" rows={shown} id={idOf} columns={columns} sort={view.get('sort')} onSort={(sort) => view.set({ sort })} group={view.get('group')} groupNote={groupNote}
+          shown={chosenColumns(view, keys)} selected={selected} onSelect={setSelected} selectable={isSelectable}
+          empty={<>No job matches these filters. <button type="button" className="button" onClick={() => view.set({ state: '', queue: '', cq: '', user: '', only: '', q: '', ...Object.fromEntries(keys.map((key) => [columnOf(key), ''])) })}>Show all jobs</button></>}
         />
       </div>
     </Actions>
   )
+}
+
+/** Columns by annotation are shown because they were asked for. */
+function chosenColumns(view: View, keys: readonly string[]): string[] {
+  const chosen = view.list('cols')
+  return chosen.length ? [...chosen, ...keys.map(columnOf)] : []
 }
 
 function SelectionBar({ jobs, namespace, onClear }: { jobs: Job[]; namespace: string; onClear: () => void }) {
@@ -154,7 +194,8 @@ function SelectionBar({ jobs, namespace, onClear }: { jobs: Job[]; namespace: st
   )
 }
 
-function Toolbar({ view, jobs, rest }: { view: View; jobs: readonly Job[]; rest: readonly Job[] }) {
+function Toolbar({ view, jobs, rest, keys, noted }: { view: View; jobs: readonly Job[]; rest: readonly Job[]; keys: readonly string[]; noted: Noted }) {
+  const [choosing, setChoosing] = useState(false)
   const states = new Set(view.list('state'))
   const counts = useMemo(() => {
     const found = new Map<ShownState, number>()
@@ -178,18 +219,22 @@ function Toolbar({ view, jobs, rest }: { view: View; jobs: readonly Job[]; rest:
         <Pick name="LocalQueue" value={view.get('queue')} values={names.queue} onPick={(queue) => view.set({ queue })} />
         <Pick name="ClusterQueue" value={view.get('cq')} values={names.cq} onPick={(cq) => view.set({ cq })} />
         <Pick name="User" value={view.get('user')} values={names.user} onPick={(user) => view.set({ user })} />
+        {keys.map((key) => (
+          <Pick key={key} name={key.slice(key.indexOf('/') + 1)} value={view.get(columnOf(key))} values={valuesOf(jobs, key, noted)} onPick={(value) => view.set({ [columnOf(key)]: value })} />
+        ))}
         <label className="field">
           <span>Groups</span>
           <select className="select" value={view.get('group')} onChange={(event) => view.set({ group: event.target.value })}>
-            {GROUPS.map(([id, word]) => (
+            {[...GROUPS, ...keys.map((key) => [columnOf(key), key] as const)].map(([id, word]) => (
               <option key={id} value={id}>{word}</option>
             ))}
           </select>
         </label>
         <MenuButton
           name="Columns" label="Columns" chosen={columns.size ? columns : new Set(['auto'])}
-          choices={[{ id: 'auto', word: 'As there is room', text: 'As there is room' }, ...COLUMNS.map((column) => ({ id: column.id, word: column.header, text: column.header }))]}
+          choices={[{ id: 'auto', word: 'As there is room', text: 'As there is room' }, ...COLUMNS.map((column) => ({ id: column.id, word: column.header, text: column.header })), { id: 'annotations', word: 'Annotations', text: 'By annotation …', closes: true }]}
           onChoose={(id) => {
+            if (id === 'annotations') { setChoosing(true); return; }
             if (id === 'auto') { view.set({ cols: '' }); return; }
             const next = columns.size ? new Set(columns) : new Set(COLUMNS.filter((column) => (column.from ?? 0) < 84).map((column) => column.id))
             if (!next.delete(id)) next.add(id)
@@ -197,6 +242,7 @@ function Toolbar({ view, jobs, rest }: { view: View; jobs: readonly Job[]; rest:
           }}
         />
       </div>
+      <KeysDialog view={view} keys={keys} open={choosing} onClose={() => setChoosing(false)} />
       <div className="chips" role="group" aria-label="States">
         {STATES.map((state) =>
           counts.has(state) || states.has(state) ? (
@@ -211,6 +257,63 @@ function Toolbar({ view, jobs, rest }: { view: View; jobs: readonly Job[]; rest:
         </button>
       </div>
     </>
+  )
+}
+
+const MOST_VALUES = 200
+
+function valuesOf(jobs: readonly Job[], key: string, noted: Noted): string[] {
+  const found = new Set<string>()
+  for (const job of jobs) {
+    const value = noted.get(job.uid)?.[key]
+    if (value) found.add(value)
+  }
+  return [...found].sort().slice(0, MOST_VALUES)
+}
+
+/** Which annotations are columns. */
+function KeysDialog({ view, keys, open, onClose }: { view: View; keys: readonly string[]; open: boolean; onClose: () => void }) {
+  const [text, setText] = useState('')
+  const key = text.trim()
+  const wrong = key !== '' && !isAnnotationKey(key)
+  const full = keys.length >= MOST_KEYS
+  const set = (next: readonly string[]) => view.set({ annotations: next, ...Object.fromEntries(keys.filter((each) => !next.includes(each)).map((each) => [columnOf(each), ''])) })
+  return (
+    <DialogBox title="Columns by annotation" open={open} onClose={onClose}>
+      <p>
+        Each key of an annotation, such as <code>example.com/project</code>, is a column that can be sorted, filtered and grouped. A label of that key counts where a job has no such annotation.
+      </p>
+      {keys.length > 0 && (
+        <ul className="rows">
+          {keys.map((each) => (
+            <li key={each}>
+              <code>{each}</code>
+              <button type="button" className="button small" aria-label={`Take away the column ${each}`} onClick={() => set(keys.filter((other) => other !== each))}>
+                Take away
+              </button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <form
+        className="toolbar"
+        onSubmit={(event) => {
+          event.preventDefault()
+          if (!key || wrong || full || keys.includes(key)) return
+          set([...keys, key])
+          setText('')
+        }}
+      >
+        <input className="input wide-input" aria-label="Key of an annotation" placeholder="example.com/project" value={text} onChange={(event) => setText(event.target.value)} aria-invalid={wrong} aria-describedby="key-note" />
+        <button type="submit" className="button main-action" disabled={!key || wrong || full}>Add</button>
+      </form>
+      <p id="key-note" className="quiet small" role="status">
+        {full ? `There are at most ${MOST_KEYS} such columns.` : wrong ? 'A key has letters, digits, dashes, underscores and dots, and a domain with a slash before it if it has one.' : 'The columns stand in the address, so a saved view has them, too.'}
+      </p>
+      <footer>
+        <button type="button" className="button" onClick={onClose}>Close</button>
+      </footer>
+    </DialogBox>
   )
 }
 

@@ -2,15 +2,16 @@
 import { memo, useCallback, useDeferredValue, useMemo, type CSSProperties } from 'react'
 import { useAnswer } from '../api/answers'
 import { useIsLoading, useTable } from '../api/live'
-import type { Listed, Move, Node, Occupant, Verb } from '../api/types'
+import type { Listed, Move, Node, Occupant, Swap, Verb } from '../api/types'
 import { useNow } from '../clock'
-import { flavorOf, largestGangs } from '../figures'
+import { flavorOf, freeNodes, largestGangs } from '../figures'
 import { ActionButton, Actions, MissingRights, useRights } from '../parts/actions'
 import { Badge, HealthIcon, NodeHealth, ToneIcon } from '../parts/badges'
 import { CloseButton } from '../parts/dialogs'
 import { Commands, quoted } from '../parts/commands'
 import { NamedJob } from '../parts/jobs'
-import { Empty, Panel, Scroll, Told } from '../parts/panel'
+import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
+import { Swaps, SwapsOf } from '../parts/swaps'
 import { useNamespace, useView } from '../view'
 import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReason, number, type Health } from '../words'
 
@@ -111,6 +112,7 @@ export function Nodes() {
               </div>
             </Panel>
           ))}
+          {!chosen && <SwapsOfNodes />}
           {shown.length === 0 && <Empty>No node matches these filters.</Empty>}
         </div>
         {chosen && <NodeDetail node={chosen} onClose={() => view.set({ node: '' })} />}
@@ -135,10 +137,21 @@ function groupWords(nodes: readonly Node[]): string {
   return `${count(nodes.length, 'node')}, ${number(used)} of ${gpus(total)} used`
 }
 
+/** Gangs that lost nodes: all, or those of one node. */
+function SwapsOfNodes({ node = '' }: { node?: string }) {
+  const namespace = useNamespace()
+  const answer = useAnswer<Listed<Swap>>(`api/swaps?namespace=${encodeURIComponent(namespace)}`, 60)
+  return (
+    <Answered title="Swaps" aside={<span className="quiet small">{node ? 'of gangs that left this node or came to it' : 'gangs that lost nodes, and how long each stage took'}</span>} answer={answer}>
+      {(data) => (node ? <SwapsOf node={node} swaps={data.items.filter((swap) => swap.from.includes(node) || swap.to.includes(node))} /> : <Swaps swaps={data.items} />)}
+    </Answered>
+  )
+}
+
 // --- fragmentation ---
 
 function Gangs({ groups }: { groups: [string, Node[]][] }) {
-  const rows = groups.map(([flavor, nodes]) => ({ flavor, fits: largestGangs(nodes) })).filter((row) => row.fits.length > 0)
+  const rows = groups.map(([flavor, nodes]) => ({ flavor, fits: largestGangs(nodes), spare: freeNodes(nodes) })).filter((row) => row.fits.length > 0)
   const sizes = [...new Set(rows.flatMap((row) => row.fits.map((fit) => fit.perPod)))].sort((a, b) => a - b)
   if (!rows.length) return null
   return (
@@ -153,11 +166,12 @@ function Gangs({ groups }: { groups: [string, Node[]][] }) {
                   {size} per pod
                 </th>
               ))}
+              <th scope="col" className="number" title="Nodes that take work and run nothing: a gang that loses a node moves to one of them. A QueuePolicy holds some back by its field spec.recovery.spares.">Spare nodes</th>
               <th scope="col">Fragmentation</th>
             </tr>
           </thead>
           <tbody>
-            {rows.map(({ flavor, fits }) => {
+            {rows.map(({ flavor, fits, spare }) => {
               const free = fits[0]?.gpus ?? 0
               const whole = fits[fits.length - 1]
               return (
@@ -177,6 +191,7 @@ function Gangs({ groups }: { groups: [string, Node[]][] }) {
                       </td>
                     )
                   })}
+                  <td className="number">{number(spare)}</td>
                   <td className="gang-words">
                     {free === 0 ? 'Nothing is free.' : whole && whole.gpus < free ? `${number(free - whole.gpus)} of ${gpus(free)} free ${free - whole.gpus === 1 ? 'is' : 'are'} on nodes that are partly used.` : 'All free GPUs are on whole nodes.'}
                   </td>
@@ -317,6 +332,7 @@ function NodeDetail({ node, onClose }: { node: Node; onClose: () => void }) {
         )}
       </Panel>
       {node.cards && node.cards.length > 0 && <Cards node={node} />}
+      <SwapsOfNodes node={name} />
       <Panel title="Commands">
         <Commands texts={[`gangline nodes --cards`, `gangline admin cordon ${quoted(`node/${name}`)}`, `kubectl describe node ${quoted(name)}`]} />
       </Panel>

@@ -1,13 +1,16 @@
 /** Gangline itself: who leads, how fresh the data are, and what this page knows. */
+import { useState } from 'react'
 import { useAnswer } from '../api/answers'
 import { useLive } from '../api/live'
 import { useSession } from '../api/session'
+import type { DoctorFinding, Listed } from '../api/types'
 import { useNow } from '../clock'
-import { Badge } from '../parts/badges'
+import { Badge, type Tone } from '../parts/badges'
 import { Commands } from '../parts/commands'
+import type { IconName } from '../parts/icons'
 import { Failure, Panel } from '../parts/panel'
 import { useNamespace } from '../view'
-import { clock, duration, number } from '../words'
+import { clock, count, duration, number } from '../words'
 
 export function Operator() {
   const session = useSession()
@@ -64,11 +67,72 @@ export function Operator() {
             <p className="quiet">{answer.error?.missing ? `You lack the right to ${answer.error.missing}.` : 'Your rights do not show it.'}</p>
           </Panel>
         )}
+        <Doctor />
         <Panel title="Commands">
           <Commands texts={['gangline admin doctor --cluster', 'kubectl get lease -n kueue-system', 'kubectl logs -n gangline-system deploy/gangline-operator']} />
         </Panel>
       </div>
     </>
+  )
+}
+
+// --- what doctor finds ---
+
+const LEVELS: Record<DoctorFinding['level'], [Tone, IconName, string]> = { error: ['bad', 'cross', 'Error'], warning: ['warn', 'warn', 'Warning'], ok: ['good', 'check', 'In order'], skipped: ['idle', 'dash', 'Skipped'] }
+const ORDER = Object.keys(LEVELS)
+
+/** It looks at much of the cluster with the reader's rights: only when it is asked to. */
+function Doctor() {
+  const [asked, setAsked] = useState(false)
+  const answer = useAnswer<Listed<DoctorFinding>>(asked ? 'api/doctor' : null)
+  const busy = answer.loading
+  const run = () => {
+    if (asked) answer.again()
+    else setAsked(true)
+  }
+  const items = [...(answer.data?.items ?? [])].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level))
+  const wrong = items.filter((each) => each.level === 'error' || each.level === 'warning').length
+  const skipped = items.filter((each) => each.level === 'skipped').length
+  return (
+    <Panel
+      className="across" title="Doctor"
+      aside={
+        <button type="button" className="button" onClick={run} disabled={busy}>
+          {busy ? 'Doctor is looking …' : asked ? 'Run doctor again' : 'Run doctor'}
+        </button>
+      }
+    >
+      <div className="stack" aria-live="polite">
+        {!asked && <p className="quiet">Doctor checks the installation, queues, webhooks and rights, as gangline admin doctor does. It uses your rights, changes nothing, and takes up to half a minute.</p>}
+        {busy && <p className="quiet">Doctor looks at the cluster, which takes up to half a minute.</p>}
+        {answer.error && !busy && <Failure error={answer.error} again={answer.again} />}
+        {answer.data && !busy && <p>{wrong ? `${count(wrong, 'finding')} of ${count(items.length, 'check')} ${wrong === 1 ? 'needs' : 'need'} a person.` : `Nothing needs a person${skipped ? `; ${count(skipped, 'check')} of ${number(items.length)} ${skipped === 1 ? 'was' : 'were'} skipped` : ` in ${count(items.length, 'check')}`}.`}</p>}
+        {answer.data && (
+          <ul className="findings">
+            {items.map((each, index) => {
+              // a newer server may have levels that this page does not know
+              const [tone, icon, word] = (LEVELS as Partial<typeof LEVELS>)[each.level] ?? (['idle', 'dash', each.level] as const)
+              return (
+                <li key={index}>
+                  <Badge tone={tone} icon={icon} word={word} />
+                  <div>
+                    <span className="strong">{each.name}</span>
+                    {each.text && <span>: {each.text}</span>}
+                    {each.advice && <div className="quiet">{each.advice}</div>}
+                    {each.objects.length > 0 && (
+                      <div className="quiet small">
+                        {each.objects.slice(0, 10).join(', ')}
+                        {each.objects.length > 10 && ` and ${number(each.objects.length - 10)} more`}
+                      </div>
+                    )}
+                  </div>
+                </li>
+              )
+            })}
+          </ul>
+        )}
+      </div>
+    </Panel>
   )
 }
 

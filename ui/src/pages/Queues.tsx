@@ -1,18 +1,19 @@
 /** The tree of cohorts and ClusterQueues: who owns, uses, borrows and lends what, and who is next. */
 import { useMemo } from 'react'
 import { Link } from 'react-router'
+import { useAnswer } from '../api/answers'
 import { useIsLoading, useTable } from '../api/live'
-import type { Job, Queue, Quota } from '../api/types'
+import type { Job, Listed, Queue, Quota, UsageSum } from '../api/types'
 import { useNow } from '../clock'
-import { cohortTree, lentShares, queuesBelow, type CohortTree } from '../figures'
+import { cohortTree, lentShares, queuesBelow, sharesOfTrees, type CohortTree } from '../figures'
 import { modeWords } from '../lights'
 import { Bar, Legend, type BarPart } from '../parts/bars'
 import { CloseButton } from '../parts/dialogs'
 import { FirstJob } from '../parts/first'
 import { JobLink } from '../parts/jobs'
 import { Panel, Scroll } from '../parts/panel'
-import { useLinks, useView } from '../view'
-import { clock, count, decimal, duration, gpus, inInterval, isAccelerator, number, quantity } from '../words'
+import { useLinks, useNamespace, useView } from '../view'
+import { clock, count, decimal, duration, gpus, inInterval, isAccelerator, number, percent, quantity } from '../words'
 
 export function Queues() {
   const view = useView()
@@ -23,6 +24,7 @@ export function Queues() {
   const lent = useMemo(() => lentShares(table.list), [table])
   const next = useMemo(() => firstInLine(jobs.list), [jobs])
   const all = useMemo(() => queuesBelow(tree), [tree])
+  const shares = useShares(table.list)
   const most = Math.max(1, ...all.map((queue) => (queue.nominalGpus ?? 0) + (queue.borrowedGpus ?? 0)))
   const chosen = all.find((queue) => queue.name === view.get('queue'))
   if (loading) return <h1>Queues</h1>
@@ -57,20 +59,75 @@ export function Queues() {
                   <th scope="col" className="number" title="Nominal quota: what the queue owns">Owns</th>
                   <th scope="col" className="number">Waiting</th>
                   <th scope="col" className="number" title="What it borrows of its dominant resource, per thousand of what its cohort can lend, divided by its weight">Share</th>
+                  <th scope="col" title="Its part of what its cohort’s queues use: now, and over half-lives of 1, 7 and 30 days. The line is the part that its weight gives it.">Over time</th>
                   <th scope="col" className="number" title="Its place among the queues of its cohort, the lowest share first">Rank</th>
                   <th scope="col">Next in line</th>
                 </tr>
               </thead>
               <tbody>
-                <TreeRows tree={tree} depth={0} most={most} lent={lent} next={next} chosen={chosen?.name ?? ''} />
+                <TreeRows tree={tree} depth={0} most={most} lent={lent} next={next} shares={shares} chosen={chosen?.name ?? ''} />
               </tbody>
             </table>
           </Scroll>
         </section>
-        {chosen && <QueueDetail queue={chosen} rows={table.list} jobs={jobs.list} lent={lent.get(chosen.name) ?? 0} onClose={() => view.set({ queue: '' })} />}
+        {chosen && <QueueDetail queue={chosen} rows={table.list} jobs={jobs.list} lent={lent.get(chosen.name) ?? 0} shares={shares.get(chosen.name)} onClose={() => view.set({ queue: '' })} />}
       </div>
       {!chosen && <p className="quiet small">A queue’s name opens its flavors, LocalQueues, users and the head of its line.</p>}
     </>
+  )
+}
+
+// --- what a queue used over time, beside what its weight gives it ---
+
+const HALF_LIVES: readonly [string, number][] = [['1 day', 1], ['7 days', 7], ['30 days', 30]]
+/** After so many half-lives, use counts for nothing. */
+const HALVES = 6
+const LONGEST = 180
+
+interface Shares {
+  /** by its weight */
+  fair: number
+  /** now, and over each half-life; null where it is not known */
+  parts: { name: string; share: number | null }[]
+}
+
+/** Each answer is asked for once the one before has come: an operator that has none is asked once. */
+function useShares(queues: readonly Queue[]): Map<string, Shares> {
+  const namespace = useNamespace()
+  const path = (days: number) => `api/usage?namespace=${encodeURIComponent(namespace)}&by=clusterQueue&since=${Math.min(LONGEST, days * HALVES) * 86400}&halfLife=${days * 86400}`
+  const day = useAnswer<Listed<UsageSum>>(path(1), 300).data
+  const week = useAnswer<Listed<UsageSum>>(day ? path(7) : null, 300).data
+  const month = useAnswer<Listed<UsageSum>>(week ? path(30) : null, 300).data
+  return useMemo(() => {
+    const fair = sharesOfTrees(queues, (queue) => quantity(queue.weight) || 0)
+    const found = [day, week, month].map((answer) => {
+      const hours = new Map(answer?.items.map((row) => [row.name, row.weightedGpuHours ?? 0]))
+      return answer ? sharesOfTrees(queues, (queue) => hours.get(queue.name) ?? 0) : null
+    })
+    const instant = sharesOfTrees(queues, (queue) => queue.usedGpus)
+    return new Map(
+      [...fair].map(([name, share]) => [
+        name,
+        { fair: share, parts: [{ name: 'now', share: instant.get(name) ?? null }, ...HALF_LIVES.map(([word], i) => ({ name: word, share: found[i]?.get(name) ?? null }))] },
+      ]),
+    )
+  }, [queues, day, week, month])
+}
+
+function shareWords({ fair, parts }: Shares): string {
+  return `${parts.map(({ name, share }) => `${name} ${share === null ? 'not known' : percent(share)}`).join(', ')}; its weight gives it ${percent(fair)}`
+}
+
+function ShareBars({ name, shares }: { name: string; shares: Shares | undefined }) {
+  if (!shares) return <span className="quiet" title="It has no cohort, so it shares with nobody">–</span>
+  const most = Math.max(shares.fair, ...shares.parts.map((part) => part.share ?? 0), 0.01)
+  return (
+    <span className="shares" role="img" aria-label={`Share of ${name}: ${shareWords(shares)}`} title={shareWords(shares)}>
+      {shares.parts.map((part) => (
+        <i key={part.name} className={part.name === 'now' ? 'fill-used' : 'fill-plan'} style={{ height: `${(100 * (part.share ?? 0)) / most}%` }} />
+      ))}
+      <b style={{ bottom: `${(100 * shares.fair) / most}%` }} />
+    </span>
   )
 }
 
@@ -86,6 +143,7 @@ interface TreeProps {
   most: number
   lent: Map<string, number>
   next: Map<string, Job>
+  shares: Map<string, Shares>
   chosen: string
 }
 
@@ -106,7 +164,7 @@ function TreeRows(props: TreeProps) {
           <td className="number">{number(sum((queue) => queue.usedGpus))}</td>
           <td className="number">{number(sum((queue) => queue.nominalGpus ?? 0))}</td>
           <td className="number">{number(sum((queue) => queue.waiting))}</td>
-          <td colSpan={3} />
+          <td colSpan={4} />
         </tr>
       )}
       {tree.queues.map((queue) => (
@@ -130,7 +188,7 @@ function quotaParts(used: number, nominal: number, borrowed: number, lent: numbe
   ]
 }
 
-function QueueRow({ queue, depth, most, lent, next, chosen }: { queue: Queue } & TreeProps) {
+function QueueRow({ queue, depth, most, lent, next, shares, chosen }: { queue: Queue } & TreeProps) {
   const links = useLinks()
   const now = useNow(30)
   const job = next.get(queue.name)
@@ -154,6 +212,7 @@ function QueueRow({ queue, depth, most, lent, next, chosen }: { queue: Queue } &
         {number(queue.waiting)}
       </td>
       <td className="number">{queue.share === null ? '' : decimal(queue.share)}</td>
+      <td><ShareBars name={queue.name} shares={shares.get(queue.name)} /></td>
       <td className="number">{queue.rank}</td>
       <td className="next-cell">
         {job && (
@@ -174,10 +233,11 @@ interface DetailProps {
   rows: readonly Queue[]
   jobs: readonly Job[]
   lent: number
+  shares: Shares | undefined
   onClose: () => void
 }
 
-function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
+function QueueDetail({ queue, rows, jobs, lent, shares, onClose }: DetailProps) {
   const links = useLinks()
   const now = useNow(30)
   const waiting = jobs.filter((job) => job.clusterQueue === queue.name && job.position !== null && job.state === 'Pending')
@@ -209,6 +269,34 @@ function QueueDetail({ queue, rows, jobs, lent, onClose }: DetailProps) {
             <dt>Weight</dt>
             <dd>{queue.weight}</dd>
           </dl>
+          {shares && (
+            <div>
+              <h3>Its part of the cohort’s use</h3>
+              <Scroll label="Share over time">
+                <table className="plain">
+                  <thead>
+                    <tr>
+                      <th scope="col">Half-life</th>
+                      <th scope="col" className="bar-cell">Share</th>
+                      <th scope="col" className="number">Part</th>
+                    </tr>
+                  </thead>
+                  <tbody>
+                    {shares.parts.map((part) => (
+                      <tr key={part.name}>
+                        <th scope="row">{part.name}</th>
+                        <td className="bar-cell">
+                          <Bar label={`Share, ${part.name}, in per cent`} total={100} mark={shares.fair * 100} parts={[{ name: 'its part', amount: (part.share ?? 0) * 100, fill: part.name === 'now' ? 'used' : 'plan' }]} />
+                        </td>
+                        <td className="number">{part.share === null ? '?' : percent(part.share)}</td>
+                      </tr>
+                    ))}
+                  </tbody>
+                </table>
+              </Scroll>
+              <p className="quiet small">The mark is the part that its weight gives it: {percent(shares.fair)}. A GPU-hour counts half after each half-life.</p>
+            </div>
+          )}
           <div>
             <h3>Quota by flavor</h3>
             <Scroll label="Quota by flavor">

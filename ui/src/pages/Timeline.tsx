@@ -1,16 +1,20 @@
-/** The page around the timeline: its rows, the past, and its view in the address. */
+/** The page around the timeline: its rows, the past, the record of decisions, and its view in the address. */
 import { useCallback, useMemo } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
 import { useIsLoading, useLive, useTable } from '../api/live'
 import { request } from '../api/requests'
-import type { JobEvent, Listed, PastRun, Queue } from '../api/types'
+import type { Attempt, DecisionList, JobEvent, Listed, PastRun, Queue } from '../api/types'
+import { now } from '../clock'
+import { InputsDialog } from '../parts/decision'
+import { DecisionBook } from '../timeline/record'
 import { Timeline, type Outcome, type Question } from '../timeline/Timeline'
 import { useLinks, useNamespace, useView } from '../view'
+import { jobLabel } from '../words'
 
 const WEEK = 7 * 86400
 const MOST = 5000
-const VIEW = ['group', 'span', 'start', 'cursor', 'focus', 'find', 'table'] as const
+const VIEW = ['group', 'span', 'start', 'cursor', 'decision', 'focus', 'find', 'table'] as const
 /** What the timeline shows by itself does not stand in the address. */
 const USUAL: Record<string, string> = { group: 'queues', span: '86400', table: 'false' }
 const STALE = 15
@@ -24,13 +28,27 @@ function localQueue(queues: readonly Queue[], namespace: string, clusterQueue: s
 
 /** What happened, as one line below the axis. */
 function eventText(event: JobEvent): string {
-  const job = event.hidden ? event.jobName : `${event.jobKind.toLowerCase()}/${event.jobName}`
-  return `${event.event}: ${job}${event.text ? `, ${event.text}` : ''}`
+  return `${event.event}: ${jobLabel(event)}${event.text ? `, ${event.text}` : ''}`
 }
 
 /** The answer counts from now; the timeline's instants are Unix seconds. */
 function inTime(interval: Outcome['before'], at: number): Outcome['before'] {
   return interval && { p50: at + interval.p50, p90: interval.p90 === null ? null : at + interval.p90 }
+}
+
+/** The record of a namespace, as the timeline reads it. The server counts both ends of a time back from now. */
+function bookOf(namespace: string): DecisionBook {
+  return new DecisionBook(async (from, to, limit, signal) => {
+    const at = now()
+    // whole seconds, and the window is never empty
+    const until = Math.max(0, Math.floor(at - to))
+    const query = new URLSearchParams({ namespace, since: String(Math.max(until + 1, Math.ceil(at - from))), until: String(until), limit: String(limit) })
+    const told = await request<DecisionList>(`api/decisions?${query}`, { signal })
+    const items = told.items.map((row) => ({
+      at: row.at, text: row.text, number: row.number, decision: row.decision, namespace: row.namespace, workload: row.workload, job: jobLabel(row), hidden: row.hidden, by: row.by,
+    }))
+    return { items, more: told.more ?? false, from: told.from, record: told.record }
+  }, now)
 }
 
 export function TimelinePage() {
@@ -44,12 +62,19 @@ export function TimelinePage() {
   const trouble = useLive((state) => state.trouble !== null)
   const [jobs, queues, nodes, runs] = [useTable('jobs'), useTable('queues'), useTable('nodes'), useTable('runs')]
   const live = useMemo(() => ({ jobs: jobs.byId, queues: queues.byId, nodes: nodes.byId, runs: runs.byId }), [jobs, queues, nodes, runs])
-  const answer = useAnswer<Listed<PastRun>>(`api/past?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=${MOST}`, 60)
-  const past = answer.data?.items
-  const events = useAnswer<Listed<JobEvent>>(`api/events?namespace=${encodeURIComponent(namespace)}&since=${WEEK}&limit=1000`, 60).data?.items
-  const decisions = useMemo(() => (events ?? []).map((event) => ({ at: event.at, text: eventText(event) })), [events])
-  const oldest = past?.[past.length - 1]
-  const since = oldest && answer.data?.more ? oldest.ended : at - WEEK
+  const where = `namespace=${encodeURIComponent(namespace)}`
+  const tries = useAnswer<Listed<Attempt>>(`api/attempts?${where}&since=${WEEK}&limit=${MOST}`, 60)
+  // an operator from before attempts gives runs
+  const older = tries.error?.status === 404
+  const runsBefore = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&since=${WEEK}&limit=${MOST}` : null, 60)
+  const attempts = tries.data?.items
+  const past = runsBefore.data?.items
+  const events = useAnswer<Listed<JobEvent>>(`api/events?${where}&since=${WEEK}&limit=1000`, 60).data?.items
+  const marks = useMemo(() => (events ?? []).map((event) => ({ at: event.at, text: eventText(event) })), [events])
+  const book = useMemo(() => bookOf(namespace), [namespace])
+  const more = older ? runsBefore.data?.more : tries.data?.more
+  const oldest = (older ? past : attempts)?.at(-1)?.ended ?? null
+  const since = oldest !== null && more ? oldest : at - WEEK
 
   const view = useMemo(() => Object.fromEntries(VIEW.flatMap((name) => (address.get(name) ? [[name, address.get(name)]] : []))), [address])
   const onViewChange = useCallback(
@@ -59,24 +84,39 @@ export function TimelinePage() {
     },
     [address],
   )
-  const onOpen = useCallback((job: { namespace: string; name: string; kind: string }) => void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name })), [navigate, links])
+  const onOpen = useCallback(
+    (job: { namespace: string; name: string; kind: string }) => void navigate(links.job({ namespace: job.namespace, jobKind: job.kind, jobName: job.name.slice(job.name.indexOf('/') + 1) })),
+    [navigate, links],
+  )
+  const onOpenLane = useCallback((lane: { node: string } | { queue: string }) => void navigate('node' in lane ? links.node(lane.node) : links.to('/queues', lane)), [navigate, links])
+  const onInputs = useCallback((number: number) => address.set({ inputs: String(number) }), [address])
 
   const onWhatIf = useCallback(
-    async ({ job, change }: Question): Promise<Outcome> => {
-      const { queue, ...rest } = change
-      const asked = { kind: job.kind, name: job.name, ...rest, ...(queue ? { queue: localQueue(queues.list, job.namespace, queue) } : {}) }
-      const told = await request<Outcome>('api/whatif', { method: 'POST', body: { namespace: job.namespace, change: asked } })
+    async (question: Question): Promise<Outcome> => {
+      const told = await request<Outcome>('api/whatif', { method: 'POST', body: asked(question, namespace, queues.list) })
       return { ...told, before: inTime(told.before, at), after: inTime(told.after, at) }
     },
-    [queues, at],
+    [queues, at, namespace],
   )
 
   return (
     <div className="timeline-page">
       <h1 className="unseen">Timeline</h1>
       {!loading && (
-        <Timeline live={live} revision={revision} past={past ?? []} decisions={decisions} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} onWhatIf={onWhatIf} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline" />
+        <Timeline
+          live={live} revision={revision} past={past} attempts={attempts} marks={marks} book={book} pastSince={since} now={at} view={view} onViewChange={onViewChange} onOpen={onOpen} onOpenLane={onOpenLane}
+          onInputs={onInputs} onWhatIf={onWhatIf} stale={trouble || Date.now() / 1000 - at > STALE * 4} label="Timeline"
+        />
       )}
+      <InputsDialog />
     </div>
   )
+}
+
+function asked(question: Question, namespace: string, queues: readonly Queue[]): { namespace: string; change: object } {
+  if ('drain' in question) return { namespace, change: { drain: question.drain } }
+  if ('quota' in question) return { namespace, change: question.quota }
+  const { queue, ...rest } = question.change
+  const { job } = question
+  return { namespace: job.namespace, change: { kind: job.kind, name: job.name.slice(job.name.indexOf('/') + 1), ...rest, ...(queue ? { queue: localQueue(queues, job.namespace, queue) } : {}) } }
 }

@@ -1,19 +1,25 @@
 /** Whether Gangline does as it says: forecasts, promised starts, reservations, preemptions, swaps. */
 import { useMemo } from 'react'
 import { useAnswer } from '../api/answers'
-import type { Accuracy, Audit, JobEvent, Listed, PromiseRecord, Swap } from '../api/types'
+import { useSession } from '../api/session'
+import type { Accuracy, Attempt, Audit, JobEvent, Listed, PromiseRecord, RecordCheck, Swap } from '../api/types'
 import { useNow } from '../clock'
+import { lossesBy } from '../figures'
 import { Badge } from '../parts/badges'
 import { Bar } from '../parts/bars'
+import { Both, InputsDialog, inputsOf, inputsOfAttempt } from '../parts/decision'
 import { NamedJob, JobLink } from '../parts/jobs'
-import { Empty, Panel, Scroll, Told } from '../parts/panel'
+import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
+import { Swaps } from '../parts/swaps'
 import { DataTable, type Column } from '../parts/table'
 import { useLinks, useNamespace, useView } from '../view'
-import { clock, count, duration, fullTime, gpus, list, number, percent } from '../words'
+import { clock, count, decimal, duration, fullTime, gpus, jobLabel, list, number, percent, RULES } from '../words'
 import { Link } from 'react-router'
 import { promisesKept } from './Now'
 
 const DAY = 86400
+const WEEK = 7 * DAY
+const MOST = 5000
 
 export function Trust() {
   const namespace = useNamespace()
@@ -21,42 +27,71 @@ export function Trust() {
   const accuracy = useAnswer<Accuracy>(`api/accuracy?${where}`, 60)
   const audits = useAnswer<Listed<Audit>>(`api/audits?${where}`, 60)
   const swaps = useAnswer<Listed<Swap>>(`api/swaps?${where}`, 60)
-  const events = useAnswer<Listed<JobEvent>>(`api/events?${where}&since=${DAY}`, 60)
+  const attempts = useAnswer<Listed<Attempt>>(`api/attempts?${where}&since=${WEEK}&limit=${MOST}`, 60)
+  // an operator from before attempts gives events
+  const events = useAnswer<Listed<JobEvent>>(attempts.error?.status === 404 ? `api/events?${where}&since=${DAY}` : null, 60)
+  const { all } = useSession()
+  const checks = useAnswer<Listed<RecordCheck>>(all ? `api/check?${where}` : null, 30)
   const now = useNow(60)
+  const ledger = useMemo(() => attempts.data?.items.filter((each) => each.end === 'Preempted'), [attempts.data])
+  const stopped: Stopped | null = ledger
+    ? { many: ledger.length, hours: ledger.reduce((sum, each) => sum + (each.lostGpuHours ?? 0), 0), within: 'a week' }
+    : events.data
+      ? { many: preemptions(events.data.items).length, hours: null, within: 'a day' }
+      : null
   return (
     <>
       <div className="page-head">
         <h1>Trust</h1>
         <span className="quiet">Does Gangline do as it says?</span>
       </div>
-      <Sums accuracy={accuracy.data} audits={audits.data?.items ?? []} events={events.data?.items ?? []} now={now} />
+      <Sums accuracy={accuracy.data} audits={audits.data?.items ?? []} stopped={stopped} check={checks.data?.items[0]} now={now} />
       <div className="grid halves">
-        <Panel title="Promised starts, by queue" aside={<span className="quiet small">p90 should hold nine times in ten</span>}>
-          <Told answer={accuracy}>{(data) => <Promises queues={data.queues} />}</Told>
+        <Answered title="Promised starts, by queue" aside={<span className="quiet small">p90 should hold nine times in ten</span>} answer={accuracy}>
+          {(data) => <Promises queues={data.queues} />}
+        </Answered>
+        <Answered title="Forecasts of run times, by source" aside={<span className="quiet small">{accuracy.data?.since ? `counted since ${clock(accuracy.data.since, now)}` : ''}</span>} answer={accuracy}>
+          {(data) => <Forecasts accuracy={data} />}
+        </Answered>
+        <Answered className="across" title="Reserved starts" aside={<span className="quiet small">since this leader began</span>} answer={audits}>
+          {(data) => <Audits audits={data.items} now={now} />}
+        </Answered>
+        {all && (
+          <Panel className="across" title="Decided again" aside={<span className="quiet small">the operator plays its record and compares each decision</span>}>
+            {checks.error?.status === 404 ? (
+              <Empty>This operator does not check its record by itself. The command gangline admin audit does.</Empty>
+            ) : (
+              <Told answer={checks}>{(data) => <Checks checks={data.items} now={now} />}</Told>
+            )}
+          </Panel>
+        )}
+        <Panel className="across" title="Preemptions" aside={<span className="quiet small">{ledger ? 'of the last week' : 'of the last day, as far as the leader remembers'}</span>}>
+          {attempts.error?.status === 404 ? (
+            <Told answer={events}>{(data) => <Preemptions events={data.items} />}</Told>
+          ) : (
+            <Told answer={attempts}>{() => <Ledger rows={ledger ?? []} more={attempts.data?.more ?? false} />}</Told>
+          )}
         </Panel>
-        <Panel title="Forecasts of run times, by source" aside={<span className="quiet small">{accuracy.data?.since ? `counted since ${clock(accuracy.data.since, now)}` : ''}</span>}>
-          <Told answer={accuracy}>{(data) => <Forecasts accuracy={data} />}</Told>
-        </Panel>
-        <Panel className="across" title="Reserved starts" aside={<span className="quiet small">since this leader began</span>}>
-          <Told answer={audits}>{(data) => <Audits audits={data.items} now={now} />}</Told>
-        </Panel>
-        <Panel className="across" title="Preemptions" aside={<span className="quiet small">of the last day, as far as the leader remembers</span>}>
-          <Told answer={events}>{(data) => <Preemptions events={data.items} />}</Told>
-        </Panel>
-        <Panel className="across" title="Swaps" aside={<span className="quiet small">gangs that lost nodes, and how long each stage took</span>}>
-          <Told answer={swaps}>{(data) => <Swaps swaps={data.items} now={now} />}</Told>
-        </Panel>
+        <Answered className="across" title="Swaps" aside={<span className="quiet small">gangs that lost nodes, and how long each stage took</span>} answer={swaps}>
+          {(data) => <Swaps swaps={data.items} />}
+        </Answered>
       </div>
+      <InputsDialog />
     </>
   )
 }
 
-function Sums({ accuracy, audits, events, now }: { accuracy: Accuracy | undefined; audits: Audit[]; events: JobEvent[]; now: number }) {
+interface Stopped {
+  many: number
+  hours: number | null
+  within: string
+}
+
+function Sums({ accuracy, audits, stopped, check, now }: { accuracy: Accuracy | undefined; audits: Audit[]; stopped: Stopped | null; check: RecordCheck | undefined; now: number }) {
   const kept = promisesKept(accuracy)
   const promised = audits.reduce((sum, each) => sum + each.promised, 0)
   const late = audits.reduce((sum, each) => sum + each.late, 0)
   const starts = accuracy?.starts
-  const stopped = preemptions(events).length
   return (
     <div className="tiles">
       <div className="tile">
@@ -78,9 +113,18 @@ function Sums({ accuracy, audits, events, now }: { accuracy: Accuracy | undefine
       </div>
       <div className="tile">
         <div className="tile-name">Preemptions</div>
-        <div className="tile-value">{number(stopped)}</div>
-        <div className="tile-note">within a day</div>
+        <div className="tile-value">{stopped ? number(stopped.many) : '–'}</div>
+        <div className="tile-note">{stopped ? `within ${stopped.within}${stopped.hours === null ? '' : `, ${decimal(stopped.hours)} GPU-hours lost`}` : ''}</div>
       </div>
+      {check && check.at !== null && (
+        <div className="tile">
+          <div className="tile-name">Decided again</div>
+          <div className="tile-value">
+            {number(check.differing)} <small>of {number(check.decisions)} differ</small>
+          </div>
+          <div className="tile-note">{check.running ? 'A check is in progress' : `checked ${duration(now - check.at)} ago`}</div>
+        </div>
+      )}
       <div className="tile">
         <div className="tile-name">Forecast model</div>
         <div className="tile-value">{accuracy?.model ? (accuracy.model.used ? 'in use' : 'off') : '–'}</div>
@@ -267,24 +311,157 @@ export function preemptions(events: readonly JobEvent[]): Preemption[] {
   })
 }
 
-const RULES: Record<string, string> = {
-  InClusterQueue: 'priority within the queue', InCohortReclamation: 'the cohort reclaims lent quota', InCohortFairSharing: 'fair sharing within the cohort', InCohortReclaimWhileBorrowing: 'reclaims while borrowing',
-  prioritization: 'priority within the queue', reclamation: 'the cohort reclaims lent quota',
-}
-
 function Time({ at }: { at: number }) {
   const now = useNow(60)
   return <span title={fullTime(at)}>{clock(at, now)}</span>
 }
 
-const LEDGER: readonly Column<Preemption>[] = [
+// --- the ledger: what each preemption cost ---
+
+const ruleWords = (rule: string): string => RULES[rule] ?? (rule || 'not known')
+
+const LEDGER: readonly Column<Attempt>[] = [
+  { id: 'at', header: 'At', value: (row) => row.ended, cell: (row) => (row.ended === null ? null : <Time at={row.ended} />), width: 6.4, largestFirst: true },
+  { id: 'job', header: 'Stopped', value: jobLabel, cell: (row) => <JobLink job={row} />, width: 14 },
+  { id: 'user', header: 'User', value: (row) => row.user, width: 5.5, from: 88 },
+  { id: 'gpus', header: 'GPUs', value: (row) => row.gpus, number: true, width: 4.4, largestFirst: true, from: 30 },
+  { id: 'queue', header: 'ClusterQueue', value: (row) => row.clusterQueue, width: 8, from: 72 },
+  { id: 'by', header: 'For', value: (row) => row.by || 'not known', width: 13, from: 36 },
+  { id: 'rule', header: 'Rule', value: (row) => ruleWords(row.reason), from: 48 },
+  { id: 'ran', header: 'Ran', value: (row) => (row.ended === null ? null : row.ended - row.reserved), cell: (row) => (row.ended === null ? '' : duration(row.ended - row.reserved)), number: true, width: 5, from: 96, largestFirst: true },
+  { id: 'lost', header: 'Lost', value: (row) => row.lostSeconds, cell: (row) => (row.lostSeconds === null ? '' : duration(row.lostSeconds)), number: true, width: 5, from: 54, largestFirst: true, title: 'The work since its last checkpoint' },
+  { id: 'hours', header: 'GPU-hours', value: (row) => row.lostGpuHours, cell: (row) => (row.lostGpuHours === null ? '?' : decimal(row.lostGpuHours)), number: true, width: 6.4, largestFirst: true, title: 'GPU-hours of work that was lost' },
+  { id: 'inputs', header: 'Inputs', value: () => null, cell: (row) => <OpenInputs attempt={row} />, width: 5.6 },
+]
+const idOfAttempt = (row: Attempt) => `${row.namespace}/${row.workload}/${row.reserved}`
+
+function OpenInputs({ attempt }: { attempt: Attempt }) {
+  const view = useView()
+  return (
+    <button type="button" className="button small" aria-label={`Inputs of the decision to stop ${jobLabel(attempt)}`} onClick={() => view.set({ inputs: inputsOfAttempt(attempt) })}>
+      Inputs
+    </button>
+  )
+}
+
+const SHOWN = 50
+
+function Ledger({ rows, more }: { rows: Attempt[]; more: boolean }) {
+  const view = useView()
+  const byRule = useMemo(() => lossesBy(rows, (row) => ruleWords(row.reason)), [rows])
+  const byQueue = useMemo(() => lossesBy(rows, (row) => row.clusterQueue || 'not known'), [rows])
+  if (!rows.length) return <Empty>No job was preempted within a week.</Empty>
+  return (
+    <div className="stack">
+      <div className="grid halves">
+        <Losses title="Rule" rows={byRule} />
+        <Losses title="ClusterQueue of the stopped job" rows={byQueue} />
+      </div>
+      <DataTable plain label="Preemptions" rows={rows.slice(0, SHOWN)} id={idOfAttempt} columns={LEDGER} sort={view.get('preempted')} onSort={(preempted) => view.set({ preempted })} />
+      {(rows.length > SHOWN || more) && (
+        <p className="quiet small">
+          {rows.length > SHOWN && `The last ${number(SHOWN)} of ${number(rows.length)} are listed. `}
+          {more && `Only the last ${number(MOST)} attempts of the week are looked at.`}
+        </p>
+      )}
+    </div>
+  )
+}
+
+function Losses({ title, rows }: { title: string; rows: ReturnType<typeof lossesBy> }) {
+  const most = Math.max(1e-9, ...rows.map((row) => row.gpuHours))
+  return (
+    <Scroll label={`Preemptions by ${title}`}>
+      <table className="plain">
+        <thead>
+          <tr>
+            <th scope="col">{title}</th>
+            <th scope="col" className="number">Stopped</th>
+            <th scope="col" className="bar-cell">Cost</th>
+            <th scope="col" className="number">GPU-hours</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => (
+            <tr key={row.name}>
+              <td className="words">{row.name}</td>
+              <td className="number">{number(row.many)}</td>
+              <td className="bar-cell">
+                <Bar label={row.name} total={most} parts={[{ name: 'GPU-hours lost', amount: row.gpuHours, fill: 'bad' }]} />
+              </td>
+              <td className="number">{decimal(row.gpuHours)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </Scroll>
+  )
+}
+
+// --- decisions decided again ---
+
+function Checks({ checks, now }: { checks: RecordCheck[]; now: number }) {
+  const check = checks[0]
+  if (!check) return <Empty>This operator keeps no record of its decisions.</Empty>
+  if (check.at === null && !check.error) return <Empty>The operator has not checked its record yet.{check.running && ' The first check is in progress.'}</Empty>
+  return (
+    <div className="stack">
+      <p>
+        {check.error ? (
+          <Badge tone="warn" icon="warn" word="The check failed" />
+        ) : check.differing ? (
+          <Badge tone="bad" icon="cross" word={`${number(check.differing)} of ${number(check.decisions)} differ`} />
+        ) : (
+          <Badge tone="good" icon="check" word={`${number(check.differing)} of ${number(check.decisions)} differ`} />
+        )}{' '}
+        {check.error || (
+          <span className="quiet">
+            {count(check.rounds, 'round')}
+            {check.from !== null && check.to !== null && ` from ${clock(check.from, now)} to ${clock(check.to, now)}`}
+            {check.at !== null && `, checked ${duration(now - check.at)} ago`}.{check.running && ' A new check is in progress.'}
+          </span>
+        )}
+      </p>
+      {check.headsDelayed !== null && check.missed !== null && !check.error && (
+        <p className="quiet small">
+          {check.headsDelayed > 0 ? `Backfilled jobs delayed reserved heads by ${duration(check.headsDelayed)} more than the policies allow.` : 'No backfilled job delayed a reserved head by more than the policies allow.'}{' '}
+          {check.missed > 0 ? `${count(check.missed, 'start')} could have been earlier.` : 'No start was missed.'}
+        </p>
+      )}
+      {check.differences.map((each) => (
+        <section key={each.at} className="difference">
+          <h3>
+            <Time at={each.at} /> <OpenDifference at={each.at} lines={each.recorded.length ? each.recorded : each.repeated} />
+          </h3>
+          <Both told={each} />
+        </section>
+      ))}
+      {check.differing > check.differences.length && <p className="quiet small">The first {number(check.differences.length)} differences are listed.</p>}
+    </div>
+  )
+}
+
+/** The inputs of the first decision of a round that differs: a line such as `Admit team-a/job-train`. */
+function OpenDifference({ at, lines }: { at: number; lines: string[] }) {
+  const view = useView()
+  const [decision = '', key = ''] = (lines[0] ?? '').split(' ')
+  return (
+    <button type="button" className="button small" onClick={() => view.set({ inputs: inputsOf(decision, at, key.slice(key.indexOf('/') + 1)) })}>
+      Inputs
+    </button>
+  )
+}
+
+// --- preemptions as events tell of them, where there are no attempts ---
+
+const EVENTS: readonly Column<Preemption>[] = [
   { id: 'at', header: 'At', value: (row) => row.event.at, cell: (row) => <Time at={row.event.at} />, width: 6.4, largestFirst: true },
   { id: 'job', header: 'Stopped', value: (row) => row.event.jobName, cell: (row) => <JobLink job={row.event} />, width: 15 },
   { id: 'user', header: 'User', value: (row) => row.event.user, width: 6, from: 50 },
   { id: 'gpus', header: 'GPUs', value: (row) => row.event.gpus, number: true, width: 4, largestFirst: true },
   { id: 'queue', header: 'ClusterQueue', value: (row) => row.event.clusterQueue, width: 8, from: 60 },
   { id: 'by', header: 'For', value: (row) => row.by || 'not known', width: 15, from: 36 },
-  { id: 'rule', header: 'Rule', value: (row) => RULES[row.rule] ?? row.rule, from: 44 },
+  { id: 'rule', header: 'Rule', value: (row) => ruleWords(row.rule), from: 44 },
 ]
 const idOfPreemption = (row: Preemption) => row.event.metadata.uid
 
@@ -296,57 +473,9 @@ function Preemptions({ events }: { events: JobEvent[] }) {
   for (const row of rows) rules.set(row.rule, (rules.get(row.rule) ?? 0) + row.event.gpus)
   return (
     <>
-      <p className="quiet small">{list([...rules].sort((a, b) => b[1] - a[1]).map(([rule, n]) => `${gpus(n)} by the rule “${RULES[rule] ?? (rule || 'not known')}”`))}.</p>
-      <DataTable plain label="Preemptions" rows={rows.slice(0, 50)} id={idOfPreemption} columns={LEDGER} sort={view.get('preempted')} onSort={(preempted) => view.set({ preempted })} />
+      <p className="quiet small">{list([...rules].sort((a, b) => b[1] - a[1]).map(([rule, n]) => `${gpus(n)} by the rule “${ruleWords(rule)}”`))}.</p>
+      <DataTable plain label="Preemptions" rows={rows.slice(0, 50)} id={idOfPreemption} columns={EVENTS} sort={view.get('preempted')} onSort={(preempted) => view.set({ preempted })} />
       {rows.length > 50 && <p className="quiet small">The last 50 of {number(rows.length)} are shown.</p>}
     </>
-  )
-}
-
-const STAGES: readonly [string, string, string][] = [['decided', 'decide', 'wait'], ['created', 'make pods', 'borrowed'], ['running', 'start pods', 'used']]
-
-function Swaps({ swaps, now }: { swaps: Swap[]; now: number }) {
-  if (!swaps.length) return <Empty>No gang lost a node.</Empty>
-  const most = Math.max(...swaps.map((swap) => Object.entries(swap.seconds).reduce((sum, [stage, n]) => sum + (stage === 'total' ? 0 : n), 0)), 1)
-  return (
-    <Scroll label="Swaps">
-      <table className="plain">
-        <thead>
-          <tr>
-            <th scope="col">At</th>
-            <th scope="col">Gang</th>
-            <th scope="col" className="number">GPUs</th>
-            <th scope="col">State</th>
-            <th scope="col">Cause</th>
-            <th scope="col">From → to</th>
-            <th scope="col" className="bar-cell">Stages</th>
-            <th scope="col" className="number">Took</th>
-          </tr>
-        </thead>
-        <tbody>
-          {swaps.slice(0, 30).map((swap, index) => {
-            const parts = STAGES.map(([stage, name, fill]) => ({ name, amount: swap.seconds[stage] ?? 0, fill }))
-            const whole = parts.reduce((sum, part) => sum + part.amount, 0)
-            const total = swap.seconds['total']
-            return (
-              <tr key={index}>
-                <td className="nowrap">{swap.times['detected'] ? clock(swap.times['detected'], now) : ''}</td>
-                <td className="nowrap"><NamedJob {...swap} /></td>
-                <td className="number">{number(swap.gpus)}</td>
-                <td>{swap.state === 'Recovered' ? <Badge tone="good" icon="check" word="Recovered" /> : <Badge tone="busy" icon="half" word="Recovering" />}</td>
-                <td>{swap.cause}</td>
-                <td className="words">{swap.from.length ? `${swap.from.join(', ')} → ${swap.to.join(', ') || '?'}` : ''}</td>
-                <td className="bar-cell">
-                  <div style={{ width: `${Math.max(3, (100 * whole) / most)}%` }} title={parts.map((part) => `${part.name} ${part.amount.toFixed(1)}s`).join(', ')}>
-                    <Bar label={`Seconds of the stages of ${swap.job}`} parts={parts} total={whole} />
-                  </div>
-                </td>
-                <td className="number nowrap">{total === undefined ? '…' : duration(total)}</td>
-              </tr>
-            )
-          })}
-        </tbody>
-      </table>
-    </Scroll>
   )
 }

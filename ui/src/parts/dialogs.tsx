@@ -3,10 +3,10 @@ import type { ReactNode } from 'react'
 import { Button, Dialog, Heading, Menu, MenuItem, MenuTrigger, Modal, ModalOverlay, Popover } from 'react-aria-components'
 import { Icon } from './icons'
 
-export function DialogBox({ title, open, onClose, children, alert = false }: { title: string; open: boolean; onClose: () => void; children: ReactNode; alert?: boolean }) {
+export function DialogBox({ title, open, onClose, children, alert = false, wide = false }: { title: string; open: boolean; onClose: () => void; children: ReactNode; alert?: boolean; wide?: boolean }) {
   return (
     <ModalOverlay className="overlay" isOpen={open} onOpenChange={(isOpen) => !isOpen && onClose()} isDismissable>
-      <Modal className="dialog">
+      <Modal className={wide ? 'dialog wide' : 'dialog'}>
         <Dialog role={alert ? 'alertdialog' : 'dialog'}>
           <Heading slot="title" level={2}>
             {title}
@@ -24,6 +24,8 @@ export interface Choice {
   /** as it is found by typing */
   word: string
   disabled?: boolean
+  /** the menu goes away, though others of its choices leave it open */
+  closes?: boolean
 }
 
 interface MenuProps {
@@ -53,7 +55,7 @@ export function MenuButton({ label, name, choices, onChoose, chosen, single = fa
           onAction={(key) => onChoose(String(key))}
         >
           {choices.map((choice) => (
-            <MenuItem key={choice.id} id={choice.id} textValue={choice.word} {...(chosen && !single ? { shouldCloseOnSelect: false } : {})}>
+            <MenuItem key={choice.id} id={choice.id} textValue={choice.word} {...(chosen && !single ? { shouldCloseOnSelect: choice.closes ?? false } : {})}>
               {chosen && <span className="tick">{chosen.has(choice.id) ? '✓' : ''}</span>}
               <span>{choice.text}</span>
             </MenuItem>

@@ -18,6 +18,8 @@ const PATHS = {
   up: <path d="M1 8.5 6 3l5 5.5" fill="none" stroke="currentColor" strokeWidth="2" />,
   down: <path d="M1 3.5 6 9l5-5.5" fill="none" stroke="currentColor" strokeWidth="2" />,
   right: <path d="M3.5 1 9 6l-5.5 5" fill="none" stroke="currentColor" strokeWidth="2" />,
+  eject: <path d="M6 1.2 11 6.6H1zM1 8.6h10v2H1z" fill="currentColor" />,
+  left: <path d="M8.5 1 3 6l5.5 5" fill="none" stroke="currentColor" strokeWidth="2" />,
   // pages
   now: <path d="M1 9.5a5 5 0 0 1 10 0M6 9.5 8.6 5" fill="none" stroke="currentColor" strokeWidth="1.3" />,
   timeline: <path d="M1 2.5h6M3.5 6H10M2 9.5h4.5" stroke="currentColor" strokeWidth="1.7" />,

@@ -57,3 +57,12 @@ export function Scroll({ label, children }: { label: string; children: ReactNode
     </div>
   )
 }
+
+/** A panel whose content is an answer. */
+export function Answered<T>({ title, aside, className, answer, children }: { title: string; aside?: ReactNode; className?: string; answer: { data: T | undefined; error: ApiError | undefined; again: () => void }; children: (data: T) => ReactNode }) {
+  return (
+    <Panel title={title} aside={aside} {...(className ? { className } : {})}>
+      <Told answer={answer}>{children}</Told>
+    </Panel>
+  )
+}

@@ -2,7 +2,8 @@
 import { useEffect, useMemo, useRef, useState } from "react";
 import { drawProfile } from "./draw";
 import type { Surface } from "./layers";
-import { type Decision, type Model, momentAt, profile } from "./model";
+import { type Mark, type Model, momentAt, profile } from "./model";
+import { countUntil } from "./record";
 import { type View } from "./view";
 import { away, clock, day } from "./words";
 
@@ -14,11 +15,11 @@ interface ScrubberProps {
   view: View;
   surface: Surface | null;
   themes: number;
-  decisions: readonly Decision[];
+  marks: readonly Mark[];
   onScrub: (at: number) => void;
 }
 
-export function Scrubber({ model, from, to, now, view, surface, themes, decisions, onScrub }: ScrubberProps) {
+export function Scrubber({ model, from, to, now, view, surface, themes, marks, onScrub }: ScrubberProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const frame = useRef<HTMLDivElement>(null);
   const at = view.cursor ?? now;
@@ -55,7 +56,7 @@ export function Scrubber({ model, from, to, now, view, surface, themes, decision
     frame.current.style.left = `${left * 100}%`;
     frame.current.style.width = `${Math.max(0, right - left) * 100}%`;
   });
-  const decided = view.cursor === null ? undefined : latestBefore(decisions, at);
+  const decided = view.cursor === null ? undefined : marks[countUntil(marks, at) - 1];
   const words = `${day(at)} ${clock(at)}`;
   const sentence = `${moment.gpus.toLocaleString("en")}${model.capacity > 0 ? ` of ${model.capacity.toLocaleString("en")}` : ""} GPUs, ${moment.running} ${
     at > now + 30 ? "expected to run" : "running"
@@ -92,14 +93,4 @@ export function Scrubber({ model, from, to, now, view, surface, themes, decision
       </div>
     </div>
   );
-}
-
-function latestBefore(decisions: readonly Decision[], at: number): Decision | undefined {
-  let [low, high] = [0, decisions.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((decisions[middle]?.at ?? Infinity) <= at) low = middle + 1;
-    else high = middle;
-  }
-  return decisions[low - 1];
 }

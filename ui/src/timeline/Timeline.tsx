@@ -1,33 +1,68 @@
-/** The timeline: a toolbar, a slider through past and plan, the canvas or its table, a job's card, and the question "what if". */
+/**
+ * The timeline: a toolbar, a slider through past and plan, the canvas or its table, the decisions around the slider's instant, a job's
+ * card, and the question "what if".
+ */
 import { type KeyboardEvent, useCallback, useEffect, useId, useMemo, useRef, useState } from "react";
-import { Button, Input, SearchField, ToggleButton, ToggleButtonGroup } from "react-aria-components";
+import {
+  Button,
+  Input,
+  Menu,
+  MenuItem,
+  MenuTrigger,
+  Popover,
+  SearchField,
+  ToggleButton,
+  ToggleButtonGroup,
+} from "react-aria-components";
+import { DecisionPanel, useStretch } from "./DecisionPanel";
+import { AXIS } from "./draw";
+import { decisionWord } from "../words";
 import { listen } from "./gestures";
 import { type Hit, Surface } from "./layers";
-import { type Bar, type Decision, type LiveRows, NodesSeen, type PastRun, makeModel } from "./model";
-import { type Change, type Outcome, type Question, SPANS, type View, canAsk, found, neighbour, readView } from "./view";
+import {
+  type AttemptRow,
+  type Bar,
+  type Decision,
+  type Lane,
+  type LiveRows,
+  type Mark,
+  NodesSeen,
+  type PastRun,
+  barsOf,
+  makeModel,
+} from "./model";
+import { type DecisionBook, countUntil } from "./record";
+import { type JobName, type Outcome, type Question, SPANS, type View, canAsk, found, neighbour, readView } from "./view";
 import { describe } from "./words";
 import { Scrubber } from "./Scrubber";
-import { type Asking, JobCard, Legend, TableTwin, WhatIf } from "./panels";
+import { type Asking, JobCard, Legend, type Subject, TableTwin, WhatIf, jobOf } from "./panels";
 import "./timeline.css";
 
-export type { Decision, LiveRows, PastRun } from "./model";
-export type { Change, Outcome, Question, View } from "./view";
+export type { AttemptRow, Decision, LiveRows, Mark, PastRun } from "./model";
+export type { Change, JobName, Outcome, Question, View } from "./view";
 
 export interface TimelineProps {
   /** Rows of the live stream, by id. A new object, or a new `revision`, for each change. */
   live: LiveRows;
   revision?: number | undefined;
   past?: readonly PastRun[] | undefined;
-  /** Past runs are loaded from this instant on. */
+  /** Attempts of jobs: where they are given, the past is made of them and not of `past`. */
+  attempts?: readonly AttemptRow[] | undefined;
+  /** The past is loaded from this instant on. */
   pastSince?: number | null | undefined;
-  /** Decisions of the audit record, the oldest first. */
-  decisions?: readonly Decision[] | undefined;
+  /** What happened, the oldest first. */
+  marks?: readonly Mark[] | undefined;
+  /** Reads the operator's record of its decisions. */
+  book?: DecisionBook | undefined;
+  /** Shows what the engine knew when it decided. */
+  onInputs?: ((number: number) => void) | undefined;
   /** The instant that the rows are of; the clock of this machine if absent. */
   now?: number | undefined;
   view?: Partial<View> | undefined;
   /** Called a moment after the view has changed. */
   onViewChange?: ((view: View) => void) | undefined;
-  onOpen?: ((job: Question["job"]) => void) | undefined;
+  onOpen?: ((job: JobName) => void) | undefined;
+  onOpenLane?: ((lane: { node: string } | { queue: string }) => void) | undefined;
   /** Simulates a change. Absent: nothing can be dragged or asked. */
   onWhatIf?: ((question: Question) => Promise<Outcome>) | undefined;
   /** The rows are old: they are shown greyed. */
@@ -38,7 +73,10 @@ export interface TimelineProps {
 }
 
 const NO_PAST: readonly PastRun[] = [];
-const NO_DECISIONS: readonly Decision[] = [];
+const NO_MARKS: readonly Mark[] = [];
+const NO_BARS: ReadonlySet<string> = new Set();
+/** The record is asked this long after the slider has come to rest. */
+const REST_MS = 250;
 /** Running bars grow with the clock; this often is often enough to see it. */
 const GROW_SECONDS = 15;
 const WEEK = 7 * 86_400;
@@ -49,7 +87,8 @@ interface Pointed {
 }
 
 export function Timeline(props: TimelineProps) {
-  const { live, revision = 0, past = NO_PAST, decisions = NO_DECISIONS, pastSince = null, onOpen, onWhatIf } = props;
+  const { live, revision = 0, past = NO_PAST, attempts, marks = NO_MARKS, book, pastSince = null } = props;
+  const { onOpen, onWhatIf, onInputs } = props;
   const now = useClock(props.now);
   const [view, setView] = useState<View>(() => readView(props.view));
   const [surface, setSurface] = useState<Surface | null>(null);
@@ -58,6 +97,7 @@ export function Timeline(props: TimelineProps) {
   const [card, setCard] = useState(false);
   const [asking, setAsking] = useState<Asking | null>(null);
   const [said, setSaid] = useState("");
+  const [beside, setBeside] = useState<{ words: string; x: number; y: number } | null>(null);
   const host = useRef<HTMLDivElement>(null);
   const hint = useId();
   const [seen] = useState(() => new NodesSeen());
@@ -66,9 +106,9 @@ export function Timeline(props: TimelineProps) {
 
   const grown = Math.floor(now / GROW_SECONDS);
   const model = useMemo(
-    () => makeModel({ live, past, now: latest.current.now, group: view.group, seen }),
+    () => makeModel({ live, past, attempts, now: latest.current.now, group: view.group, seen }),
     // eslint-disable-next-line react-hooks/exhaustive-deps -- `live` may be the same object, changed: then its revision has risen
-    [live, revision, past, grown, view.group, seen],
+    [live, revision, past, attempts, grown, view.group, seen],
   );
 
   const change = useCallback((part: Partial<View>) => setView((before) => ({ ...before, ...part })), []);
@@ -131,7 +171,37 @@ export function Timeline(props: TimelineProps) {
   useEffect(() => surface?.setNow(now), [surface, now]);
   useEffect(() => surface?.setCursor(view.cursor), [surface, view.cursor]);
   useEffect(() => surface?.setFind(view.find), [surface, view.find]);
-  useEffect(() => surface?.setRecord(decisions, pastSince), [surface, decisions, pastSince]);
+
+  // ---- The record of decisions ----
+
+  const stretch = useStretch(book);
+  const scrubbed = view.cursor !== null && view.cursor < now - 1;
+  const at = view.cursor ?? now;
+  useEffect(() => {
+    if (!book || !scrubbed) return;
+    const timer = setTimeout(() => void book.around(at), REST_MS);
+    return () => clearTimeout(timer);
+  }, [book, scrubbed, at]);
+  useEffect(() => () => book?.stop(), [book]);
+  const picked = useMemo(() => {
+    if (!scrubbed) return null;
+    const named = stretch.items.find((each) => each.number === view.decision);
+    return named ?? stretch.items[countUntil(stretch.items, at) - 1] ?? null;
+  }, [scrubbed, stretch, view.decision, at]);
+  const concerned = useMemo(() => (picked ? barsOf(model.bars, picked) : NO_BARS), [picked, model]);
+  useEffect(() => surface?.setMarked(concerned), [surface, concerned]);
+  const allMarks = useMemo(
+    () =>
+      stretch.items.length > 0
+        ? [
+            ...marks,
+            ...stretch.items.map(({ at, decision, job, text }) => ({ at, text: `${decisionWord(decision)} ${job}. ${text}` })),
+          ].sort((a, b) => a.at - b.at)
+        : marks,
+    [marks, stretch],
+  );
+  useEffect(() => surface?.setRecord(allMarks, pastSince), [surface, allMarks, pastSince]);
+
   useEffect(() => {
     if (surface) surface.grips = onWhatIf !== undefined;
   }, [surface, onWhatIf]);
@@ -200,16 +270,18 @@ export function Timeline(props: TimelineProps) {
     surface?.setGhost(null);
     host.current?.focus();
   }, [surface]);
+  /** Opens the question about a job, a quota or a node; with a change it is asked at once. */
   const ask = useCallback(
-    (bar: Bar, wanted: Change) => {
+    (subject: Subject, question: Question | null) => {
       const simulate = latest.current.props.onWhatIf;
       if (!simulate) return;
       turn.current += 1;
       const mine = turn.current;
       setCard(false);
-      const placed = surface?.layout.placements.find((each) => each.bar.id === bar.id);
-      const empty = Object.keys(wanted).length === 0;
-      if (placed && surface && !empty) {
+      const bar = subject.kind === "job" ? subject.bar : null;
+      const placed = bar ? surface?.layout.placements.find((each) => each.bar.id === bar.id) : undefined;
+      if (bar && placed && surface && question && "change" in question) {
+        const wanted = question.change;
         const lane = surface.layout.boxes.findIndex(
           (box) => box.lane.kind === "queue" && box.lane.queue === wanted.queue,
         );
@@ -221,16 +293,33 @@ export function Timeline(props: TimelineProps) {
           words: "what if",
         });
       }
-      setAsking({ bar, change: wanted, turn: mine, outcome: null, error: "", busy: !empty });
-      if (empty) return;
+      setAsking({ subject, question, turn: mine, outcome: null, error: "", busy: question !== null });
+      if (question === null) return;
       const answer = (part: Partial<Asking>): void =>
         setAsking((before) => (before?.turn === mine ? { ...before, ...part, busy: false } : before));
-      simulate({ job: jobOf(bar), change: wanted }).then(
+      simulate(question).then(
         (outcome) => answer({ outcome }),
         (error: unknown) => answer({ error: error instanceof Error ? error.message : "The simulation failed." }),
       );
     },
     [surface],
+  );
+  const askOfJob = useCallback((bar: Bar) => ask({ kind: "job", bar }, null), [ask]);
+  const askOfLane = useCallback(
+    (lane: Lane, dragged: { gpus: number } | { drain: true } | null) => {
+      if (lane.kind === "node") {
+        ask({ kind: "drain", node: lane.label }, dragged ? { drain: lane.label } : null);
+        return;
+      }
+      const quota = lane.quotas[0];
+      if (!quota) return;
+      const asked = dragged && "gpus" in dragged ? dragged.gpus : null;
+      ask(
+        { kind: "quota", queue: lane.queue },
+        asked === null ? null : { quota: { clusterQueue: lane.queue, flavor: quota.flavor, gpus: asked } },
+      );
+    },
+    [ask],
   );
 
   const open = useCallback((bar: Bar) => {
@@ -253,12 +342,17 @@ export function Timeline(props: TimelineProps) {
         setCard(hit !== null);
       },
       onOpen: open,
-      onDragged: () => (latest.current.props.onWhatIf ? ask : undefined),
+      onDragged: () =>
+        latest.current.props.onWhatIf
+          ? (bar, change) => ask({ kind: "job", bar }, { job: jobOf(bar), change })
+          : undefined,
+      onHeader: askOfLane,
+      onSaying: (words, { x, y }) => setBeside(words === "" ? null : { words, x, y }),
     });
-  }, [surface, focusOn, open, ask]);
+  }, [surface, focusOn, open, ask, askOfLane]);
 
   const toNow = (): void => {
-    change({ cursor: null });
+    change({ cursor: null, decision: null });
     surface?.show(null, surface.span, true);
   };
   const zoom = (factor: number): void => surface?.zoomBy(factor, null);
@@ -285,7 +379,10 @@ export function Timeline(props: TimelineProps) {
     } else if (event.key === "Enter" && focus) {
       open(focus.bar);
     } else if (event.key === "w" && focus && onWhatIf && canAsk(focus.bar)) {
-      ask(focus.bar, {});
+      askOfJob(focus.bar);
+    } else if (event.key === "W" && onWhatIf) {
+      const lane = surface.layout.boxes[focus ? focus.lane : surface.laneAt(surface.height / 2)]?.lane;
+      if (lane && lane.kind !== "group") askOfLane(lane, null);
     } else if (event.key === "Escape") {
       if (focus) focusOn(null, false);
       else (host.current as HTMLElement | null)?.blur();
@@ -307,13 +404,40 @@ export function Timeline(props: TimelineProps) {
 
   const from = Math.max(model.earliest, now - WEEK);
   const to = Math.min(model.latest, now + WEEK);
-  const scrub = (at: number): void => {
-    const cursor = Math.abs(at - now) < (to - from) / 250 ? null : at;
-    change({ cursor });
+  const follow = (cursor: number | null): void => {
     if (!surface) return;
     const x = surface.x(cursor ?? now);
     if (cursor === null) surface.show(null, surface.span);
-    else if (x < surface.width * 0.05 || x > surface.width * 0.95) surface.show(at - surface.span / 2, surface.span);
+    else if (x < surface.width * 0.05 || x > surface.width * 0.95)
+      surface.show(cursor - surface.span / 2, surface.span);
+  };
+  const scrub = (moved: number): void => {
+    const cursor = Math.abs(moved - now) < (to - from) / 250 ? null : moved;
+    change({ cursor, decision: null });
+    follow(cursor);
+  };
+  const pick = (decision: Decision): void => {
+    change({ cursor: decision.at, decision: decision.number });
+    follow(decision.at);
+    const ids = barsOf(model.bars, decision);
+    const placed = surface?.layout.placements.find((each) => ids.has(each.bar.id));
+    if (placed) surface?.reveal(placed);
+    setSaid(`${decisionWord(decision.decision)} ${decision.job}. ${decision.text}`);
+  };
+  const step = (by: 1 | -1): void => {
+    if (!book) return;
+    const here = picked;
+    void book.step(here, at, by).then((next) => {
+      if (next) pick(next);
+      else setSaid(by > 0 ? "There is no later decision." : "The record has no earlier decision.");
+    });
+  };
+  const stepKeys = (event: KeyboardEvent): void => {
+    if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key !== "[" && event.key !== "]") return;
+    if (event.target instanceof HTMLInputElement && event.target.type !== "range") return;
+    event.preventDefault();
+    step(event.key === "]" ? 1 : -1);
   };
 
   const start = view.start ?? now - view.span * 0.4;
@@ -332,7 +456,11 @@ export function Timeline(props: TimelineProps) {
   const queueCount = model.queues.filter((queue) => queue !== "").length;
 
   return (
-    <section className={`timeline${props.stale ? " tl-stale" : ""}`} aria-label={props.label ?? "Timeline"}>
+    <section
+      className={`timeline${props.stale ? " tl-stale" : ""}`}
+      aria-label={props.label ?? "Timeline"}
+      onKeyDown={stepKeys}
+    >
       <div className="tl-toolbar">
         <ToggleButtonGroup
           className="tl-group"
@@ -381,6 +509,32 @@ export function Timeline(props: TimelineProps) {
         <ToggleButton className="tl-button" isSelected={view.table} onChange={(table) => change({ table })}>
           Table
         </ToggleButton>
+        {onWhatIf && (
+          <MenuTrigger>
+            <Button className="tl-button">What if …</Button>
+            <Popover className="menu-box">
+              <Menu
+                className="menu"
+                aria-label="What if"
+                disabledKeys={[
+                  ...(focusBar && canAsk(focusBar) ? [] : ["job"]),
+                  ...(model.quotas.size > 0 ? [] : ["quota"]),
+                  ...(model.nodes.length > 0 ? [] : ["drain"]),
+                ]}
+                onAction={(key) => {
+                  if (key === "job" && focusBar) askOfJob(focusBar);
+                  else if (key === "quota")
+                    ask({ kind: "quota", queue: focusBar && model.quotas.has(focusBar.queue) ? focusBar.queue : "" }, null);
+                  else if (key === "drain") ask({ kind: "drain", node: focusBar?.nodes[0] ?? "" }, null);
+                }}
+              >
+                <MenuItem id="job">the chosen job were different</MenuItem>
+                <MenuItem id="quota">a queue’s quota were different</MenuItem>
+                <MenuItem id="drain">a node were drained</MenuItem>
+              </Menu>
+            </Popover>
+          </MenuTrigger>
+        )}
         <Legend theme={() => surface?.theme ?? null} />
         <SearchField
           className="tl-search"
@@ -405,9 +559,10 @@ export function Timeline(props: TimelineProps) {
         view={view}
         surface={surface}
         themes={themes}
-        decisions={decisions}
+        marks={allMarks}
         onScrub={scrub}
       />
+      <div className="tl-columns">
       <div className="tl-stage">
         <div
           ref={host}
@@ -431,7 +586,7 @@ export function Timeline(props: TimelineProps) {
             matches={(bar) => found(bar, view.find)}
             focus={view.focus}
             onOpen={open}
-            onAsk={onWhatIf ? (bar) => ask(bar, {}) : undefined}
+            onAsk={onWhatIf ? askOfJob : undefined}
             onLeave={() => showTable(false)}
           />
         )}
@@ -449,7 +604,7 @@ export function Timeline(props: TimelineProps) {
                     </Button>
                   )}
                   {onWhatIf && canAsk(focusBar) && (
-                    <Button className="tl-button" onPress={() => ask(focusBar, {})}>
+                    <Button className="tl-button" onPress={() => askOfJob(focusBar)}>
                       What if …
                     </Button>
                   )}
@@ -464,28 +619,39 @@ export function Timeline(props: TimelineProps) {
           </Floating>
         )}
         {asking && (
-          <WhatIf
-            asking={asking}
-            queues={model.queues.filter((queue) => queue !== "")}
-            now={now}
-            onAsk={(wanted) => ask(asking.bar, wanted)}
-            onClose={close}
-          />
+          <WhatIf asking={asking} model={model} now={now} onAsk={ask} onClose={close} onOpenLane={props.onOpenLane} />
+        )}
+        {beside && surface && (
+          <p
+            className="tl-beside"
+            style={{ transform: `translate(${surface.gutter + beside.x + 14}px, ${AXIS + beside.y + 6}px)` }}
+          >
+            {beside.words}
+          </p>
         )}
       </div>
+      {scrubbed && (
+        <DecisionPanel
+          book={book}
+          marks={marks}
+          at={at}
+          picked={picked}
+          onPick={pick}
+          onStep={step}
+          onInputs={onInputs}
+        />
+      )}
+      </div>
       <p id={hint} className="tl-hidden">
-        Arrow keys go from job to job, Enter opens the job{onWhatIf ? ", W asks what if" : ""}, plus and minus zoom,
-        Shift with an arrow moves in time, N goes to now, T shows a table, Escape leaves.
+        Arrow keys go from job to job, Enter opens the job
+        {onWhatIf ? ", W asks what if of the job, Shift W asks it of the row" : ""}, brackets go from decision to
+        decision, plus and minus zoom, Shift with an arrow moves in time, N goes to now, T shows a table, Escape leaves.
       </p>
       <p className="tl-hidden" role="status" aria-live="polite">
         {said}
       </p>
     </section>
   );
-}
-
-function jobOf(bar: Bar): Question["job"] {
-  return { namespace: bar.namespace, name: bar.label, workload: bar.workload, kind: bar.kind };
 }
 
 function useClock(given: number | undefined): number {

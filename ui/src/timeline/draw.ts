@@ -1,7 +1,7 @@
 /** How things look: colours of the theme, and each kind of mark drawn on a canvas. Only text that was given is drawn, never markup. */
 import { type Context, type QueueColours, QUEUE_COLOURS, type Theme, coloursOf, coloursOfQueue } from "./theme";
 import { BUCKET, type Bucket, type LaneBox, type Placement, TEXT_HEIGHT, drawnEnd } from "./layout";
-import { type Bar, type Decision, type Moment, isLive, isWaiting } from "./model";
+import { type Bar, type Mark, type Moment, isLive, isWaiting } from "./model";
 import { type Tick, clock, day } from "./words";
 
 // ---- Text that fits ----
@@ -60,6 +60,8 @@ interface Shape {
   in1: number;
   x1: number;
   x2: number;
+  /** Where its pods were ready: what is left of it is lighter. */
+  ready: number;
 }
 
 export function drawBars(context: Context, stage: Stage, placements: readonly Placement[], top: number): void {
@@ -75,6 +77,7 @@ export function drawBars(context: Context, stage: Stage, placements: readonly Pl
       in1: clamp(bar.fromLatest),
       x1: Math.max(x0 + BUCKET, clamp(bar.to) - 1),
       x2: clamp(bar.toLatest),
+      ready: bar.ready === null ? x0 : clamp(bar.ready),
     };
     const kind = isLive(bar) ? "live" : isWaiting(bar) ? bar.state : "past";
     const key = `${kind} ${bar.hidden ? "" : (stage.places.get(bar.queue) ?? 0) % QUEUE_COLOURS} ${bar.hidden}`;
@@ -137,11 +140,78 @@ function drawWaiting(context: Context, colours: QueueColours, shapes: readonly S
       if (x2 - x1 >= 1) context.drawImage(strips.edgeOut, x1, edge, x2 - x1, 1);
     }
     context.fillRect(x0, y, reserved ? 4 : 1, height);
+    if (reserved && x1 - x0 > 12) {
+      // A firm start: a bracket.
+      context.fillRect(x0, y, 9, 2);
+      context.fillRect(x0, y + height - 2, 9, 2);
+    }
     if (x2 - x1 < 1) context.fillRect(x1 - 1, y, 1, height);
   }
 }
 
-/** What tells states apart without colour: hatching, a torn or a capped end, the stop of a backfilled run. */
+const GLYPH = 11;
+/** So wide is the end of a past bar that says by a sign how it ended. */
+const CAP = 14;
+const hasCap = ({ x0, x1, placed }: Shape): boolean => x1 - x0 > 2.5 * CAP && placed.height >= TEXT_HEIGHT;
+
+/** How a past bar ended, as a sign of its own: no colour has to be told from another. */
+function drawEnd(context: Context, theme: Theme, shape: Shape): void {
+  const { placed, y, x0, x1 } = shape;
+  const { bar, height } = placed;
+  const { state } = bar;
+  const colour = state === "failed" ? theme.bad : state === "preempted" || state === "evicted" ? theme.warn : theme.muted;
+  const cap = hasCap(shape);
+  if (!cap) {
+    if (state !== "succeeded" && x1 - x0 > 3) {
+      context.fillStyle = colour;
+      context.fillRect(x1 - 3, y, 3, height);
+    }
+    return;
+  }
+  context.fillStyle = theme.ground;
+  context.globalAlpha = 0.72;
+  context.fillRect(x1 - CAP, y + 1, CAP - 1, height - 2);
+  context.globalAlpha = 1;
+  const size = Math.min(GLYPH, height - 3);
+  const [left, top] = [x1 - CAP / 2 - size / 2 - 0.5, y + (height - size) / 2];
+  const [right, bottom, middle] = [left + size, top + size, top + size / 2];
+  context.strokeStyle = context.fillStyle = state === "succeeded" ? theme.good : colour;
+  context.lineWidth = 1.7;
+  context.beginPath();
+  if (state === "succeeded") {
+    context.moveTo(left + size * 0.1, middle);
+    context.lineTo(left + size * 0.4, bottom - size * 0.15);
+    context.lineTo(right - size * 0.05, top + size * 0.15);
+    context.stroke();
+  } else if (state === "failed") {
+    context.moveTo(left + size * 0.15, top + size * 0.15);
+    context.lineTo(right - size * 0.15, bottom - size * 0.15);
+    context.moveTo(right - size * 0.15, top + size * 0.15);
+    context.lineTo(left + size * 0.15, bottom - size * 0.15);
+    context.stroke();
+  } else if (state === "preempted") {
+    // Another job takes its place: an arrow back.
+    context.moveTo(right, middle);
+    context.lineTo(left + 1, middle);
+    context.moveTo(left + size * 0.45, top + size * 0.1);
+    context.lineTo(left + 1, middle);
+    context.lineTo(left + size * 0.45, bottom - size * 0.1);
+    context.stroke();
+  } else if (state === "evicted") {
+    // It has to leave: a triangle above a line.
+    context.moveTo((left + right) / 2, top + size * 0.05);
+    context.lineTo(right - size * 0.05, top + size * 0.6);
+    context.lineTo(left + size * 0.05, top + size * 0.6);
+    context.fill();
+    context.fillRect(left + size * 0.05, bottom - size * 0.25, size * 0.9, size * 0.18);
+  } else if (state === "cancelled") {
+    context.fillRect(left + size * 0.17, top + size * 0.17, size * 0.66, size * 0.66);
+  } else {
+    context.fillRect(left + size * 0.1, middle - 1, size * 0.8, 2);
+  }
+}
+
+/** What tells states apart without colour: hatching, a sign at the end, the stop of a backfilled run. */
 function drawMarks(context: Context, stage: Stage, shape: Shape): void {
   const { theme } = stage;
   const { placed, y, x0, x1 } = shape;
@@ -153,30 +223,22 @@ function drawMarks(context: Context, stage: Stage, shape: Shape): void {
   };
   if (bar.hidden) overlay(theme.patterns.hidden);
   if (bar.state === "starting" || bar.state === "stopping") overlay(theme.patterns.starting);
-  if (bar.state === "failed") {
-    overlay(theme.patterns.failed);
-    context.fillStyle = theme.bad;
-    context.fillRect(Math.max(x0, x1 - 3), y, Math.min(3, x1 - x0), height);
-  } else if (bar.state === "preempted") {
-    const torn = x1 - x0 > 14 && height >= 7;
-    context.fillStyle = theme.warn;
-    context.fillRect(Math.max(x0, x1 - (torn ? 7 : 2)), y, Math.min(torn ? 7 : 2, x1 - x0), height);
-    if (torn) {
-      context.fillStyle = theme.ground;
-      context.beginPath();
-      const teeth = Math.max(2, Math.round(height / 5));
-      for (let tooth = 0; tooth < teeth; tooth++) {
-        const from = y + (tooth * height) / teeth;
-        context.moveTo(x1 + 0.5, from);
-        context.lineTo(x1 - 3.5, from + height / teeth / 2);
-        context.lineTo(x1 + 0.5, from + height / teeth);
-      }
-      context.fill();
-    }
-  } else if (bar.state === "ended" && x1 - x0 > 6) {
-    context.fillStyle = theme.muted;
-    context.fillRect(x1 - 2, y, 2, height);
+  if (shape.ready - x0 >= 1) {
+    context.fillStyle = theme.ground;
+    context.globalAlpha = 0.55;
+    context.fillRect(x0, y + 1, Math.min(shape.ready, x1) - x0, height - 2);
+    context.globalAlpha = 1;
   }
+  if (bar.lost > 0 && theme.patterns.lost) {
+    const lostFrom = Math.max(x0, stage.x(bar.to - bar.lost));
+    if (x1 - lostFrom >= 3) {
+      context.fillStyle = theme.patterns.lost;
+      context.fillRect(lostFrom, y, x1 - lostFrom, height);
+      context.fillStyle = theme.bad;
+      context.fillRect(lostFrom, y, 1, height);
+    }
+  }
+  if (!isLive(bar) && !isWaiting(bar)) drawEnd(context, theme, shape);
   if (bar.backfilled) {
     context.fillStyle = theme.contract;
     context.fillRect(x0, y + height - 2, x1 - x0, 2);
@@ -215,18 +277,20 @@ function drawLabels(
     for (const shape of shapes) {
       const { bar, height } = shape.placed;
       // A bar that begins left of the view gets its label in each frame.
-      const room = labelRoom(bar, shape.x0, shape.x1, shape.x2);
+      // On a running bar, text stands where the colour is full.
+      const from = live && shape.ready - shape.x0 > 2 ? shape.ready : shape.x0;
+      const room = labelRoom(bar, from, shape.x1, shape.x2) - (hasCap(shape) && !live ? CAP - 4 : 0);
       if (height < TEXT_HEIGHT || room < 24 || shape.x0 <= -EDGE) continue;
       context.font = labelFont(stage.theme, height);
       const words = labelThatFits(context, bar, room);
-      if (words) context.fillText(words, shape.x0 + (bar.state === "reserved" ? 9 : 6), shape.y + height / 2 + 0.5);
+      if (words) context.fillText(words, from + (bar.state === "reserved" ? 9 : 6), shape.y + height / 2 + 0.5);
     }
   }
 }
 
 /** On a waiting bar, text may stand on the part that fades; on a running one only where the colour is full. */
 function labelRoom(bar: Bar, x0: number, x1: number, x2: number): number {
-  const mark = bar.state === "preempted" ? 18 : bar.state === "reserved" ? 14 : 10;
+  const mark = bar.state === "reserved" ? 14 : 10;
   return (isWaiting(bar) ? x2 : x1) - x0 - mark;
 }
 
@@ -235,7 +299,10 @@ export function drawStickyLabel(context: Context, stage: Stage, placed: Placemen
   const { bar, height } = placed;
   const end = Math.min(stage.x(bar.to), stage.width);
   if (height < TEXT_HEIGHT) return;
-  const room = labelRoom(bar, 0, end, Math.min(stage.x(bar.toLatest), stage.width));
+  // Its pods may still be on their way at the edge of the view: there is no full colour to write on.
+  if (isLive(bar) && bar.ready !== null && stage.x(bar.ready) > 2) return;
+  const sign = !isLive(bar) && !isWaiting(bar) && stage.x(bar.to) < stage.width + CAP ? CAP - 4 : 0;
+  const room = labelRoom(bar, 0, end, Math.min(stage.x(bar.toLatest), stage.width)) - sign;
   const colours = coloursOf(stage.theme, bar, stage.places);
   context.font = labelFont(stage.theme, height);
   const words = room < 24 ? "" : labelThatFits(context, bar, room);
@@ -248,7 +315,7 @@ export function drawStickyLabel(context: Context, stage: Stage, placed: Placemen
   // Covers what is still to be seen of the label at the bar's true start.
   const before = stage.x(bar.from) + widthOf(context, `${bar.label}  ${bar.gpus} GPUs`) + 12;
   if (before > 0) {
-    const covered = Math.min(end - 8, Math.max(words ? widthOf(context, words) + 12 : 0, before));
+    const covered = Math.min(end - 8 - sign, Math.max(words ? widthOf(context, words) + 12 : 0, before));
     context.fillStyle = fill;
     if (covered > 0) context.fillRect(0, y + 1, covered, height - (bar.backfilled ? 3 : 2));
   }
@@ -340,7 +407,7 @@ export function drawAxis(
   stage: Stage,
   ticks: readonly Tick[],
   from: number,
-  decisions: readonly Decision[],
+  marks: readonly Mark[],
 ): void {
   const { theme, width } = stage;
   context.clearRect(0, 0, width, AXIS);
@@ -367,12 +434,18 @@ export function drawAxis(
   context.fillRect(0, AXIS - 1, width, 1);
   context.fillStyle = theme.cursor;
   let last = -3;
-  for (const decision of decisions) {
-    const x = Math.round(stage.x(decision.at));
+  for (const mark of marks) {
+    const x = Math.round(stage.x(mark.at));
     if (x < last + 3 || x > width) continue;
     last = x;
     context.fillRect(x - 1, AXIS - 5, 2, 4);
   }
+}
+
+/** The lane whose header is pointed at or dragged. `gpus`: the quota that it is dragged to. */
+export interface Header {
+  lane: string;
+  gpus: number | null;
 }
 
 export function drawGutter(
@@ -383,6 +456,7 @@ export function drawGutter(
   top: number,
   height: number,
   focused: string | null,
+  header: Header | null,
 ): void {
   const { theme, width } = stage;
   context.fillStyle = theme.gutter;
@@ -399,9 +473,19 @@ export function drawGutter(
       context.fillStyle = theme.muted;
       context.fillText(fitted(context, lane.label, width - 20), 12, y + tall / 2 + 0.5);
     } else if (lane.kind === "node") {
-      nodeLabel(context, theme, lane, moment, y, tall, width);
+      const pointed = header?.lane === lane.id;
+      if (pointed) {
+        context.fillStyle = theme.heading;
+        context.fillRect(0, y, width, tall);
+      }
+      nodeLabel(context, theme, lane, moment, y, tall, width, pointed);
     } else {
-      queueLabel(context, stage, lane, moment, laneTop, y, tall);
+      const pointed = header?.lane === lane.id;
+      if (pointed) {
+        context.fillStyle = theme.heading;
+        context.fillRect(0, y, width, tall);
+      }
+      queueLabel(context, stage, lane, moment, laneTop, y, tall, pointed ? header : null);
     }
     if (lane.id === focused) {
       context.fillStyle = theme.focus;
@@ -422,19 +506,21 @@ function nodeLabel(
   y: number,
   tall: number,
   width: number,
+  pointed: boolean,
 ): void {
   const middle = y + tall / 2 + 0.5;
   const used = moment.lanes.get(lane.id) ?? 0;
   // Where names are cut, their ends would be: those tell nodes apart.
   const load = lane.capacity > 0 && width > 120 ? `${used}/${lane.capacity}` : "";
-  const share = lane.trouble && load ? `${lane.trouble.kind} ${load}` : load;
+  const share = pointed && width > 120 ? "drained?" : lane.trouble && load ? `${lane.trouble.kind} ${load}` : load;
   context.textBaseline = "middle";
   context.font = `400 11px ${theme.font}`;
   const room = width - 24 - (share ? widthOf(context, share) + 8 : 0);
   context.fillStyle = lane.trouble ? theme.troubles[lane.trouble.kind] : used > 0 ? theme.ink : theme.muted;
   context.fillText(fitted(context, lane.label, room), 12, middle);
   if (!share) return;
-  if (!lane.trouble) context.fillStyle = theme.muted;
+  if (pointed) context.fillStyle = theme.focus;
+  else if (!lane.trouble) context.fillStyle = theme.muted;
   context.textAlign = "right";
   context.fillText(share, width - 10, middle);
   context.textAlign = "left";
@@ -448,6 +534,7 @@ function queueLabel(
   laneTop: number,
   y: number,
   tall: number,
+  header: Header | null,
 ): void {
   const { theme, width } = stage;
   const colours = coloursOfQueue(theme, lane.queue, stage.places);
@@ -470,13 +557,28 @@ function queueLabel(
     12,
     line + 16.5,
   );
-  if (lane.capacity > 0 && laneTop >= 0) {
-    const room = width - 24;
-    context.fillStyle = theme.strongLine;
-    context.fillRect(12, line + 25, room, 3);
-    context.fillStyle = colours.solid;
-    context.fillRect(12, line + 25, room * Math.min(1, used / lane.capacity), 3);
-  }
+  if (lane.capacity <= 0 || laneTop < 0) return;
+  const room = quotaRoom(width);
+  const bar = line + QUOTA_BELOW;
+  context.fillStyle = theme.strongLine;
+  context.fillRect(QUOTA_LEFT, bar, room, 3);
+  context.fillStyle = colours.solid;
+  context.fillRect(QUOTA_LEFT, bar, room * Math.min(1, used / lane.capacity), 3);
+  if (header === null || lane.quotas.length === 0) return;
+  // The handle of its quota, where it stands or is dragged to.
+  const at = QUOTA_LEFT + room * Math.min(1.06, header.gpus === null ? 1 : header.gpus / Math.max(1, lane.quotas[0]?.gpus ?? 1));
+  context.fillStyle = theme.focus;
+  context.fillRect(at - 2, bar - 5, 4, 13);
+}
+
+const QUOTA_LEFT = 12;
+const QUOTA_BELOW = 25;
+const quotaRoom = (width: number): number => width - 30;
+
+/** Where the handle of a queue's quota stands in the gutter, for who points at it. */
+export function quotaHandle(y: number, tall: number, width: number): { x: number; y: number; room: number } {
+  const line = Math.min(Math.max(y, 0), Math.max(y, y + tall - 46)) + 16;
+  return { x: QUOTA_LEFT + quotaRoom(width), y: line + QUOTA_BELOW, room: quotaRoom(width) };
 }
 
 // ---- What moves on top ----
@@ -604,4 +706,32 @@ export function drawProfile(
   paint(nowAt, width, 0.25);
   context.fillStyle = theme.now;
   context.fillRect(Math.round(nowAt) - 0.5, 0, 1.5, height);
+}
+
+/** Where a node's header is dropped to ask what if the node were drained. */
+export function drawDropZone(context: Context, theme: Theme, width: number, height: number, words: string, over: boolean): void {
+  const [wide, tall] = [Math.min(340, width - 24), 64];
+  const [x, y] = [(width - wide) / 2, Math.max(12, height / 2 - tall / 2)];
+  context.fillStyle = theme.ground;
+  context.globalAlpha = 0.6;
+  context.fillRect(0, 0, width, height);
+  context.globalAlpha = 1;
+  context.fillStyle = theme.gutter;
+  context.strokeStyle = over ? theme.focus : theme.muted;
+  context.lineWidth = over ? 2.5 : 1.5;
+  context.beginPath();
+  context.roundRect(x, y, wide, tall, 8);
+  context.fill();
+  context.setLineDash([7, 4]);
+  context.stroke();
+  context.setLineDash([]);
+  context.font = `600 13px ${theme.font}`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.fillStyle = theme.ink;
+  context.fillText(fitted(context, words, wide - 24), x + wide / 2, y + tall / 2 - 9);
+  context.font = `400 11px ${theme.font}`;
+  context.fillStyle = theme.muted;
+  context.fillText(over ? "let go to simulate it" : "drag it here", x + wide / 2, y + tall / 2 + 11);
+  context.textAlign = "left";
 }

@@ -1,8 +1,8 @@
 /** Pointer, wheel and touch on the timeline's surface: panning, zooming, pointing, and dragging a waiting job's bar. */
 import { AXIS } from "./draw";
 import type { Hit, Surface } from "./layers";
-import { type Bar } from "./model";
-import { type Change, canAsk, resized } from "./view";
+import { type Bar, type Lane } from "./model";
+import { type Change, canAsk, quotaDragged, resized } from "./view";
 import { duration } from "./words";
 
 export interface Handlers {
@@ -11,6 +11,10 @@ export interface Handlers {
   onOpen: (bar: Bar) => void;
   /** A bar was dragged: what to ask for. Absent: nothing can be dragged. */
   onDragged: (() => ((bar: Bar, change: Change) => void) | undefined) | null;
+  /** Words beside the pointer while something in the gutter is dragged; "" takes them away. */
+  onSaying: (words: string, at: { x: number; y: number }) => void;
+  /** A lane's header was clicked, or dragged: then to so many GPUs of its largest quota, or to where nodes are drained. */
+  onHeader: (lane: Lane, dragged: { gpus: number } | { drain: true } | null) => void;
 }
 
 const PIXELS_PER_SIZE = 10;
@@ -26,6 +30,7 @@ interface Drag {
   lastY: number;
   moved: boolean;
   change: Change | null;
+  header: { lane: Lane; handle: boolean; room: number; gpus: number | null; drain: boolean } | null;
 }
 
 /** Listens until the returned function is called. */
@@ -52,7 +57,17 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     host.setPointerCapture(event.pointerId);
     surface.freeze();
     const hit = at.x >= 0 && at.y >= 0 ? surface.hit(at.x, at.y) : null;
-    drag = { hit, x: at.x, y: at.y, lastX: at.x, lastY: at.y, moved: false, change: null };
+    const header = asks() ? surface.headerAt(at.x, at.y) : null;
+    drag = {
+      hit,
+      x: at.x,
+      y: at.y,
+      lastX: at.x,
+      lastY: at.y,
+      moved: false,
+      change: null,
+      header: header && { ...header, gpus: null, drain: false },
+    };
   };
 
   const pinch = (): { middle: number; spread: number } | null => {
@@ -67,7 +82,9 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     if (!pointers.has(event.pointerId)) {
       if (event.pointerType !== "mouse") return;
       const hit = at.x >= 0 && at.y >= 0 ? surface.hit(at.x, at.y) : null;
-      host.style.cursor = cursorFor(hit);
+      const header = asks() ? surface.headerAt(at.x, at.y) : null;
+      surface.setHeader(header && { lane: header.lane.id, gpus: null });
+      host.style.cursor = header ? (header.handle ? "ew-resize" : "pointer") : cursorFor(hit);
       handlers.onHover(hit, at.x);
       return;
     }
@@ -87,6 +104,10 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     if (!drag.moved && Math.hypot(at.x - drag.x, at.y - drag.y) < CLICK) return;
     if (!drag.moved) handlers.onHover(null, 0);
     drag.moved = true;
+    if (drag.header && event.pointerType !== "touch" && (drag.header.handle || drag.header.lane.kind === "node")) {
+      dragHeader(drag, drag.header, at);
+      return;
+    }
     const bar = drag.hit?.placed.bar;
     // On a touch screen a finger on a bar pans: the form asks what a drag would.
     if (bar && asks() && canAsk(bar) && event.pointerType !== "touch" && drag.hit) changeBar(drag, drag.hit, at);
@@ -96,6 +117,26 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     }
     drag.lastX = at.x;
     drag.lastY = at.y;
+  };
+
+  const dragHeader = (
+    current: Drag,
+    header: NonNullable<Drag["header"]>,
+    at: { x: number; y: number },
+  ): void => {
+    const { lane } = header;
+    if (lane.kind === "node") {
+      header.drain = at.x > 40 && at.y > 0 && at.x < surface.width && at.y < surface.height;
+      surface.setDropping({ words: `What if ${lane.label} were drained?`, over: header.drain });
+      return;
+    }
+    const quota = lane.quotas[0];
+    if (!quota) return;
+    const gpus = quotaDragged(quota.gpus, (at.x - current.x) / header.room);
+    header.gpus = gpus === quota.gpus ? null : gpus;
+    surface.setHeader({ lane: lane.id, gpus });
+    host.style.cursor = "ew-resize";
+    handlers.onSaying(`${quota.flavor}: ${quota.gpus} → ${gpus} GPUs`, at);
   };
 
   const changeBar = (current: Drag, hit: Hit, at: { x: number; y: number }): void => {
@@ -140,6 +181,17 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
     const ended = drag;
     drag = null;
     if (!ended) return;
+    if (ended.header) {
+      const { lane, gpus, drain } = ended.header;
+      surface.setDropping(null);
+      surface.setHeader(null);
+      handlers.onSaying("", { x: 0, y: 0 });
+      if (event.type !== "pointerup") return;
+      if (!ended.moved) handlers.onHeader(lane, null);
+      else if (gpus !== null) handlers.onHeader(lane, { gpus });
+      else if (drain) handlers.onHeader(lane, { drain: true });
+      return;
+    }
     if (!ended.moved && event.type === "pointerup") handlers.onPick(ended.hit);
     else if (ended.change && ended.hit && event.type === "pointerup") asks()?.(ended.hit.placed.bar, ended.change);
     else surface.setGhost(null);
@@ -160,21 +212,28 @@ export function listen(host: HTMLElement, surface: Surface, handlers: Handlers):
   };
 
   const leave = (event: PointerEvent): void => {
-    if (event.pointerType === "mouse" && pointers.size === 0) handlers.onHover(null, 0);
+    if (event.pointerType !== "mouse" || pointers.size > 0) return;
+    handlers.onHover(null, 0);
+    surface.setHeader(null);
   };
 
   const double = (event: MouseEvent): void => {
     const at = place(event);
+    if (at.x < 0) return;
     const hit = surface.hit(at.x, at.y);
     if (hit) handlers.onOpen(hit.placed.bar);
     else surface.zoomBy(2, Math.max(0, at.x));
   };
 
   const abandon = (event: KeyboardEvent): void => {
-    if (event.key !== "Escape" || !drag?.change) return;
+    if (event.key !== "Escape" || !(drag?.change || (drag?.header && drag.moved))) return;
     drag.change = null;
     drag.hit = null;
+    if (drag.header) [drag.header.gpus, drag.header.drain] = [null, false];
     surface.setGhost(null);
+    surface.setDropping(null);
+    surface.setHeader(null);
+    handlers.onSaying("", { x: 0, y: 0 });
     event.stopPropagation();
   };
 

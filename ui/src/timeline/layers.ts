@@ -5,10 +5,12 @@
 import Flatbush from "flatbush";
 import {
   AXIS,
+  type Header,
   type Stage,
   drawAxis,
   drawBars,
   drawBuckets,
+  drawDropZone,
   drawGhost,
   drawGrips,
   drawGround,
@@ -17,10 +19,11 @@ import {
   drawRing,
   drawStickyLabel,
   drawTroubles,
+  quotaHandle,
 } from "./draw";
 import { type Theme, readTheme } from "./theme";
 import { BUCKET, type Layout, type Placement, TEXT_HEIGHT, densify, drawnEnd, layOut } from "./layout";
-import { type Bar, type Decision, type Model, type Moment, momentAt } from "./model";
+import { type Bar, type Lane, type Mark, type Model, type Moment, momentAt } from "./model";
 import { LONGEST_SPAN, NOW_AT, SHORTEST_SPAN, canAsk, found } from "./view";
 import { type Tick, clock, ticks } from "./words";
 
@@ -94,7 +97,7 @@ export class Surface {
   grips = false;
   theme: Theme;
 
-  private decisions: readonly Decision[] = [];
+  private marks: readonly Mark[] = [];
   private recordFrom: number | null = null;
   private readonly plot: HTMLDivElement;
   private readonly future: HTMLDivElement;
@@ -125,6 +128,10 @@ export class Surface {
   private finding = "";
   private hits: Placement[] = [];
   private ghost: Ghost | null = null;
+  private marked: Placement[] = [];
+  private markedIds: ReadonlySet<string> = new Set();
+  private header: Header | null = null;
+  private dropping: { words: string; over: boolean } | null = null;
   private glide: { from: [number, number, number]; to: [number, number, number]; began: number } | null = null;
 
   constructor(
@@ -252,6 +259,7 @@ export class Surface {
     }
     this.setFocus(this.focusId);
     this.setFind(this.finding);
+    this.setMarked(this.markedIds);
     this.scrollTo(anchor());
   }
 
@@ -331,9 +339,9 @@ export class Surface {
     this.ask();
   }
 
-  /** The record's decisions, in order, and the instant from which past runs are loaded. */
-  setRecord(decisions: readonly Decision[], from: number | null): void {
-    this.decisions = decisions;
+  /** What happened, in order, and the instant from which past runs are loaded. */
+  setRecord(marks: readonly Mark[], from: number | null): void {
+    this.marks = marks;
     this.recordFrom = from;
     this.axisDrawn = "";
     this.stale = true;
@@ -354,6 +362,39 @@ export class Surface {
   setGhost(ghost: Ghost | null): void {
     this.ghost = ghost;
     this.ask();
+  }
+
+  /** The bars that the chosen decision concerns. */
+  setMarked(ids: ReadonlySet<string>): void {
+    this.markedIds = ids;
+    this.marked = ids.size === 0 ? [] : this.layout.placements.filter(({ bar }) => ids.has(bar.id));
+    this.ask();
+  }
+
+  /** The lane whose header is pointed at, and the quota to which it is dragged. */
+  setHeader(header: Header | null): void {
+    if (header?.lane === this.header?.lane && header?.gpus === this.header?.gpus) return;
+    this.header = header;
+    this.sideDrawn = "";
+    this.ask();
+  }
+
+  /** While a node's header is dragged: where to drop it. */
+  setDropping(dropping: { words: string; over: boolean } | null): void {
+    this.dropping = dropping;
+    this.ask();
+  }
+
+  /** The lane whose header is at a point of the gutter, and whether its quota's handle is. */
+  headerAt(x: number, y: number): { lane: Lane; handle: boolean; room: number } | null {
+    if (x >= 0 || y < 0 || y > this.height) return null;
+    const box = this.layout.boxes[this.laneAt(y)];
+    if (!box || box.lane.kind === "group" || (box.lane.kind === "queue" && box.lane.quotas.length === 0)) return null;
+    if (box.lane.kind === "node") return { lane: box.lane, handle: false, room: 1 };
+    const grip = quotaHandle(box.y - this.top, box.height, this.gutter);
+    const handle =
+      box.lane.capacity > 0 && Math.abs(x + this.gutter - grip.x) <= GRIP && Math.abs(y - grip.y) <= GRIP + 3;
+    return { lane: box.lane, handle, room: grip.room };
   }
 
   setFind(find: string): void {
@@ -652,7 +693,7 @@ export class Surface {
       this.stage(),
       this.ticksOf(this.start, this.start + this.span, this.pps),
       this.start,
-      this.decisions,
+      this.marks,
     );
   }
 
@@ -670,6 +711,7 @@ export class Surface {
       this.top,
       this.height,
       focusedLane,
+      this.header,
     );
   }
 
@@ -703,11 +745,13 @@ export class Surface {
     drawLine(context, theme, this.x(this.now), height, theme.now, "now", width);
     if (this.cursor !== null)
       drawLine(context, theme, this.x(this.cursor), height, theme.cursor, clock(this.cursor), width);
+    for (const placed of this.marked) drawRing(context, stage, placed, top, theme.cursor, 2.5);
     if (this.hovered && this.hovered !== this.focused) drawRing(context, stage, this.hovered, top, theme.ink, 1);
     if (this.focused) drawRing(context, stage, this.focused, top, theme.focus, 2.5);
     const gripped = this.hovered ?? this.focused;
     if (this.grips && gripped && canAsk(gripped.bar) && !this.ghost) drawGrips(context, stage, gripped, top);
     if (this.ghost) this.drawGhostBar(context);
+    if (this.dropping) drawDropZone(context, theme, width, height, this.dropping.words, this.dropping.over);
     this.drawScrollMark(context);
   }
 

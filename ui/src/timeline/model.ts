@@ -1,4 +1,5 @@
-/** What the timeline shows: live rows and past runs become bars and lanes. */
+/** What the timeline shows: live rows and past attempts become bars and lanes. */
+import { isAccelerator, quantity } from "../words";
 
 // ---- What comes in: the parts of the server's rows that the timeline reads. Instants are Unix seconds, durations seconds. ----
 
@@ -34,6 +35,7 @@ export interface QueueRow {
   nominalGpus?: number | null;
   usedGpus?: number | null;
   waiting?: number;
+  quotas?: readonly { flavor?: string; resource?: string; nominal?: string; used?: string }[];
 }
 
 export interface NodeRow {
@@ -47,6 +49,7 @@ export interface NodeRow {
 
 export interface RunRow {
   job?: string;
+  jobKind?: string;
   namespace?: string;
   metadata?: { namespace?: string; name?: string };
   hidden?: boolean;
@@ -84,10 +87,50 @@ export interface PastRun {
   nodes?: readonly string[];
 }
 
-/** A decision of the audit record, as a mark below the time axis. */
-export interface Decision {
+/** One stretch in which a job held quota; `ended` is null while it does. */
+export interface AttemptRow {
+  hidden?: boolean;
+  namespace?: string;
+  workload?: string;
+  jobKind?: string;
+  jobName?: string;
+  user?: string;
+  localQueue?: string;
+  clusterQueue?: string;
+  gpus?: number;
+  attempt?: number;
+  submitted?: number | null;
+  reserved?: number | null;
+  ready?: number | null;
+  ended?: number | null;
+  end?: string;
+  reason?: string;
+  text?: string;
+  by?: string;
+  lostSeconds?: number | null;
+  lostGpuHours?: number | null;
+  lostTo?: string;
+  backfilled?: boolean;
+  nodes?: readonly string[];
+  nodeCount?: number;
+}
+
+/** What happened at an instant, as a mark below the time axis. */
+export interface Mark {
   at: number;
   text: string;
+}
+
+/** A decision of the engine, as the operator's record has it. */
+export interface Decision extends Mark {
+  number: number;
+  decision: string;
+  namespace: string;
+  workload: string;
+  /** The job as it is named on the page. */
+  job: string;
+  hidden: boolean;
+  by: string;
 }
 
 type Rows<T> = Readonly<Record<string, T>> | ReadonlyMap<string, T>;
@@ -102,7 +145,17 @@ export interface LiveRows {
 // ---- What comes out ----
 
 export type BarState =
-  "running" | "starting" | "stopping" | "planned" | "reserved" | "succeeded" | "failed" | "preempted" | "ended";
+  | "running"
+  | "starting"
+  | "stopping"
+  | "planned"
+  | "reserved"
+  | "succeeded"
+  | "failed"
+  | "preempted"
+  | "evicted"
+  | "cancelled"
+  | "ended";
 
 /** One run of one job, past, present or expected. */
 export interface Bar {
@@ -130,10 +183,31 @@ export interface Bar {
   hidden: boolean;
   backfilled: boolean;
   mustEndBy: number | null;
+  /** Its pods were ready then; null while they are not, or where nobody knows. */
+  ready: number | null;
+  /** Seconds before its end whose work was lost. */
+  lost: number;
+  lostGpuHours: number;
+  /** What the work was lost to, as one word; "" where none was. */
+  lostTo: string;
+  /** Which try of the job this is, counted from 1; 0 where nobody knows. */
+  attempt: number;
+  /** The job for which it was preempted. */
+  by: string;
   nodes: readonly string[];
+  nodeCount: number;
   why: string;
   after: readonly string[];
   preemptions: number;
+}
+
+/** What a bar has that is neither an attempt nor of a running job. */
+const UNTRIED = { ready: null, lost: 0, lostGpuHours: 0, lostTo: "", attempt: 0, by: "" } as const;
+
+export interface GpuQuota {
+  flavor: string;
+  gpus: number;
+  used: number;
 }
 
 export type Trouble = "soaking" | "cordoned" | "maintenance" | "spare" | "unhealthy";
@@ -146,6 +220,8 @@ export interface Lane {
   /** The ClusterQueue whose jobs it shows; "" for a node or a heading. */
   queue: string;
   capacity: number;
+  /** A queue's quota of GPUs, the largest first. */
+  quotas: readonly GpuQuota[];
   trouble: { kind: Trouble; text: string; from: number; until: number | null } | null;
   bars: Bar[];
 }
@@ -155,6 +231,10 @@ export interface Model {
   /** All ClusterQueues by name: a queue's place here gives its colour. */
   queues: string[];
   lanes: Lane[];
+  /** The GPU quotas of each ClusterQueue that has any. */
+  quotas: ReadonlyMap<string, readonly GpuQuota[]>;
+  /** The names of all nodes, in order. */
+  nodes: readonly string[];
   capacity: number;
   /** Rows whose times make no sense. */
   refused: number;
@@ -250,12 +330,14 @@ const sighting = (namespace: string, job: string, from: number): string => `${na
 export interface ModelInput {
   live: LiveRows;
   past: readonly PastRun[];
+  /** Where the operator gives attempts, the past is made of them. */
+  attempts?: readonly AttemptRow[] | undefined;
   now: number;
   group: "queues" | "nodes";
   seen?: NodesSeen;
 }
 
-export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
+export function makeModel({ live, past, attempts, now, group, seen }: ModelInput): Model {
   const bars: Bar[] = [];
   let refused = 0;
   const byWorkload = new Map<string, JobRow>();
@@ -282,7 +364,59 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     used.set(id, times + 1);
     return times === 0 ? id : `${id}#${times}`;
   };
-  for (const run of past) {
+  const inProgress = new Map<string, AttemptRow>();
+  for (const attempt of attempts ?? []) {
+    const namespace = text(attempt.namespace);
+    const workload = text(attempt.workload);
+    if (attempt.ended === null || attempt.ended === undefined) {
+      inProgress.set(`${namespace}/${workload}`, attempt);
+      continue;
+    }
+    const times = orderedTimes(now, attempt.reserved, attempt.ended, null, null, false);
+    if (times === null || times.from > now) {
+      refused += 1;
+      continue;
+    }
+    const to = Math.min(times.to, now);
+    const label = jobName(attempt);
+    const nodes = names(attempt.nodes);
+    const lost = seconds(attempt.lostSeconds, to - times.from);
+    ended.add(sighting(namespace, workload, times.from));
+    bars.push({
+      ...UNTRIED,
+      ...times,
+      to,
+      toLatest: to,
+      endUnknown: false,
+      id: unique(`past:${namespace}/${workload || label}/${Math.round(times.from)}`),
+      label,
+      namespace,
+      workload,
+      kind: text(attempt.jobKind),
+      queue: text(attempt.clusterQueue),
+      localQueue: text(attempt.localQueue),
+      user: text(attempt.user),
+      state: ENDS[text(attempt.end)] ?? "ended",
+      gpus: size(attempt.gpus),
+      submitted: instant(attempt.submitted),
+      ready: within(attempt.ready, times.from, to),
+      lost,
+      lostGpuHours: typeof attempt.lostGpuHours === "number" && attempt.lostGpuHours > 0 ? attempt.lostGpuHours : 0,
+      lostTo: lost > 0 ? text(attempt.lostTo) : "",
+      attempt: size(attempt.attempt),
+      by: text(attempt.by),
+      hidden: attempt.hidden === true,
+      backfilled: attempt.backfilled === true,
+      mustEndBy: null,
+      nodes,
+      nodeCount: Math.max(nodes.length, size(attempt.nodeCount)),
+      why: text(attempt.text) || text(attempt.reason),
+      after: [],
+      preemptions: Math.max(0, size(attempt.attempt) - 1),
+    });
+  }
+
+  for (const run of attempts ? [] : past) {
     const times = orderedTimes(now, run.started, run.ended, null, null, false);
     if (times === null || times.from > now) {
       // A run that never started has no bar; one without sense is counted.
@@ -293,8 +427,13 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     const key = sighting(text(run.namespace), label, times.from);
     ended.add(key);
     const nodes = names(run.nodes);
+    const state = pastState(run);
     bars.push({
+      ...UNTRIED,
       ...times,
+      lost: state === "failed" ? times.to - times.from : 0,
+      lostTo: state === "failed" ? "failure" : "",
+      nodeCount: nodes.length,
       to: Math.min(times.to, now),
       toLatest: Math.min(times.to, now),
       endUnknown: false,
@@ -306,7 +445,7 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
       queue: text(run.clusterQueue),
       localQueue: text(run.localQueue),
       user: text(run.user),
-      state: pastState(run),
+      state,
       gpus: size(run.gpus),
       submitted: instant(run.submitted),
       hidden: run.hidden === true,
@@ -324,8 +463,10 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
   for (const [, run] of entries(live.runs)) {
     const namespace = text(run.namespace) || text(run.metadata?.namespace);
     const workload = text(run.metadata?.name);
-    const label = text(run.job) || workload;
-    const job = byWorkload.get(`${namespace}/${workload}`) ?? byJob.get(`${namespace}/${label}`);
+    const named = text(run.job) || workload;
+    const job = byWorkload.get(`${namespace}/${workload}`) ?? byJob.get(`${namespace}/${named}`);
+    const known = job && job.hidden !== true && text(job.jobName) !== "" ? job : null;
+    const label = known ? jobName(known) : jobName({ ...run, hidden: run.hidden === true, jobName: named });
     const running = run.state === "Running";
     // What still waits can't have started: its plan may be some seconds old.
     const start = instant(run.from);
@@ -344,17 +485,22 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     }
     if (running) times.fromLatest = times.from;
     const key = sighting(namespace, label, times.from);
-    if (running && ended.has(key)) continue;
+    if (running && (ended.has(key) || ended.has(sighting(namespace, workload, times.from)))) continue;
+    const attempt = running ? inProgress.get(`${namespace}/${workload}`) : undefined;
     const nodes = running
       ? names(run.nodes).length > 0
         ? names(run.nodes)
-        : (occupied.get(`${namespace}/${label}`) ?? [])
+        : (occupied.get(`${namespace}/${label}`) ?? occupied.get(`${namespace}/${named}`) ?? [])
       : [];
     if (running) seen?.put(key, nodes);
     const turn = timesRan.get(`${namespace}/${workload || label}`) ?? 0;
     timesRan.set(`${namespace}/${workload || label}`, turn + 1);
     bars.push({
+      ...UNTRIED,
       ...times,
+      ready: within(attempt?.ready, times.from, times.to),
+      attempt: size(attempt?.attempt),
+      nodeCount: nodes.length,
       id: unique(running ? `run:${namespace}/${workload || label}` : `plan:${namespace}/${workload || label}/${turn}`),
       label,
       namespace,
@@ -410,8 +556,10 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     const namespace = text(job.namespace);
     const label = text(job.jobName) || text(job.name);
     const key = sighting(namespace, label, times.from);
-    if (running && ended.has(key)) continue;
+    if (running && (ended.has(key) || ended.has(sighting(namespace, text(job.name), times.from)))) continue;
+    const nodes = running ? (occupied.get(`${namespace}/${label}`) ?? []) : [];
     bars.push({
+      ...UNTRIED,
       ...times,
       id: unique(running ? `run:${namespace}/${text(job.name)}` : `plan:${namespace}/${text(job.name)}/0`),
       label,
@@ -427,7 +575,8 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
       hidden: job.hidden === true,
       backfilled: false,
       mustEndBy: null,
-      nodes: running ? (occupied.get(`${namespace}/${label}`) ?? []) : [],
+      nodes,
+      nodeCount: nodes.length,
       why: text(job.why),
       after: [],
       preemptions: 0,
@@ -450,12 +599,38 @@ export function makeModel({ live, past, now, group, seen }: ModelInput): Model {
     bars,
     queues: queues.map((queue) => queue.name).sort(),
     lanes,
+    quotas: new Map(queues.filter((queue) => queue.quotas.length > 0).map((queue) => [queue.name, queue.quotas])),
+    nodes: [...entries(live.nodes)].map(([id, row]) => row.metadata?.name ?? id).sort(compare),
     capacity,
     refused,
     withoutStart,
     earliest,
     latest,
   };
+}
+
+const ENDS: Readonly<Record<string, BarState>> = {
+  Succeeded: "succeeded",
+  Failed: "failed",
+  Preempted: "preempted",
+  Evicted: "evicted",
+  Cancelled: "cancelled",
+  Released: "ended",
+};
+
+function jobName(row: { hidden?: boolean; jobKind?: string; jobName?: string }): string {
+  const kind = text(row.jobKind).toLowerCase();
+  return row.hidden === true || kind === "" ? text(row.jobName) : `${kind}/${text(row.jobName)}`;
+}
+
+/** An instant within a stretch of time; null where there is none. */
+function within(value: unknown, from: number, to: number): number | null {
+  const at = instant(value);
+  return at === null || at > to ? null : Math.max(at, from);
+}
+
+function seconds(value: unknown, most: number): number {
+  return typeof value === "number" && value > 0 ? Math.min(value, most) : 0;
 }
 
 function pastState(run: PastRun): BarState {
@@ -472,6 +647,7 @@ interface QueueFacts {
   name: string;
   path: string[];
   capacity: number;
+  quotas: GpuQuota[];
 }
 
 /** ClusterQueues in the order of their cohorts; those that only bars name come last. */
@@ -480,13 +656,27 @@ function queueRows(live: LiveRows, bars: readonly Bar[]): QueueFacts[] {
   for (const [, row] of entries(live.queues)) {
     const name = text(row.name);
     if (row.level !== "ClusterQueue" || name === "") continue;
-    found.set(name, { name, path: [...names(row.cohorts)].reverse(), capacity: size(row.nominalGpus) });
+    found.set(name, {
+      name,
+      path: [...names(row.cohorts)].reverse(),
+      capacity: size(row.nominalGpus),
+      quotas: quotasOf(row),
+    });
   }
   for (const bar of bars) {
-    if (!found.has(bar.queue)) found.set(bar.queue, { name: bar.queue, path: [], capacity: 0 });
+    if (!found.has(bar.queue)) found.set(bar.queue, { name: bar.queue, path: [], capacity: 0, quotas: [] });
   }
   const place = (facts: QueueFacts): string => (facts.path.length > 0 ? facts.path.join("\u0001") : "\uffff");
   return [...found.values()].sort((a, b) => compare(place(a), place(b)) || compare(a.name, b.name));
+}
+
+function quotasOf(row: QueueRow): GpuQuota[] {
+  const found: GpuQuota[] = [];
+  for (const quota of row.quotas ?? []) {
+    if (!isAccelerator(text(quota.resource))) continue;
+    found.push({ flavor: text(quota.flavor), gpus: quantity(quota.nominal), used: quantity(quota.used) });
+  }
+  return found.sort((a, b) => b.gpus - a.gpus);
 }
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -506,13 +696,14 @@ function laneOfQueue(
     note: lost > 0 ? `${lost} without a start` : "",
     queue: queue.name,
     capacity: queue.capacity,
+    quotas: queue.quotas,
     trouble: null,
     bars,
   };
 }
 
 function heading(id: string, label: string): Lane {
-  return { id: `group:${id}`, kind: "group", label, note: "", queue: "", capacity: 0, trouble: null, bars: [] };
+  return { id: `group:${id}`, kind: "group", label, note: "", queue: "", capacity: 0, quotas: [], trouble: null, bars: [] };
 }
 
 function byQueue(bars: readonly Bar[]): Map<string, Bar[]> {
@@ -553,9 +744,7 @@ export function troubleKind(words: string): Trouble {
 
 function gpusOf(capacity: NodeRow["capacity"]): number {
   let gpus = 0;
-  for (const [name, amount] of Object.entries(capacity ?? {})) {
-    if (/gpu|mig/i.test(name) && !/mem|core|per/i.test(name)) gpus += size(Number(amount));
-  }
+  for (const [name, amount] of Object.entries(capacity ?? {})) if (isAccelerator(name)) gpus += size(Number(amount));
   return gpus;
 }
 
@@ -578,6 +767,7 @@ function lanesOfNodes(
       note: trouble || (outside > 0 ? `${outside} outside of queues` : ""),
       queue: "",
       capacity: gpusOf(row.capacity),
+      quotas: [],
       trouble: trouble ? { kind: troubleKind(trouble), text: trouble, from: now, until: instant(row.until) } : null,
       bars: [],
       flavor: names(row.flavors).join(", "),
@@ -642,7 +832,7 @@ export function momentAt(model: Model, at: number): Moment {
   for (const lane of model.lanes) {
     let sum = 0;
     for (const bar of lane.bars) {
-      if (atWork(bar, at)) sum += lane.kind === "node" ? bar.gpus / Math.max(1, bar.nodes.length) : bar.gpus;
+      if (atWork(bar, at)) sum += lane.kind === "node" ? bar.gpus / Math.max(1, bar.nodeCount) : bar.gpus;
     }
     lanes.set(lane.id, Math.round(sum));
   }
@@ -670,3 +860,22 @@ export function profile(bars: readonly Bar[], from: number, to: number, count: n
 export const isLive = (bar: Bar): boolean =>
   bar.state === "running" || bar.state === "starting" || bar.state === "stopping";
 export const isWaiting = (bar: Bar): boolean => bar.state === "planned" || bar.state === "reserved";
+
+// ---- Decisions ----
+
+const NEAR = 120;
+
+/** The bars that a decision concerns: the job that it decides about, and the one for which it does. */
+export function barsOf(bars: readonly Bar[], decision: Decision): Set<string> {
+  const found = new Set<string>();
+  for (const bar of bars) {
+    if (bar.from > decision.at + NEAR || bar.to < decision.at - NEAR) {
+      // The one for which another gives way starts a while after.
+      if (!(decision.by !== "" && bar.label === decision.by && bar.from < decision.at + 10 * NEAR && bar.from > decision.at))
+        continue;
+    }
+    const same = decision.workload !== "" && bar.workload === decision.workload && bar.namespace === decision.namespace;
+    if (same || (decision.by !== "" && bar.label === decision.by)) found.add(bar.id);
+  }
+  return found;
+}

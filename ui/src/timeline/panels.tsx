@@ -3,9 +3,9 @@ import { type ReactNode, useEffect, useId, useMemo, useRef, useState } from "rea
 import { Button, Input, Label, NumberField, TextField, ToggleButton } from "react-aria-components";
 import { type Stage, drawBars } from "./draw";
 import { type Theme } from "./theme";
-import { type Bar, isLive, isWaiting } from "./model";
-import { type Change, type Outcome, canAsk } from "./view";
-import { away, duration, endText, parseDuration, startText, stateName, when } from "./words";
+import { type Bar, type Model, isLive, isWaiting } from "./model";
+import { type Change, type JobName, type Outcome, type Question, canAsk } from "./view";
+import { away, duration, endText, lossText, parseDuration, startText, stateName, when } from "./words";
 
 // ---- A job's card ----
 
@@ -21,9 +21,11 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
       rows.push(["Waits since", `${when(bar.submitted, now)} (${duration(now - bar.submitted)})`]);
   } else if (isLive(bar)) {
     rows.push(["Runs since", `${when(bar.from, now)} (${duration(now - bar.from)})`]);
+    if (bar.ready !== null) rows.push(["Pods ready", `after ${duration(bar.ready - bar.from)}`]);
     rows.push(["Ends", bar.endUnknown ? "unknown" : `${endText(bar, now)} (${away(bar.to, now)})`]);
   } else {
     rows.push(["Ran", `${startText(bar, now)} – ${when(bar.to, now)} (${duration(bar.to - bar.from)})`]);
+    if (bar.ready !== null) rows.push(["Pods ready", `after ${duration(bar.ready - bar.from)}`]);
     if (bar.submitted !== null && bar.from > bar.submitted) rows.push(["Waited", duration(bar.from - bar.submitted)]);
   }
   if (bar.after.length > 0)
@@ -34,9 +36,12 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
   if (bar.nodes.length > 0)
     rows.push([
       "Nodes",
-      bar.nodes.slice(0, 3).join(", ") + (bar.nodes.length > 3 ? ` and ${bar.nodes.length - 3} more` : ""),
+      bar.nodes.slice(0, 3).join(", ") + (bar.nodeCount > 3 ? ` and ${bar.nodeCount - 3} more` : ""),
     ]);
-  if (bar.preemptions > 0)
+  if (bar.attempt > 1) rows.push(["Attempt", `number ${bar.attempt} of this job`]);
+  if (bar.by !== "") rows.push([bar.state === "preempted" ? "Preempted for" : "For", bar.by]);
+  if (bar.lost >= 1) rows.push(["Lost", lossText(bar)]);
+  if (bar.preemptions > 0 && bar.attempt === 0)
     rows.push(["Preempted", bar.preemptions === 1 ? "once before" : `${bar.preemptions} times before`]);
   return (
     <>
@@ -61,8 +66,11 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
           Backfilled: must be gone by <strong>{when(bar.mustEndBy, now)}</strong> ({away(bar.mustEndBy, now)}).
         </p>
       )}
+      {bar.backfilled && bar.mustEndBy === null && (
+        <p className="tl-contract">Backfilled: it {isLive(bar) || isWaiting(bar) ? "runs" : "ran"} ahead of a job that waits for more GPUs.</p>
+      )}
       {bar.state === "reserved" && (
-        <p className="tl-contract">Its start is reserved: backfilled jobs must be gone by then.</p>
+        <p className="tl-contract">Its start is reserved: backfilled jobs must be gone by {when(bar.from, now)}.</p>
       )}
       {bar.why !== "" && <p className="tl-why">{bar.why}</p>}
       {crowd > 1 && <p className="tl-card-sub">{crowd} short runs lie here; zoom in to tell them apart.</p>}
@@ -73,14 +81,22 @@ export function JobCard({ bar, now, crowd, actions }: { bar: Bar; now: number; c
 
 // ---- What if ----
 
+/** What a question is about. */
+export type Subject = { kind: "job"; bar: Bar } | { kind: "quota"; queue: string } | { kind: "drain"; node: string };
+
 export interface Asking {
-  bar: Bar;
-  change: Change;
+  subject: Subject;
+  /** Null until something is asked. */
+  question: Question | null;
   /** Rises with each question, so that a late answer to an earlier one is dropped. */
   turn: number;
   outcome: Outcome | null;
   error: string;
   busy: boolean;
+}
+
+export function jobOf(bar: Bar): JobName {
+  return { namespace: bar.namespace, name: bar.label, workload: bar.workload, kind: bar.kind };
 }
 
 function changeText(bar: Bar, change: Change): string {
@@ -94,87 +110,261 @@ function changeText(bar: Bar, change: Change): string {
 
 interface WhatIfProps {
   asking: Asking;
-  queues: readonly string[];
+  model: Model;
   now: number;
-  onAsk: (change: Change) => void;
+  onAsk: (subject: Subject, question: Question) => void;
   onClose: () => void;
+  onOpenLane?: ((lane: { node: string } | { queue: string }) => void) | undefined;
 }
 
-export function WhatIf({ asking, queues, now, onAsk, onClose }: WhatIfProps) {
-  const { bar, change, outcome, error, busy } = asking;
+export function WhatIf({ asking, model, now, onAsk, onClose, onOpenLane }: WhatIfProps) {
+  const { subject, question, outcome, error, busy } = asking;
+  return (
+    <aside
+      className="tl-whatif"
+      aria-label={titleOf(subject, null)}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") onClose();
+      }}
+    >
+      <header>
+        <h2>{titleOf(subject, question)}</h2>
+        <Button className="tl-button tl-plain" aria-label="Close" onPress={onClose}>
+          ✕
+        </Button>
+      </header>
+      {subject.kind === "job" && (
+        <JobForm
+          key={subject.bar.id}
+          bar={subject.bar}
+          change={question && "change" in question ? question.change : {}}
+          turn={asking.turn}
+          queues={model.queues.filter((queue) => queue !== "")}
+          busy={busy}
+          onAsk={(change) => onAsk(subject, { job: jobOf(subject.bar), change })}
+        />
+      )}
+      {subject.kind === "quota" && (
+        <QuotaForm
+          key={subject.queue}
+          queue={subject.queue}
+          wanted={question && "quota" in question ? question.quota : null}
+          turn={asking.turn}
+          quotas={model.quotas}
+          busy={busy}
+          onAsk={(quota) => onAsk({ kind: "quota", queue: quota.clusterQueue }, { quota })}
+        />
+      )}
+      {subject.kind === "drain" && (
+        <DrainForm
+          node={subject.node}
+          nodes={model.nodes}
+          busy={busy}
+          onAsk={(node) => onAsk({ kind: "drain", node }, { drain: node })}
+        />
+      )}
+      <div aria-live="polite">
+        {busy && <p className="tl-quiet">Simulating …</p>}
+        {error !== "" && <p className="tl-error">{error}</p>}
+        {outcome && <OutcomeView outcome={outcome} now={now} ofJob={subject.kind === "job"} />}
+      </div>
+      {onOpenLane && subject.kind === "drain" && subject.node !== "" && (
+        <p>
+          <button type="button" className="tl-link" onClick={() => onOpenLane({ node: subject.node })}>
+            Open node {subject.node}
+          </button>
+        </p>
+      )}
+      {onOpenLane && subject.kind === "quota" && subject.queue !== "" && (
+        <p>
+          <button type="button" className="tl-link" onClick={() => onOpenLane({ queue: subject.queue })}>
+            Open queue {subject.queue}
+          </button>
+        </p>
+      )}
+      <p className="tl-quiet">Only simulated: nothing has been changed.</p>
+    </aside>
+  );
+}
+
+function titleOf(subject: Subject, question: Question | null): string {
+  if (subject.kind === "drain") return subject.node ? `What if node ${subject.node} were drained?` : "What if a node were drained?";
+  if (subject.kind === "quota") {
+    if (question && "quota" in question)
+      return `What if ${question.quota.clusterQueue} had a quota of ${question.quota.gpus} GPUs of ${question.quota.flavor}?`;
+    return `What if the quota of ${subject.queue || "a queue"} were …`;
+  }
+  const said = question && "change" in question ? changeText(subject.bar, question.change) : "";
+  return said ? `What if ${subject.bar.label} ${said}?` : `What if ${subject.bar.label} …`;
+}
+
+interface JobFormProps {
+  bar: Bar;
+  change: Change;
+  turn: number;
+  queues: readonly string[];
+  busy: boolean;
+  onAsk: (change: Change) => void;
+}
+
+function JobForm({ bar, change, turn, queues, busy, onAsk }: JobFormProps) {
   const length = bar.to - bar.from;
   const [runs, setRuns] = useState(duration(change.durationSeconds ?? length));
   const [gpus, setGpus] = useState(change.gpus ?? bar.gpus);
   const [queue, setQueue] = useState(change.queue ?? bar.queue);
-  const select = useId();
   useEffect(() => {
     setRuns(duration(change.durationSeconds ?? length));
     setGpus(change.gpus ?? bar.gpus);
     setQueue(change.queue ?? bar.queue);
     // A question that was dragged fills the form; a new look at the cluster doesn't.
-  // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
-  }, [asking.turn, bar.id]);
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
+  }, [turn]);
   const seconds = parseDuration(runs);
   const wanted: Change = {};
   if (seconds !== null && runs.trim() !== duration(length)) wanted.durationSeconds = seconds;
   if (gpus !== bar.gpus && gpus > 0) wanted.gpus = gpus;
   if (queue !== bar.queue) wanted.queue = queue;
   const nothing = Object.keys(wanted).length === 0;
-  const said = changeText(bar, change);
   return (
-    <aside
-      className="tl-whatif"
-      aria-label={`What if: ${bar.label}`}
-      onKeyDown={(event) => {
-        if (event.key === "Escape") onClose();
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (!nothing && seconds !== null && !busy) onAsk(wanted);
       }}
     >
-      <header>
-        <h2>{said ? `What if ${bar.label} ${said}?` : `What if ${bar.label} …`}</h2>
-        <Button className="tl-button tl-plain" aria-label="Close" onPress={onClose}>
-          ✕
-        </Button>
-      </header>
-      <form
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (!nothing && seconds !== null && !busy) onAsk(wanted);
-        }}
-      >
-        <TextField value={runs} onChange={setRuns} isInvalid={seconds === null} className="tl-field">
-          <Label>Runs for</Label>
-          <Input className="tl-input" autoFocus />
-        </TextField>
-        <NumberField value={gpus} onChange={setGpus} minValue={1} maxValue={100_000} className="tl-field">
-          <Label>GPUs</Label>
-          <Input className="tl-input" />
-        </NumberField>
-        <div className="tl-field">
-          <label htmlFor={select}>Queue</label>
-          <select id={select} className="tl-input" value={queue} onChange={(event) => setQueue(event.target.value)}>
-            {queues.map((each) => (
-              <option key={each} value={each}>
-                {each}
-              </option>
-            ))}
-          </select>
-        </div>
-        <Button type="submit" className="tl-button tl-strong" isDisabled={nothing || seconds === null || busy}>
-          Simulate
-        </Button>
-      </form>
-      <div aria-live="polite">
-        {seconds === null && <p className="tl-error">A duration is like 90m, 4h or 1d 6h.</p>}
-        {busy && <p className="tl-quiet">Simulating …</p>}
-        {error !== "" && <p className="tl-error">{error}</p>}
-        {outcome && <OutcomeView outcome={outcome} now={now} />}
-      </div>
-      <p className="tl-quiet">Only simulated: nothing has been changed.</p>
-    </aside>
+      <TextField value={runs} onChange={setRuns} isInvalid={seconds === null} className="tl-field">
+        <Label>Runs for</Label>
+        <Input className="tl-input" autoFocus />
+      </TextField>
+      <NumberField value={gpus} onChange={setGpus} minValue={1} maxValue={100_000} className="tl-field">
+        <Label>GPUs</Label>
+        <Input className="tl-input" />
+      </NumberField>
+      <Choice label="Queue" value={queue} values={queues} onChange={setQueue} />
+      <Button type="submit" className="tl-button tl-strong" isDisabled={nothing || seconds === null || busy}>
+        Simulate
+      </Button>
+      {seconds === null && <p className="tl-error">A duration is like 90m, 4h or 1d 6h.</p>}
+    </form>
   );
 }
 
-function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
+interface QuotaFormProps {
+  queue: string;
+  wanted: { flavor: string; gpus: number } | null;
+  turn: number;
+  quotas: Model["quotas"];
+  busy: boolean;
+  onAsk: (quota: { clusterQueue: string; flavor: string; gpus: number }) => void;
+}
+
+function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFormProps) {
+  const [queue, setQueue] = useState(asked || (quotas.keys().next().value ?? ""));
+  const own = quotas.get(queue) ?? [];
+  const [flavor, setFlavor] = useState(wanted?.flavor ?? own[0]?.flavor ?? "");
+  const quota = own.find((each) => each.flavor === flavor) ?? own[0];
+  const [gpus, setGpus] = useState(wanted?.gpus ?? quota?.gpus ?? 0);
+  useEffect(() => {
+    if (wanted === null) return;
+    setFlavor(wanted.flavor);
+    setGpus(wanted.gpus);
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- a question that was dragged fills the form
+  }, [turn]);
+  const choose = (nextQueue: string, nextFlavor: string): void => {
+    const those = quotas.get(nextQueue) ?? [];
+    const chosen = those.find((each) => each.flavor === nextFlavor) ?? those[0];
+    setQueue(nextQueue);
+    setFlavor(chosen?.flavor ?? "");
+    setGpus(chosen?.gpus ?? 0);
+  };
+  if (!quota) return <p className="tl-quiet">No queue has a quota of GPUs.</p>;
+  return (
+    <form
+      className="tl-of-quota"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (gpus !== quota.gpus && !busy) onAsk({ clusterQueue: queue, flavor: quota.flavor, gpus });
+      }}
+    >
+      <Choice label="Queue" value={queue} values={[...quotas.keys()]} onChange={(next) => choose(next, flavor)} autoFocus />
+      <Choice
+        label="Flavor"
+        value={quota.flavor}
+        values={own.map((each) => each.flavor)}
+        onChange={(next) => choose(queue, next)}
+      />
+      <NumberField
+        value={gpus}
+        onChange={(next) => setGpus(Number.isFinite(next) ? next : 0)}
+        minValue={0}
+        maxValue={1_000_000}
+        formatOptions={{ maximumFractionDigits: 0 }}
+        className="tl-field"
+      >
+        <Label>GPUs</Label>
+        <Input className="tl-input" />
+      </NumberField>
+      <p className="tl-quiet">
+        The quota is {quota.gpus} GPUs now; {quota.used} of them are in use.
+      </p>
+      <Button type="submit" className="tl-button tl-strong" isDisabled={gpus === quota.gpus || busy}>
+        Simulate
+      </Button>
+    </form>
+  );
+}
+
+function DrainForm(props: { node: string; nodes: readonly string[]; busy: boolean; onAsk: (node: string) => void }) {
+  const { nodes, busy, onAsk } = props;
+  const [node, setNode] = useState(props.node || (nodes[0] ?? ""));
+  useEffect(() => {
+    if (props.node) setNode(props.node);
+  }, [props.node]);
+  return (
+    <form
+      className="tl-of-node"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (node && !busy) onAsk(node);
+      }}
+    >
+      <Choice label="Node" value={node} values={nodes} onChange={setNode} autoFocus />
+      <Button type="submit" className="tl-button tl-strong" isDisabled={node === "" || busy}>
+        Simulate
+      </Button>
+    </form>
+  );
+}
+
+interface ChoiceProps {
+  label: string;
+  value: string;
+  values: readonly string[];
+  onChange: (value: string) => void;
+  autoFocus?: boolean;
+}
+
+function Choice({ label, value, values, onChange, autoFocus = false }: ChoiceProps) {
+  const id = useId();
+  const select = useRef<HTMLSelectElement>(null);
+  useEffect(() => {
+    if (autoFocus) select.current?.focus();
+  }, [autoFocus]);
+  return (
+    <div className="tl-field">
+      <label htmlFor={id}>{label}</label>
+      <select ref={select} id={id} className="tl-input" value={value} onChange={(event) => onChange(event.target.value)}>
+        {values.map((each) => (
+          <option key={each} value={each}>
+            {each}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+function OutcomeView({ outcome, now, ofJob }: { outcome: Outcome; now: number; ofJob: boolean }) {
   const [copied, setCopied] = useState(false);
   const { before, after, gains, loses } = outcome;
   const moved = before && after ? after.p50 - before.p50 : null;
@@ -199,25 +389,29 @@ function OutcomeView({ outcome, now }: { outcome: Outcome; now: number }) {
   return (
     <div className="tl-outcome">
       <dl>
-        <div>
-          <dt>Expected start</dt>
-          <dd>{time(before)}</dd>
-        </div>
-        <div>
-          <dt>Would start</dt>
-          <dd>
-            {time(after)}
-            {moved !== null && (
-              <span className={moved <= 0 ? "tl-good" : "tl-bad"}>
-                {Math.abs(moved) < 60
-                  ? " no difference"
-                  : moved < 0
-                    ? ` ${duration(moved)} earlier`
-                    : ` ${duration(moved)} later`}
-              </span>
-            )}
-          </dd>
-        </div>
+        {ofJob && (
+          <>
+            <div>
+              <dt>Expected start</dt>
+              <dd>{time(before)}</dd>
+            </div>
+            <div>
+              <dt>Would start</dt>
+              <dd>
+                {time(after)}
+                {moved !== null && (
+                  <span className={moved <= 0 ? "tl-good" : "tl-bad"}>
+                    {Math.abs(moved) < 60
+                      ? " no difference"
+                      : moved < 0
+                        ? ` ${duration(moved)} earlier`
+                        : ` ${duration(moved)} later`}
+                  </span>
+                )}
+              </dd>
+            </div>
+          </>
+        )}
         {outcome.headDelaySeconds !== null && (
           <div>
             <dt>Next in line waits</dt>
@@ -401,7 +595,10 @@ function notes(bar: Bar, now: number): string {
   const said: string[] = [];
   if (bar.mustEndBy !== null) said.push(`backfilled, must be gone by ${when(bar.mustEndBy, now)}`);
   else if (bar.backfilled) said.push("backfilled");
-  if (bar.preemptions > 0)
+  if (bar.state === "reserved") said.push("start reserved");
+  if (bar.lost >= 1) said.push(`lost ${lossText(bar)}`);
+  if (bar.attempt > 1) said.push(`attempt ${bar.attempt}`);
+  else if (bar.preemptions > 0)
     said.push(bar.preemptions === 1 ? "preempted once before" : `preempted ${bar.preemptions} times before`);
   if (bar.hidden) said.push("of another team");
   return said.length > 0 ? `${said.join("; ")} ` : "";
@@ -430,7 +627,14 @@ const SAMPLE: Bar = {
   hidden: false,
   backfilled: false,
   mustEndBy: null,
+  ready: null,
+  lost: 0,
+  lostGpuHours: 0,
+  lostTo: "",
+  attempt: 0,
+  by: "",
   nodes: [],
+  nodeCount: 0,
   why: "",
   after: [],
   preemptions: 0,
@@ -447,9 +651,12 @@ const SAMPLES: readonly [string, Partial<Bar>][] = [
     "Backfilled: must be gone by the stop",
     { backfilled: true, to: 0.6 * HOUR, toLatest: 0.6 * HOUR, mustEndBy: 0.98 * HOUR },
   ],
+  ["Its pods were not ready before: lighter", { ready: 0.3 * HOUR }],
   ["Succeeded", { state: "succeeded" }],
-  ["Failed", { state: "failed" }],
-  ["Preempted", { state: "preempted" }],
+  ["Failed; hatched: work that was lost", { state: "failed", lost: HOUR }],
+  ["Preempted; what a checkpoint kept is not hatched", { state: "preempted", lost: 0.45 * HOUR }],
+  ["Evicted", { state: "evicted" }],
+  ["Cancelled", { state: "cancelled" }],
   ["Ended otherwise", { state: "ended" }],
   ["Of another team", { hidden: true }],
 ];
@@ -480,8 +687,8 @@ export function Legend({ theme }: { theme: () => Theme | null }) {
             </ul>
             <p className="tl-quiet">
               Colours are queues. Taller bars have more GPUs. Hatched lanes of nodes take no work. Marks below the times
-              are decisions. Keys: arrows go from job to job, Enter opens, W asks “what if”, + and − zoom, N goes to
-              now, T shows a table, Escape leaves.
+              are decisions. Keys: arrows go from job to job, Enter opens, W asks “what if” of the job, Shift W of its
+              row, [ and ] go from decision to decision, + and − zoom, N goes to now, T shows a table, Escape leaves.
             </p>
           </>
         )}

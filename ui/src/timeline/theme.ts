@@ -42,10 +42,11 @@ export interface Theme {
   focus: string;
   bad: string;
   warn: string;
+  good: string;
   contract: string;
   queues: QueueColours[];
   hidden: QueueColours;
-  patterns: Record<"failed" | "starting" | "hidden" | Trouble, CanvasPattern | null>;
+  patterns: Record<"lost" | "starting" | "hidden" | Trouble, CanvasPattern | null>;
   troubles: Record<Trouble, string>;
   ratio: number;
 }
@@ -88,11 +89,12 @@ export function readTheme(element: HTMLElement, ratio: number): Theme {
     focus: read("focus"),
     bad: read("bad"),
     warn: read("warn"),
+    good: read("good"),
     contract: read("contract"),
     queues,
     hidden: queueColours(colour("hidden"), ground, ink),
     patterns: {
-      failed: stripes(read("bad"), 6, 1, 0.5, ratio),
+      lost: stripes(read("bad"), 6, 1, 0.55, ratio),
       starting: stripes(css(ground), 8, 3, 0.22, ratio),
       hidden: dots(read("muted"), 6, 0.5, ratio),
       soaking: stripes(troubles.soaking, 8, 2, 0.4, ratio),

@@ -438,6 +438,7 @@ group("a view", () => {
       span: 3_600,
       start: NOW,
       cursor: null,
+      decision: null,
       focus: null,
       find: "",
       table: true,

@@ -10,6 +10,8 @@ export interface View {
   start: number | null;
   /** The instant that the slider stands at; null: now. */
   cursor: number | null;
+  /** The number of the decision that is looked at; null: the last one before the slider. */
+  decision: number | null;
   /** The id of the bar that has the focus. */
   focus: string | null;
   find: string;
@@ -38,6 +40,7 @@ export function readView(given: unknown): View {
     span: Number.isFinite(span) ? Math.min(Math.max(span, SHORTEST_SPAN), LONGEST_SPAN) : DAY,
     start: instant(number(raw.start)),
     cursor: instant(number(raw.cursor)),
+    decision: Number.isSafeInteger(number(raw.decision)) ? number(raw.decision) : null,
     focus: typeof raw.focus === "string" && raw.focus !== "" ? raw.focus.slice(0, 600) : null,
     find: text(raw.find).slice(0, 200),
     table: raw.table === true || raw.table === "true",
@@ -94,10 +97,18 @@ export interface Change {
   queue?: string;
 }
 
-export interface Question {
-  job: { namespace: string; name: string; workload: string; kind: string };
-  change: Change;
+export interface JobName {
+  namespace: string;
+  name: string;
+  workload: string;
+  kind: string;
 }
+
+/** What if a waiting job were different, a queue's quota of a flavor were, or a node were drained? */
+export type Question =
+  | { job: JobName; change: Change }
+  | { quota: { clusterQueue: string; flavor: string; gpus: number } }
+  | { drain: string };
 
 interface Interval {
   p50: number;
@@ -119,6 +130,13 @@ export interface Outcome {
 
 export function canAsk(bar: Bar): boolean {
   return isWaiting(bar) && !bar.hidden;
+}
+
+/** A quota that was dragged by a share of itself: in nodes of 8 where it is large, in single GPUs where it is small. */
+export function quotaDragged(gpus: number, share: number): number {
+  const step = gpus > 32 ? 8 : 1;
+  const wanted = gpus + Math.round((gpus * share) / step) * step;
+  return Math.min(Math.max(0, wanted), MOST_GPUS);
 }
 
 /** The next size up or down: powers of two within a node, whole nodes of 8 above. */

@@ -12,7 +12,7 @@ function format(name: string, options: Intl.DateTimeFormatOptions): Intl.DateTim
 const dateOf = (at: number): Date => new Date(at * 1000);
 export const clock = (at: number): string =>
   format("clock", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" }).format(dateOf(at));
-const seconds = (at: number): string =>
+export const clockSeconds = (at: number): string =>
   format("seconds", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }).format(dateOf(at));
 export const day = (at: number): string =>
   format("day", { weekday: "short", day: "numeric", month: "short" }).format(dateOf(at));
@@ -58,7 +58,7 @@ export function ticks(from: number, to: number, width: number): Tick[] {
   return found.map((date) => {
     const at = Number(date) / 1000;
     const midnight = date.getHours() === 0 && date.getMinutes() === 0 && date.getSeconds() === 0;
-    return { at, label: midnight ? day(at) : fine ? seconds(at) : clock(at), day: midnight };
+    return { at, label: midnight ? day(at) : fine ? clockSeconds(at) : clock(at), day: midnight };
   });
 }
 
@@ -71,6 +71,8 @@ const STATES: Readonly<Record<BarState, string>> = {
   succeeded: "Succeeded",
   failed: "Failed",
   preempted: "Preempted",
+  evicted: "Evicted",
+  cancelled: "Cancelled",
   ended: "Ended",
 };
 export const stateName = (bar: Bar): string => STATES[bar.state];
@@ -84,6 +86,21 @@ export const startText = (bar: Bar, now: number): string => interval(bar.from, b
 export const endText = (bar: Bar, now: number): string =>
   bar.endUnknown ? "unknown" : interval(bar.to, Math.max(bar.to, bar.toLatest), now);
 
+const LOST_TO: Readonly<Record<string, string>> = {
+  preemption: "to a preemption",
+  failure: "to a failure",
+  overrun: "because it ran longer than allowed",
+  cancel: "because it was cancelled",
+  eviction: "to an eviction",
+};
+/** "1h 10m of work (9.3 GPU-hours), to a preemption"; "" where nothing was lost. */
+export function lossText(bar: Bar): string {
+  if (bar.lost < 1) return "";
+  const hours = bar.lostGpuHours || (bar.lost * bar.gpus) / 3_600;
+  const why = LOST_TO[bar.lostTo];
+  return `${duration(bar.lost)} of work (${hours.toLocaleString("en", { maximumFractionDigits: 1 })} GPU-hours)${why ? ` ${why}` : ""}`;
+}
+
 /** What a bar says, in one sentence. */
 export function describe(bar: Bar, now: number): string {
   const parts = [
@@ -92,6 +109,8 @@ export function describe(bar: Bar, now: number): string {
   if (isWaiting(bar)) parts.push(`expected to start ${startText(bar, now)}, to end ${endText(bar, now)}`);
   else if (isLive(bar)) parts.push(`since ${when(bar.from, now)}, expected to end ${endText(bar, now)}`);
   else parts.push(`from ${when(bar.from, now)} to ${when(bar.to, now)}, ${duration(bar.to - bar.from)}`);
+  if (bar.lost >= 1) parts.push(`lost ${lossText(bar)}`);
+  if (bar.state === "reserved") parts.push("its start is reserved");
   if (bar.mustEndBy !== null) parts.push(`backfilled, must be gone by ${when(bar.mustEndBy, now)}`);
   if (bar.hidden) parts.push("of another team");
   return `${parts.join(", ")}.`;

@@ -22,7 +22,7 @@ from gangline.console.output.layout import Rows
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking
 from gangline.control.answers.workloads.words import age
-from gangline.control.audit import audit_check
+from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
 from gangline.engine import BACKFILL, BUDGET, EARLY_END
@@ -78,7 +78,7 @@ def command(
     presenting.only_a_document(replace(shape, selection=replace(shape.selection, queues=())), "a record")
     outcome = AuditResult()
     try:
-        audit_check.check(audit_check.read(audit_check.files(file), outcome), outcome)
+        audit_check.check(audit_check.read(decision_index.files(file), outcome), outcome)
     except (FactError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if not outcome.runs:

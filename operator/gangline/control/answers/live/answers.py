@@ -225,10 +225,10 @@ class LiveAnswers(Desk):
             seen[run.workload] += 1
             before = known.runs.get(number)
             reserved = promises.reserves(run.workload, number)
-            if before is not None and before[0] is outlook and before[1] is value:
-                if not before[2].running and before[2].reserved == reserved:
-                    found.append(before[2])
-                    continue
+            unchanged = before is not None and before[0] is outlook and before[1] is value
+            if before is not None and unchanged and not before[2].running and before[2].reserved == reserved:
+                found.append(before[2])
+                continue
             row = self._run_row(run, outlook, value, known.view, number, promises)
             known.runs[number] = outlook, value, row
             found.append(row)

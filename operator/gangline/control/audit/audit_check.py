@@ -113,9 +113,15 @@ def read(paths: Iterable[Path], outcome: AuditResult) -> Iterator[Entry]:
 
 
 def read_part(descriptor: int, begin: int, end: int, outcome: AuditResult) -> Iterator[Entry]:
-    """The entries of a part of an open file, in order. Raises fact_codec.FactError naming the place; OSError."""
+    """The entries of a part of an open file, in order, with a Gap in place of one that another version of Gangline wrote. Raises
+    OSError.
+    """
     for place, line in lines(descriptor, begin, end):
-        yield from _entry(line, lambda place=place: f"byte {place} of the record", outcome)
+        try:
+            yield from _entry(line, lambda place=place: f"byte {place} of the record", outcome)
+        except fact_codec.FactError as error:
+            outcome.unreadable += 1
+            yield Gap(str(error))
 
 
 def _entry(written: bytes, where: Callable[[], str], outcome: AuditResult) -> Iterator[Entry]:
@@ -223,8 +229,7 @@ class _Replayed:
         if entry.now >= self._asked + ASKED:
             self._ask_for_missed_starts(entry.now)
         if self._from_facts:
-            # an engine that starts from facts alone does not know which workloads and warnings were reported, and when
-            recorded, repeated = _without_reports(entry.decisions), _without_reports(repeated)
+            recorded, repeated = without_reports(entry.decisions), without_reports(repeated)
         else:
             recorded = entry.decisions
         if recorded != repeated:
@@ -233,18 +238,19 @@ class _Replayed:
                 outcome.differences.append(_difference(entry.now, recorded, repeated))
 
 
-def _without_reports(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+def without_reports(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+    """The decisions that follow from facts alone: which workloads and warnings were reported, and when, follows from a run."""
     return tuple(decision for decision in decisions if not isinstance(decision, model.ReportPending | model.Warn))
 
 
 def _difference(
     now: model.Millis, recorded: tuple[model.Decision, ...], repeated: tuple[model.Decision, ...]
 ) -> Difference:
-    missing = tuple(_name(decision) for decision in recorded if decision not in repeated)
-    extra = tuple(_name(decision) for decision in repeated if decision not in recorded)
+    missing = tuple(named(decision) for decision in recorded if decision not in repeated)
+    extra = tuple(named(decision) for decision in repeated if decision not in recorded)
     return Difference(now, missing, extra)
 
 
-def _name(decision: model.Decision) -> str:
+def named(decision: model.Decision) -> str:
     about = decision.about if isinstance(decision, model.Warn) else decision.workload
     return f"{type(decision).__name__} {about}"

@@ -18,12 +18,7 @@ from tests.control.test_audit import made_up
 from tests.controlplane import eventually
 
 from gangline.control.answers.answers import Answers
-from gangline.control.answers.refusals import (
-    NoRecordError,
-    NoSuchDecisionError,
-    NoSuchQueueError,
-    NotReadableError,
-)
+from gangline.control.answers.refusals import NoSuchDecisionError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import ALL, Asker, Everybody, Sight
 from gangline.control.answers.usage import decided
 from gangline.control.answers.usage.happenings import EventSubject, Log
@@ -165,7 +160,7 @@ async def test_an_operator_without_a_record_says_so_and_fails_nothing() -> None:
     told = await clusters.busy().answers().decisions(Everybody(), "ml")
     assert (told.items, told.last, told.covered_from, told.recorded) == ([], None, None, False)
     assert await clusters.busy().answers().record_check(Everybody()) is None
-    with pytest.raises(NoRecordError, match="keeps no record of its decisions"):
+    with pytest.raises(NoSuchDecisionError, match="keeps no record of its decisions"):
         await clusters.busy().answers().decision(Everybody(), "ml", 1)
 
 

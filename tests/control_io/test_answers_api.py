@@ -159,7 +159,7 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("whatifs", 405, ""),
         ("decisions?sinceSeconds=60&untilSeconds=60", 400, "untilSeconds must be less than sinceSeconds, which is 60"),
         ("decisions?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
-        ("decisions/5/inputs", 501, "keeps no record of its decisions"),
+        ("decisions/5/inputs", 404, "keeps no record of its decisions"),
         ("decisions/five/inputs", 404, "decisions have numbers, and 'five' is none"),
         ("recordchecks", 404, ""),
     ],

@@ -13,7 +13,6 @@ from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, view_of
 from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
 from gangline.control.answers.refusals import (
     NoEventsError,
-    NoRecordError,
     NoSuchDecisionError,
     NotReadableError,
     TooSlowError,
@@ -23,7 +22,6 @@ from gangline.control.answers.usage import decided
 from gangline.control.answers.usage.accounts import user_of_workload
 from gangline.control.answers.usage.happenings import EventSubject, Happening, Log, subject_of
 from gangline.control.answers.workloads.snapshot import WorkloadView
-from gangline.control.audit.audit_reader import AuditReader
 from gangline.control.audit.decision_index import RecordedDecision
 from gangline.control.audit.decision_inputs import NotRepeatableError
 from gangline.control.audit.replay_process import ReplayError
@@ -141,9 +139,11 @@ class RecordAnswers(Desk):
     async def decision(self, asker: Asker, namespace: str, number: int) -> Json:
         """A decision about a Workload of a namespace ("" = of any), what the engine knew, and whether it decides the same again.
 
-        Raises NoRecordError, NoSuchDecisionError, NotReadableError, TooSlowError.
+        Raises NoSuchDecisionError, NotReadableError, TooSlowError.
         """
-        record, routes = self._recorded(), self._routes()
+        record, routes = self.source.record, self._routes()
+        if record is None:
+            raise NoSuchDecisionError("this operator keeps no record of its decisions (--audit)")
         found = await record.find(number)
         if found is None or namespace not in ("", found[0].namespace):
             where = f" about a Workload of namespace {namespace}" if namespace else ""
@@ -174,11 +174,6 @@ class RecordAnswers(Desk):
         told = record.check()
         sight = await asker.sight({key.partition("/")[0] for key in decided.keys_in(told)}, ())
         return {**told, "differences": [each | decided.rounds_seen(each, sight) for each in told["differences"]]}
-
-    def _recorded(self) -> AuditReader:
-        if self.source.record is None:
-            raise NoRecordError("this operator keeps no record of its decisions (--audit)")
-        return self.source.record
 
     async def _subjects(
         self,

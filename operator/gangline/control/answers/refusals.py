@@ -31,10 +31,6 @@ class NoSuchNodeError(LookupError):
     """There is no such node, or none of a flavor that the asker's namespace may use."""
 
 
-class NoRecordError(Exception):
-    """The process keeps no record of its decisions."""
-
-
 class NoSuchDecisionError(LookupError):
     """The record has no such decision, or not any more what came before it."""
 

@@ -29,7 +29,6 @@ from gangline.control.answers.live.table import LiveTable
 from gangline.control.answers.pages import Listed, ListPage
 from gangline.control.answers.refusals import (
     NoEventsError,
-    NoRecordError,
     NoSuchDecisionError,
     NoSuchJobError,
     NoSuchNodeError,
@@ -215,7 +214,7 @@ class AnswersApi:
                 raise web.HTTPForbidden(text=str(error)) from None
             except NotWaitingError as error:
                 raise web.HTTPConflict(text=str(error)) from None
-            except (NoForecastsError, PodsUnknownError, NoEventsError, NoRecordError) as error:
+            except (NoForecastsError, PodsUnknownError, NoEventsError) as error:
                 raise web.HTTPNotImplemented(text=str(error)) from None
             except TooSlowError as error:
                 raise web.HTTPGatewayTimeout(text=str(error)) from None

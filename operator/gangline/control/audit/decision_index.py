@@ -11,6 +11,7 @@ import itertools
 import logging
 import os
 import re
+import sys
 import threading
 import weakref
 from array import array
@@ -186,14 +187,15 @@ class DecisionIndex:
     def follow(self) -> None:
         """Take in what is new on the disk. A trouble costs the index, never the record; it is logged once."""
         try:
-            self._follow()
+            self.look()
             self._trouble = ""
         except OSError as error:
             if not self._trouble:
                 log.warning("decisions of the audit record are not listed: %s", error)
             self._trouble = str(error)
 
-    def _follow(self) -> None:
+    def look(self) -> None:
+        """Take in what is new on the disk. Raises OSError."""
         known = {file.identity: file for file in self._files}
         present: list[RecordFile] = []
         for path in files(self._path):
@@ -327,6 +329,17 @@ class DecisionIndex:
             )
             found = list(itertools.islice(wanted, MOST_LOOKED_AT + 1))
         return found[:MOST_LOOKED_AT], len(found) > MOST_LOOKED_AT
+
+
+def decisions_of(path: Path) -> Iterator[RecordedDecision]:
+    """All decisions of a record, in their order. Raises OSError."""
+    index = DecisionIndex(path, most=sys.maxsize)
+    index.look()
+    after, more = -1, True
+    while more:
+        page = index.page(after)
+        yield from page.decisions
+        after, more = page.last, page.more
 
 
 def identity(stat: os.stat_result) -> tuple[int, int]:

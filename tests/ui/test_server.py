@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.builders import clusters
 from tests.ui.upstream import Cluster
 
 from gangline.control.answers.api import live_stream
+from gangline.control.audit import audit_log, decision_index
+from gangline.control.audit.audit_log import AuditLog, RecordedEngine, Round
+from gangline.control.audit.audit_reader import AuditReader
+from gangline.engine import model
 from gangline.kube.errors import Forbidden
 from gangline.kube.tokens import FixedToken
 from gangline.ui import app as ui_app
@@ -353,6 +358,79 @@ async def test_a_long_list_is_fetched_in_pages(cluster: Cluster, pages: Pages, m
         assert status == 200 and len(told["items"]) == 2 and not told["more"]
         status, told = await browser.get("/api/audits?limit=1")
         assert len(told["items"]) == 1 and told["more"]
+
+
+@pytest.fixture
+def record(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditReader:
+    """The operator's record: its engine has decided once, and then evicted one job many times."""
+    monkeypatch.setattr(audit_log, "FLUSH_EVERY", 0.002)
+    written, answers, now = AuditLog(tmp_path / "audit"), cluster.api._answers, clusters.NOW * 1000
+    engine = RecordedEngine(answers.source.engine.settings, written, at=now)
+    for fact in answers.source.engine.facts():
+        engine.observe(fact)
+    engine.decide(now)
+    for number in range(10):
+        key = "other/secret-job" if number % 2 else clusters.key_of(clusters.busy(), "runs")
+        written.add(Round(now, (model.Evict(key, "u", "Preempted", "It had to go"),)))
+    written.close()
+    reader = AuditReader(written.index, lambda: now)
+    answers.source = replace(answers.source, record=reader)
+    return reader
+
+
+async def test_decisions_are_collected_over_pages_and_opened(
+    cluster: Cluster, pages: Pages, record: AuditReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_index, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(ui_app, "_PAGE", 3)
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        status, whole = await browser.get("/api/decisions?since=3600&limit=100")
+        assert (status, whole["more"], whole["from"], whole["record"]) == (200, False, clusters.NOW, True)
+        assert len(whole["items"]) == 10 + len({row["number"] for row in whole["items"] if row["decision"] != "Evict"})
+        assert (await browser.get("/api/decisions?since=3600&until=1800"))[1]["items"] == []
+        _, few = await browser.get("/api/decisions?limit=4")
+        assert few["items"] == whole["items"][:4] and few["more"]
+        status, told = await browser.get("/api/decisions?since=60&until=60")
+        assert status == 400 and "untilSeconds" in told["error"]
+        status, told = await browser.get(f"/api/decision/{whole['items'][0]['number']}")
+        assert status == 200 and set(told) == {"decision", "same", "recorded", "repeated", "inputs"} and told["same"]
+        assert (await browser.get("/api/decision/7"))[0] == 404
+        assert (await browser.get("/api/decision/..%2Foperatorstates"))[0] in (400, 404)
+        status, told = await browser.get("/api/check")
+        assert status == 200 and told["items"][0]["running"]
+        await record.close()
+        monkeypatch.setattr(ui_app, "MOST_PAGES", 2)
+        _, few = await browser.get("/api/decisions?limit=100")
+        assert few["more"] and few["continue"], "what is collected at a time is bounded"
+
+
+async def test_who_may_not_see_a_namespace_gets_none_of_its_decisions(
+    cluster: Cluster, pages: Pages, record: AuditReader
+) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        _, told = await browser.get("/api/decisions?namespace=ml")
+        assert told["items"] and all(row["namespace"] == "ml" for row in told["items"])
+        _, told = await browser.get("/api/decisions")
+        theirs = [row for row in told["items"] if row["hidden"]]
+        assert len(theirs) == 5 and b"secret" not in orjson.dumps(told)
+        number = theirs[0]["number"]
+        for path in (f"/api/decision/{number}?namespace=ml", f"/api/decision/{number}"):
+            status, told = await browser.get(path)
+            assert status in (403, 404) and b"secret" not in orjson.dumps(told)
+        status, told = await browser.get("/api/check")
+        assert status == 403 and "recordchecks" in told["error"]
+
+
+async def test_a_dashboard_of_an_operator_without_a_record_says_so(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        _, told = await browser.get("/api/decisions")
+        assert told == {"items": [], "more": False, "continue": "", "from": None, "record": False}
+        assert (await browser.get("/api/check"))[1] == {"items": []}
+        status, told = await browser.get("/api/decision/5")
+        assert status == 404 and "keeps no record" in told["error"]
 
 
 async def test_what_one_may_not_do_is_named(cluster: Cluster, pages: Pages) -> None:

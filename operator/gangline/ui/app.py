@@ -47,6 +47,10 @@ MOST_TARGETS: Final = 200
 #: rows of one list, in pages of so many
 MOST_ROWS: Final = 5000
 _PAGE: Final = 1000
+#: pages of one list: some have fewer rows than were asked for, though others follow
+MOST_PAGES: Final = 12
+#: what a list's metadata say beside where it goes on
+_TOLD: Final = frozenset({"from", "record"})
 #: objects whose events are asked for at a time, and events of an answer
 MOST_ABOUT: Final = 12
 MOST_EVENTS: Final = 200
@@ -138,6 +142,9 @@ class Server:
             "/api/audits": self._list("queueaudits"),
             "/api/swaps": self._list("gangswaps"),
             "/api/events": self._list("jobevents"),
+            "/api/decisions": self._list("decisions"),
+            "/api/decision/{number}": self._decision,
+            "/api/check": self._check,
             "/api/accuracy": self._accuracy,
             "/api/moves/{node}": self._moves,
             "/api/operator": self._operator,
@@ -381,22 +388,37 @@ class Server:
         async def listed(request: Request) -> Response:
             given = dict(request.query_params)
             scope = _scope(given.pop("namespace", ""))
-            if (since := given.pop("since", "")) != "":
-                given["sinceSeconds"] = since
+            for name in ("since", "until"):
+                if (seconds := given.pop(name, "")) != "":
+                    given[f"{name}Seconds"] = seconds
             left = bounded.whole(given.pop("limit", "") or str(_PAGE))
             if not left:
                 raise WrongRequestError("limit: must be a whole number above 0.")
             items: list[Json] = []
-            left, more = min(left, MOST_ROWS), "start"
+            told: Json = {}
+            left, more, pages = min(left, MOST_ROWS), "start", 0
             async with self._client(request) as client:
-                while more and left > 0:
+                while more and left > 0 and pages < MOST_PAGES:
                     found = await upstream.ask(client, f"{scope}/{plural}", {**given, "limit": str(min(left, _PAGE))})
                     items += found["items"]
-                    left, more = left - _PAGE, found["metadata"].get("continue", "")
+                    told = {name: value for name, value in found["metadata"].items() if name in _TOLD}
+                    left, pages, more = left - len(found["items"]), pages + 1, found["metadata"].get("continue", "")
                     given["continue"] = more
-            return JSONResponse({"items": items, "more": bool(more), "continue": more})
+            return JSONResponse({"items": items, "more": bool(more), "continue": more, **told})
 
         return listed
+
+    async def _decision(self, request: Request, number: str) -> Response:
+        """A decision with its inputs, decided again."""
+        path = f"{_scope(request.query_params.get('namespace', ''))}/decisions/{quote(_named(number, 'number'), safe='')}/inputs"
+        async with self._client(request) as client:
+            found = await upstream.ask(client, path)
+        return JSONResponse({name: found[name] for name in ("decision", "same", "recorded", "repeated", "inputs")})
+
+    async def _check(self, request: Request) -> Response:
+        """The last check of the whole record: for those alone who may see the whole cluster."""
+        async with self._client(request) as client:
+            return JSONResponse({"items": (await upstream.ask(client, "/recordchecks"))["items"]})
 
     async def _accuracy(self, request: Request) -> Response:
         scope = _scope(request.query_params.get("namespace", ""))

@@ -47,6 +47,8 @@ SLICE: Final = 25
 #: views that are kept for the next answer
 _KEPT: Final = 2_000
 
+_NOBODY: Final[Mapping[str, str]] = {}
+
 Routes = Mapping[tuple[str, str], str]
 
 
@@ -64,13 +66,15 @@ class Wish:
 
 
 class JobNames(Mapping[str, str]):
-    """Names of jobs by the keys of their Workloads, looked up one by one."""
+    """Names of jobs by the keys of their Workloads, looked up one by one. `gone`: those of Workloads that are no more."""
 
-    def __init__(self, workloads: Mapping[str, WorkloadObject]) -> None:
+    def __init__(self, workloads: Mapping[str, WorkloadObject], gone: Mapping[str, str]) -> None:
         self._workloads = workloads
+        self._gone = gone
 
     def __getitem__(self, key: str) -> str:
-        return job_name(self._workloads[key])
+        raw = self._workloads.get(key)
+        return job_name(raw) if raw is not None else self._gone[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._workloads)
@@ -173,9 +177,9 @@ class Desk:
     def _own_queues(self, namespace: str, routes: Routes) -> set[str]:
         return {queue for (space, _), queue in routes.items() if space == namespace}
 
-    def job_names(self) -> Mapping[str, str]:
-        """Names of jobs by the keys of their Workloads."""
-        return JobNames(self.source.mirror.workloads)
+    def job_names(self, gone: Mapping[str, str] = _NOBODY) -> Mapping[str, str]:
+        """Names of jobs by the keys of their Workloads; `gone`: of those that are no more."""
+        return JobNames(self.source.mirror.workloads, gone)
 
     async def _found(self, asker: Asker, namespace: str, kind: str, name: str, routes: Routes) -> WorkloadView:
         """The newest workload of that name in the namespace. Raises NotReadableError before it tells whether there is one."""

@@ -29,3 +29,11 @@ class NoEventsError(Exception):
 
 class NoSuchNodeError(LookupError):
     """There is no such node, or none of a flavor that the asker's namespace may use."""
+
+
+class NoSuchDecisionError(LookupError):
+    """The record has no such decision, or not any more what came before it."""
+
+
+class TooSlowError(Exception):
+    """A replay of the record did not come to an end."""

@@ -29,6 +29,7 @@ from gangline.control.answers.source import OperatorForesight
 from gangline.control.answers.source import Source as AnswersSource
 from gangline.control.answers.usage.happenings import Happenings
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
+from gangline.control.audit.audit_reader import AuditReader
 from gangline.control.controller import Controller
 from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
@@ -88,6 +89,7 @@ class Operator:
             if self.audit
             else IsolatedEngine(options.settings)
         )
+        self.record = AuditReader(self.audit.index, client.clock.millis) if self.audit is not None else None
         self.stop = asyncio.Event()
         self.failed: BaseException | None = None
         self.leading = asyncio.Event()
@@ -204,6 +206,7 @@ class Operator:
             controller.pods,
             controller.cards,
             self.recorder.warnings,
+            self.record,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)
@@ -436,6 +439,9 @@ class Operator:
         for part in self.controller.parts:
             async with in_order(part.name, STEP):
                 await part.close()
+        if self.record is not None:
+            async with in_order("check of the record", STEP):
+                await self.record.close()
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)

@@ -29,12 +29,14 @@ from gangline.control.answers.live.table import LiveTable
 from gangline.control.answers.pages import Listed, ListPage
 from gangline.control.answers.refusals import (
     NoEventsError,
+    NoSuchDecisionError,
     NoSuchJobError,
     NoSuchNodeError,
     NoSuchQueueError,
     NotReadableError,
     NotWaitingError,
     PodsUnknownError,
+    TooSlowError,
 )
 from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
@@ -53,7 +55,7 @@ PER_USER: Final = 8
 #: the same for simulations that a request starts
 SIMULATIONS: Final = (2, 8, 1)
 #: resources whose answers start a simulation of their own, besides what is created
-SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves"})
+SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves", "decisions/inputs"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
 #: bytes, levels and values of a request's body
@@ -157,6 +159,9 @@ class AnswersApi:
             ("queueaudits", "list"): self._by_queue(self._answers.audits),
             ("forecastaccuracies", "list"): self._accuracies,
             ("operatorstates", "list"): self._operator,
+            ("decisions", "list"): self._decisions,
+            ("decisions/inputs", "get"): self._decision_inputs,
+            ("recordchecks", "list"): self._record_checks,
             ("whatifs", "create"): self._what_if,
             ("liverows", WATCH): _only_watched,
         }
@@ -203,7 +208,7 @@ class AnswersApi:
                 raise web.HTTPBadRequest(text=str(error)) from None
             except (whatif.WrongJobError, changes.WrongChangeError) as error:
                 raise web.HTTPUnprocessableEntity(text=str(error)) from None
-            except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError) as error:
+            except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError, NoSuchDecisionError) as error:
                 raise web.HTTPNotFound(text=str(error)) from None
             except NotReadableError as error:
                 raise web.HTTPForbidden(text=str(error)) from None
@@ -211,6 +216,8 @@ class AnswersApi:
                 raise web.HTTPConflict(text=str(error)) from None
             except (NoForecastsError, PodsUnknownError, NoEventsError) as error:
                 raise web.HTTPNotImplemented(text=str(error)) from None
+            except TooSlowError as error:
+                raise web.HTTPGatewayTimeout(text=str(error)) from None
             except ForgottenError as error:
                 raise web.HTTPGone(text=str(error)) from None
             kind = f"{served.kind}List" if verb == "list" else served.kind
@@ -330,6 +337,35 @@ class AnswersApi:
             await asyncio.sleep(0)
         more = {"continue": str(after)} if after < last else {}
         return {"metadata": {"resourceVersion": str(after), **more}, "now": self._now, "items": found}
+
+    # --- recorded decisions -------------------------------------------------------------------------------------------
+
+    async def _decisions(self, request: Request) -> Json:
+        """A page of decisions. It goes on after a decision, by its number, and may be empty where others follow."""
+        asked, now = request.question, self._now
+        found = await self._answers.decisions(
+            self._asker(request),
+            request.namespace,
+            asked.cluster_queue,
+            asked.page.offset or -1,
+            asked.page.limit or 0,
+            since=now - asked.since,
+            until=now - asked.until if asked.until else None,
+        )
+        more: Json = {"continue": str(found.last)} if found.last is not None else {}
+        covered = {"from": found.covered_from, "record": found.recorded}
+        return {"metadata": {**more, **covered}, "now": now, "items": found.items}
+
+    async def _decision_inputs(self, request: Request) -> Json:
+        number = bounded.whole(request.name)
+        if number is None:
+            raise NoSuchDecisionError(f"decisions have numbers, and {bounded.shown(request.name)} is none")
+        found = await self._answers.decision(self._asker(request), request.namespace, number)
+        return {"metadata": {"name": request.name}, **found}
+
+    async def _record_checks(self, request: Request) -> Json:
+        found = await self._answers.record_check(self._asker(request))
+        return {"items": [{"metadata": {"name": "record"}, **found}] if found is not None else []}
 
     async def _watch_events(
         self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: ResourceAttributes

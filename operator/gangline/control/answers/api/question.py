@@ -42,7 +42,9 @@ class Question:
     finished: bool = False
     times: bool = False
     horizon: int = DEFAULT_HORIZON
+    #: a window of time, from so many seconds ago until so many
     since: int = DEFAULT_SINCE
+    until: int = 0
     #: a list that goes on, for so many seconds, after this version; None: from now on
     watch: bool = False
     after: int | None = None
@@ -54,6 +56,10 @@ class Question:
         for name in query:
             if name not in known and name not in _HARMLESS:
                 raise QuestionError(f"{bounded.shown(name)}: there is no such parameter")
+        since = _span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), LONGEST_SINCE)
+        until = _number(query, "untilSeconds", 0)
+        if until >= since:
+            raise QuestionError(f"untilSeconds must be less than sinceSeconds, which is {since}, not {until}")
         return cls(
             page=ListPage(_number(query, "continue", 0), min(MOST, _number(query, "limit", 0) or DEFAULT_LIMIT)),
             cluster_queue=_name(query, "clusterQueue"),
@@ -61,7 +67,8 @@ class Question:
             finished=_flag(query, "finished"),
             times=_flag(query, "times"),
             horizon=_span("horizonSeconds", _number(query, "horizonSeconds", DEFAULT_HORIZON), LONGEST_HORIZON),
-            since=_span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), LONGEST_SINCE),
+            since=since,
+            until=until,
             **(_stream(query) if "watch" in known else {}),
         )
 

@@ -141,6 +141,10 @@ class Log:
         self._signal.set()
         self._signal = asyncio.Event()
 
+    def subjects(self) -> dict[str, EventSubject]:
+        """The jobs of all events that are remembered, by the keys of their Workloads, as they were last."""
+        return {each.of.key: each.of for each in self._kept}
+
     def after(self, number: int, most: int) -> list[Happening]:
         """The events after this number, `most` of them, oldest first. Raises ForgottenError."""
         if number > self.last or number < self.before_first:
@@ -223,7 +227,7 @@ class Happenings(Part):
         if known is not None and state is JobState.INACTIVE and known.reason == told:
             return  # why it waited before is still there: what made it inactive follows
         view = self._view(raw)
-        self._known[key] = _Known(state, told, of := _subject(view))
+        self._known[key] = _Known(state, told, of := subject_of(view))
         if known is None and view.created >= since:
             self.log.add(SUBMITTED, of)
             if state is JobState.PENDING and not reason:
@@ -236,7 +240,7 @@ class Happenings(Part):
         if self._since is None:
             return
         try:
-            self.log.add(what, _subject(self._view(raw)), text)
+            self.log.add(what, subject_of(self._view(raw)), text)
         except Exception as error:
             log.debug("an event is not told: %r", error)
 
@@ -259,7 +263,7 @@ class Happenings(Part):
         return replace(view, user=user_of(owner) or view.user) if owner is not None else view
 
 
-def _subject(view: WorkloadView) -> EventSubject:
+def subject_of(view: WorkloadView) -> EventSubject:
     return EventSubject(
         view.namespace,
         view.name,

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import ClientSession, CookieJar
 from playwright.async_api import Browser, Error, Page, Response, async_playwright, expect
 from tests.cluster import harness
 from tests.cluster.conftest import System
 from tests.cluster.test_answers import HERE, SECRET, Person, busy, job, people
 
-from gangline.console.commands.ui import verbs
+from gangline.console.commands.ui import examined, verbs
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.kube import config
 from gangline.ui import front_end, pages
@@ -60,7 +61,8 @@ async def browser() -> AsyncIterator[Browser]:
 async def cluster(system: System, api: harness.Api, people: dict[str, Person], tmp_path: Path) -> dict[str, Person]:
     """Two teams share a queue: see `test_answers.busy`."""
     forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
-    system.operator("dashboard", visibility=HERE, forecasts=forecasts).wait_ready()
+    record = tmp_path / "audit.jsonl"
+    system.operator("dashboard", visibility=HERE, forecasts=forecasts, audit=record).wait_ready()
     await busy(api)
     return people
 
@@ -71,7 +73,7 @@ async def dashboard(kept: Sessions) -> AsyncIterator[str]:
         built = pages.Pages(front_end.built())
     except front_end.NotBuiltError as error:
         pytest.skip(str(error))
-    made = Dashboard(kept, built, verbs(), "default", "test", own=isinstance(kept, LaptopSessions))
+    made = Dashboard(kept, built, verbs(), "default", "test", own=isinstance(kept, LaptopSessions), doctor=examined)
     async with serving(made, Address("127.0.0.1", 0)) as root:
         yield root
 
@@ -184,6 +186,66 @@ async def _raw_events(visit: Visit) -> Any:
         return await visit.page.evaluate("sessionStorage.getItem('told')")
 
     return told
+
+
+#: an answer, where its rows are, and the type that the pages have of each
+TYPED = {
+    "api/session": ("", "Session"),
+    "api/past": ("items", "PastRun"),
+    "api/audits": ("items", "Audit"),
+    "api/accuracy": ("", "Accuracy"),
+    "api/events": ("items", "JobEvent"),
+    "api/attempts": ("items", "Attempt"),
+    "api/usage?by=clusterQueue": ("items", "UsageSum"),
+    "api/decisions": ("items", "DecisionRow"),
+    "api/check": ("items", "RecordCheck"),
+    "api/doctor": ("items", "DoctorFinding"),
+    "api/annotations?keys=gangline.io/expected-runtime": ("items", "Annotated"),
+    "api/job/default/job/waits": ("", "JobAnswer"),
+    "api/job/default/job/waits/remedies": ("", "Remedies"),
+    "api/job/default/job/waits/victims": ("", "Victims"),
+    "api/job/default/job/runs/pods": ("pods", "Pod"),
+    "api/job/default/job/runs/attempts": ("attempts", "Attempt"),
+    "api/job/default/job/runs/events": ("events", "KubeEvent"),
+    "api/moves/gpu-0": ("gangs", "Move"),
+}
+#: rows of the stream by table
+STREAMED = {"jobs": "Job", "queues": "Queue", "nodes": "Node", "runs": "Run"}
+#: of which a quiet cluster has none
+NONE_YET = {"api/past", "api/moves/gpu-0"}
+
+
+def fields_of_types() -> dict[str, set[str]]:
+    """The fields that each type of the front end requires, by the type's name."""
+    text = (Path(__file__).parents[2] / "ui" / "src" / "api" / "types.ts").read_text()
+    found: dict[str, set[str]] = {}
+    for name, body in re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        found[name] = set(re.findall(r"^  (\w+):", body, re.MULTILINE))
+    return found
+
+
+async def test_answers_have_the_fields_that_the_pages_read(system: System, cluster: dict[str, Person]) -> None:
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    types = fields_of_types()
+    lacking: dict[str, list[str]] = {}
+    async with dashboard(kept) as root, ClientSession(cookie_jar=CookieJar(unsafe=True)) as http:
+        async with http.get(f"{root}/enter?key={kept.link_secret}", allow_redirects=False) as answer:
+            assert answer.status == 303
+        for path, (where, name) in TYPED.items():
+            async with http.get(f"{root}/{path}") as answer:
+                told = await answer.json()
+                assert answer.status == 200, (path, told)
+            rows = told[where] if where else [told]
+            assert rows or path in NONE_YET, path
+            for row in rows:
+                lacking |= {path: sorted(missing)} if (missing := types[name] - row.keys()) else {}
+        async with http.get(f"{root}/api/live") as answer, asyncio.timeout(60):
+            while not (line := await answer.content.readline()).startswith(b"data: "):
+                assert line, "the stream ended"
+        for table, rows in json.loads(line[6:])["rows"].items():
+            for row in rows.values():
+                lacking |= {table: sorted(missing)} if (missing := types[STREAMED[table]] - row.keys()) else {}
+    assert lacking == {}
 
 
 async def test_a_wrong_token_is_refused_and_an_expired_session_asks_again(

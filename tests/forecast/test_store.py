@@ -15,9 +15,10 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from tests.forecast.generator import DAY, make_runs
 
+from gangline.forecast.errors import StoreError
 from gangline.forecast.history import run_store
 from gangline.forecast.history import run_store as store_module
-from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 
 RUNS = make_runs(50)

@@ -44,6 +44,8 @@ MOST_TARGETS: Final = 200
 #: rows of one list, in pages of so many
 MOST_ROWS: Final = 5000
 _PAGE: Final = 1000
+#: parameters of spans of time, and how the operator calls them
+_SPANS: Final[Mapping[str, str]] = {"since": "sinceSeconds", "halfLife": "halfLifeSeconds"}
 #: objects whose events are asked for at a time, and events of an answer
 MOST_ABOUT: Final = 12
 MOST_EVENTS: Final = 200
@@ -124,6 +126,9 @@ class Server:
             "/api/job/{namespace}/{kind}/{name}": self._job,
             "/api/job/{namespace}/{kind}/{name}/{part}": self._part_of_job,
             "/api/past": self._list("pastruns"),
+            "/api/attempts": self._list("jobattempts"),
+            "/api/usage": self._list("usagesums"),
+            "/api/annotations": self._annotations,
             "/api/audits": self._list("queueaudits"),
             "/api/swaps": self._list("gangswaps"),
             "/api/events": self._list("jobevents"),
@@ -327,7 +332,7 @@ class Server:
             return await self._kubernetes_events(request, namespace, name)
         if part == "logs":
             return await self._logs(request, namespace)
-        if part not in ("remedies", "victims", "story", "why", "promises", "pods"):
+        if part not in ("remedies", "victims", "story", "why", "promises", "pods", "attempts"):
             return await _nothing()
         query = {"kind": _named(kind, "kind")}
         async with self._client(request) as client:
@@ -369,22 +374,26 @@ class Server:
         async def listed(request: Request) -> Response:
             given = dict(request.query_params)
             scope = _scope(given.pop("namespace", ""))
-            if (since := given.pop("since", "")) != "":
-                given["sinceSeconds"] = since
+            for name, sent in _SPANS.items():
+                if (span := given.pop(name, "")) != "":
+                    given[sent] = span
             left = bounded.whole(given.pop("limit", "") or str(_PAGE))
             if not left:
                 raise WrongRequestError("limit: must be a whole number above 0.")
-            items: list[Json] = []
-            left, more = min(left, MOST_ROWS), "start"
             async with self._client(request) as client:
-                while more and left > 0:
-                    found = await upstream.ask(client, f"{scope}/{plural}", {**given, "limit": str(min(left, _PAGE))})
-                    items += found["items"]
-                    left, more = left - _PAGE, found["metadata"].get("continue", "")
-                    given["continue"] = more
+                items, more = await _collected(client, f"{scope}/{plural}", given, min(left, MOST_ROWS))
             return JSONResponse({"items": items, "more": bool(more), "continue": more})
 
         return listed
+
+    async def _annotations(self, request: Request) -> Response:
+        """The annotations of the jobs that the person may see, by the uids of their Workloads."""
+        scope = _scope(request.query_params.get("namespace", ""))
+        query = {"annotations": request.query_params.get("keys", "")}
+        async with self._client(request) as client:
+            items, more = await _collected(client, f"{scope}/queuedjobs", query, MOST_ROWS)
+        rows = [{"uid": each["uid"], "annotations": each["annotations"]} for each in items if each.get("annotations")]
+        return JSONResponse({"items": rows, "more": bool(more)})
 
     async def _accuracy(self, request: Request) -> Response:
         scope = _scope(request.query_params.get("namespace", ""))
@@ -455,6 +464,17 @@ def _named(text: str, what: str) -> str:
     ):
         raise WrongRequestError(f"{what}: {bounded.shown(text)} is no name.")
     return text
+
+
+async def _collected(client: ApiClient, path: str, query: Mapping[str, str], most: int) -> tuple[list[Json], str]:
+    """Rows of a list, fetched in pages, and where it goes on ("" = nowhere)."""
+    given, items, more = dict(query), list[Json](), "start"
+    while more and most > 0:
+        found = await upstream.ask(client, path, {**given, "limit": str(min(most, _PAGE))})
+        items += found["items"]
+        most, more = most - _PAGE, found["metadata"].get("continue", "")
+        given["continue"] = more
+    return items, more
 
 
 def _scope(namespace: str) -> str:

@@ -188,7 +188,7 @@ class JobAnswers(Desk):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             item = as_item(view, known.get(key) if with_times else None)
-            more = {} if not annotations or told.hidden else {"annotations": self._annotations(told, annotations)}
+            more = {"annotations": self._annotations(told, annotations)} if annotations and not view.hidden else {}
             found.append(item | {"fallenBack": away[told.cluster_queue], **more})
         return found
 

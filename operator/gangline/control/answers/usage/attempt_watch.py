@@ -171,6 +171,8 @@ class AttemptWatch(Part):
         return True
 
     def _resume(self, left: Iterable[Attempt], last: Mapping[str, tuple[str, LastAttempt]]) -> None:
+        for each in sorted(left, key=lambda each: each.reserved):
+            self._resume_one(f"{each.namespace}/{each.workload}", each)
         for key, (uid, before) in last.items():
             if (mine := self._last.get(key)) is None or mine[0] != uid:
                 self._last[key] = uid, before
@@ -182,18 +184,23 @@ class AttemptWatch(Part):
                         running.attempt, number=before.number + running.attempt.number, queued=queued
                     )
                     self._put(running.attempt)
-        for each in sorted(left, key=lambda each: each.reserved):
-            key = f"{each.namespace}/{each.workload}"
-            known, mine = self._open.get(key), self._last.get(key)
-            if known is None and (mine is None or mine[0] != each.uid or mine[1].ended is None):
-                self._open[key] = _Open(each, seen=False)
-            elif known is not None and known.attempt.key == each.key:
-                known.attempt = replace(known.attempt, number=each.number, queued=each.queued)
-            elif known is not None and not known.seen:
-                self._close(key, known)
-                self._open[key] = _Open(each, seen=False)
-            elif mine is None or mine[1].reserved != each.reserved:
-                self._end(each, reading.UNSEEN, self._now() / 1000)
+
+    def _resume_one(self, key: str, left: Attempt) -> None:
+        """Take over an attempt that the store has in progress."""
+        running, (uid, last) = self._open.get(key), self._last.get(key, ("", None))
+        if running is not None and running.attempt.key == left.key:
+            running.attempt = replace(running.attempt, number=left.number, queued=left.queued)
+        elif running is not None and running.seen:
+            self._end(left, reading.UNSEEN, self._now() / 1000)
+        elif last is not None and uid == left.uid and last.reserved >= left.reserved:
+            if (
+                last.reserved > left.reserved
+            ):  # otherwise it has ended while the database was away, which is about to be written
+                self._end(left, reading.UNSEEN, self._now() / 1000)
+        else:
+            if running is not None:
+                self._close(key, running)
+            self._open[key] = _Open(left, seen=False)
 
     def _begin(self) -> None:
         """Look at every Workload, and at every change from now on."""
@@ -249,10 +256,13 @@ class AttemptWatch(Part):
 
     def _open_new(self, raw: WorkloadObject, reserved: float) -> None:
         uid, last = self._last.get(raw.key, ("", None))
-        before = last if last is not None and uid == raw.uid and last.reserved < reserved else None
-        number = before.number + 1 if before is not None else 1
         view = view_of_workload(self._mirror, raw)
-        queued = before.ended if before is not None and before.ended is not None else view.created
+        number, queued = 1, view.created
+        if last is not None and uid == raw.uid:
+            again = last.reserved == reserved  # within one second: the same attempt goes on
+            number = last.number if again else last.number + 1
+            if number > 1:
+                queued = last.ended if last.ended is not None and not again else reserved
         running = _Open(reading.begun(raw, view, reserved, number, queued))
         self._open[raw.key] = running
         self._last[raw.key] = raw.uid, LastAttempt(reserved, number, None)

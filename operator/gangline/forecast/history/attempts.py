@@ -21,7 +21,7 @@ RELEASED: Final = "Released"
 #: ends after which a job does not come back
 FINAL: Final = (SUCCEEDED, FAILED, CANCELLED)
 
-#: to what work is lost
+#: causes to which work is lost
 LOSSES: Final = ("preemption", "failure", "overrun", "cancel", "eviction")
 _LOST_TO: Final = {PREEMPTED: "preemption", FAILED: "failure", CANCELLED: "cancel", EVICTED: "eviction"}
 #: reasons of evictions that stop a run which is too long, or makes no progress
@@ -94,7 +94,7 @@ class Attempt:
 
     @property
     def loss(self) -> str:
-        """To what the work is lost that was not saved: one of LOSSES, "" while nothing is lost."""
+        """The cause to which its unsaved work is lost, one of LOSSES; "" where nothing is lost."""
         if self.end == EVICTED and self.reason in _OVERRUNS:
             return "overrun"
         if self.end == EVICTED and self.reason in _MACHINES:

@@ -33,8 +33,8 @@ Group: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From when to when sums are made, by what, and the half-life after which a GPU-hour weighs half, in seconds. `queues`: of
-    these ClusterQueues alone.
+    """The time over which sums are made, by what they are grouped, and after how many seconds a GPU-hour weighs half. `queues`:
+    the ClusterQueues that count (None = all).
     """
 
     since: float

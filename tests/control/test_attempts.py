@@ -28,7 +28,7 @@ from gangline.control.writes.status import run_changes, status_changes
 from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.forecast.errors import StoreError
-from gangline.forecast.history.attempts import Attempt, AttemptQuery
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
 from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
@@ -403,9 +403,9 @@ class Broken(RecentAttempts):
     def __init__(self) -> None:
         super().__init__()
         self.away = True
-        self.left: list[Attempt] = []
+        self.left: list[JobAttempt] = []
 
-    async def open_attempts(self, cluster: str) -> list[Attempt]:
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
         if self.away:
             raise StoreError("no answer")
         return self.left
@@ -417,8 +417,8 @@ async def test_a_database_that_is_away_costs_no_attempt(monkeypatch: pytest.Monk
     leader = await Leader(broken).lead()
     leader.run()
     broken.left = [
-        Attempt("wl-train", NOW - 500.0, NOW - 600.0, NOW - 600.0, namespace="ml", workload=leader.key()[3:]),
-        Attempt("gone", NOW - 500.0, NOW - 600.0, NOW - 600.0, namespace="ml", workload="gone"),
+        JobAttempt("wl-train", NOW - 500.0, NOW - 600.0, NOW - 600.0, namespace="ml", workload=leader.key()[3:]),
+        JobAttempt("gone", NOW - 500.0, NOW - 600.0, NOW - 600.0, namespace="ml", workload="gone"),
     ]
     broken.away = False
     while len(await leader.rows()) < 3:
@@ -453,8 +453,8 @@ async def test_attempts_wait_for_a_database_that_refuses_them(tmp_path: Path, mo
 async def test_without_a_history_a_bounded_number_is_remembered() -> None:
     kept = RecentAttempts(most=3)
     for number in range(9):
-        kept.put_attempt("", Attempt(f"loud{number}", NOW + number, NOW, NOW, namespace="loud", ended=NOW + number))
-    kept.put_attempt("", Attempt("quiet", NOW, NOW, NOW, namespace="quiet", ended=NOW))
+        kept.put_attempt("", JobAttempt(f"loud{number}", NOW + number, NOW, NOW, namespace="loud", ended=NOW + number))
+    kept.put_attempt("", JobAttempt("quiet", NOW, NOW, NOW, namespace="quiet", ended=NOW))
     found = [each.uid for each in await kept.attempts(AttemptQuery())]
     assert found == ["loud8", "loud7", "quiet"]
     assert (await kept.usage(Window(NOW - 9.0, NOW + 99.0), {}))["", ""].attempts == 3

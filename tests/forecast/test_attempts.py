@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gangline.forecast.history import attempts, usage
-from gangline.forecast.history.attempts import Attempt
+from gangline.forecast.history.attempts import JobAttempt
 from gangline.forecast.history.usage import BY, DAY, Group, UsageSum, Window
 
 HOUR = 3600.0
 T = 1_790_000_000.0
 
 
-def attempt(**fields: Any) -> Attempt:
+def attempt(**fields: Any) -> JobAttempt:
     """8 GPUs from T on: ready after 100 s, ended after 1,100 s; it waited for 500 s."""
     given = {
         "uid": "w", "reserved": T, "submitted": T - 500, "queued": T - 500, "namespace": "ml", "workload": "w", "user": "mira",
         "job_kind": "Job", "job_name": "train", "local_queue": "a", "cluster_queue": "a", "flavor": "h100", "gpus": 8,
         "started": T, "ready": T + 100, "ended": T + 1100, "end": attempts.SUCCEEDED,
     }  # fmt: skip
-    return Attempt(**given | fields)
+    return JobAttempt(**given | fields)
 
 
-def parts(each: Attempt, now: float = T + 5000) -> tuple[float, float, float]:
+def parts(each: JobAttempt, now: float = T + 5000) -> tuple[float, float, float]:
     """Seconds in which it started, was useful, and did what is lost."""
     found = each.stages(now)
     return found.working - found.reserved, found.losing - found.working, found.ended - found.losing
@@ -79,7 +79,7 @@ def test_while_a_node_is_replaced_nothing_useful_is_done() -> None:
 
 TIMES = st.one_of(st.none(), st.floats(-10.0, 5e5))
 ATTEMPTS = st.builds(
-    lambda reserved, waited, started, ready, unready, since, ended, **more: Attempt(
+    lambda reserved, waited, started, ready, unready, since, ended, **more: JobAttempt(
         uid="w",
         reserved=T + reserved,
         submitted=T + reserved - waited,
@@ -112,7 +112,7 @@ ATTEMPTS = st.builds(
 
 
 @given(ATTEMPTS)
-def test_an_attempt_is_useful_lost_and_starting_and_nothing_else(each: Attempt) -> None:
+def test_an_attempt_is_useful_lost_and_starting_and_nothing_else(each: JobAttempt) -> None:
     starting, useful, lost = parts(each, T + 2e6)
     ended = max(each.reserved, each.ended if each.ended is not None else T + 2e6)
     assert min(starting, useful, lost) >= 0
@@ -123,7 +123,7 @@ def test_an_attempt_is_useful_lost_and_starting_and_nothing_else(each: Attempt) 
 # --- sums -------------------------------------------------------------------------------------------------------------
 
 
-def sums(window: Window, *found: Attempt) -> dict[Group, UsageSum]:
+def sums(window: Window, *found: JobAttempt) -> dict[Group, UsageSum]:
     told: dict[Group, UsageSum] = {}
     usage.add(told, found, window)
     return told
@@ -131,7 +131,7 @@ def sums(window: Window, *found: Attempt) -> dict[Group, UsageSum]:
 
 @given(st.lists(ATTEMPTS, max_size=8), st.floats(0, 1e6), st.floats(1, 1e6), st.sampled_from(BY))
 def test_sums_are_of_all_hours_in_the_window_by_whatever_they_are_grouped(
-    found: list[Attempt], after: float, length: float, by: str
+    found: list[JobAttempt], after: float, length: float, by: str
 ) -> None:
     since = T + after
     until = since + length

@@ -19,7 +19,7 @@ from tests.forecast.generator import DAY, make_runs
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import run_store
 from gangline.forecast.history import run_store as store_module
-from gangline.forecast.history.attempts import Attempt, AttemptQuery, LastAttempt
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.usage import Window
@@ -291,13 +291,13 @@ def test_retention_defaults_are_bounded() -> None:
 AT = 1_790_000_000.0
 
 
-def attempt(place: int, /, **fields: Any) -> Attempt:
+def attempt(place: int, /, **fields: Any) -> JobAttempt:
     """The attempt of a Workload of its own, which took a minute."""
     at = AT + 100 * place
     given = {"uid": f"w{place}", "reserved": at, "submitted": at - 5, "queued": at - 5, "started": at, "ready": at}
     ended = {"ended": at + 60, "end": "Succeeded"}
     more = {"namespace": "ml", "workload": "w", "job_name": "train", "cluster_queue": "a", "gpus": 8}
-    return Attempt(**given | ended | more | fields)
+    return JobAttempt(**given | ended | more | fields)
 
 
 def test_attempts_come_back_as_they_were(store: HistoryStore) -> None:

@@ -19,7 +19,7 @@ from gangline.control.answers.usage.happenings import Happening, Log
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.engine import HeadStart
-from gangline.forecast.history.attempts import Attempt, AttemptQuery
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
 from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -112,7 +112,9 @@ class RecordAnswers(Desk):
             found = [each for each in found if each.job_kind == view.job_kind]
         return await self._attempt_rows(asker, namespace, found, routes)
 
-    async def _attempt_rows(self, asker: Asker, namespace: str, found: Sequence[Attempt], routes: Routes) -> list[Json]:
+    async def _attempt_rows(
+        self, asker: Asker, namespace: str, found: Sequence[JobAttempt], routes: Routes
+    ) -> list[Json]:
         spaces = {each.namespace for each in found} | {each.by.partition("/")[0] for each in found if each.by}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
         now, rows = self.source.now() / 1000, list[Json]()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gangline.forecast.errors import ModelError, StoreError, TooFewRunsError, TrainingError
-from gangline.forecast.history.attempts import Attempt, AttemptQuery, LastAttempt, newest_first
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt, newest_first
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.usage import Group, UsageSum, Window, add
@@ -54,7 +54,7 @@ class History:
         self._model_file = model_file
         self._wall = wall
         self._waiting: dict[str, Run] = {}
-        self._attempts: SharedRoom[str, tuple[str, Attempt]] = SharedRoom(MAX_ATTEMPTS)  # with their cluster
+        self._attempts: SharedRoom[str, tuple[str, JobAttempt]] = SharedRoom(MAX_ATTEMPTS)  # with their cluster
         self._arrived = asyncio.Event()
         self._store: HistoryStore | None = None
         self._pruned = -PRUNE_EVERY
@@ -101,12 +101,12 @@ class History:
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
-    def put_attempt(self, cluster: str, attempt: Attempt) -> None:
+    def put_attempt(self, cluster: str, attempt: JobAttempt) -> None:
         """Queue an attempt to be written soon."""
         self._attempts.put(attempt.namespace, attempt.key, (cluster, attempt))
         self._arrived.set()
 
-    async def attempts(self, query: AttemptQuery) -> list[Attempt]:
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
         """The attempts that are asked for, with those not written yet; those alone where the database does not answer."""
         waiting = [each for cluster, each in self._attempts.values() if cluster == query.cluster]
         try:
@@ -117,7 +117,7 @@ class History:
         found = {each.key: each for each in (*written, *waiting)}  # one in progress in the database may have ended
         return newest_first([each for each in found.values() if query.fits(each)], query.most)
 
-    async def usage(self, window: Window, newer: Mapping[str, Attempt]) -> dict[Group, UsageSum]:
+    async def usage(self, window: Window, newer: Mapping[str, JobAttempt]) -> dict[Group, UsageSum]:
         """The sums of a cluster's attempts, but for those that the caller has `newer`, by key."""
         waiting = {each.key: each for cluster, each in self._attempts.values() if cluster == window.cluster}
 
@@ -134,7 +134,7 @@ class History:
             add(sums, (each for key, each in waiting.items() if key not in newer), window)
             return sums
 
-    async def open_attempts(self, cluster: str) -> list[Attempt]:
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
         """The attempts that an earlier leader of this cluster has left in progress. Raises StoreError."""
         return await self._in_thread(lambda: self._opened().open_attempts(cluster))
 
@@ -243,7 +243,7 @@ class History:
             self._store = HistoryStore(self._url)
         return self._store
 
-    def _write(self, runs: list[Run], attempts: list[tuple[str, Attempt]]) -> None:
+    def _write(self, runs: list[Run], attempts: list[tuple[str, JobAttempt]]) -> None:
         store = self._opened()
         store.put(runs)
         for cluster in {cluster for cluster, _ in attempts}:

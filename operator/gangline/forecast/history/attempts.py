@@ -46,7 +46,7 @@ class Stages:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class JobAttempt:
     """One attempt. Times are Unix seconds, spans seconds. Empty strings and None mean: unknown, or not (yet)."""
 
     uid: str  #: of its Workload
@@ -150,7 +150,7 @@ class AttemptQuery:
     job_name: str = ""
     most: int = 5_000
 
-    def fits(self, attempt: Attempt) -> bool:
+    def fits(self, attempt: JobAttempt) -> bool:
         return (
             (attempt.ended is None or attempt.ended >= self.since)
             and self.namespace in ("", attempt.namespace)
@@ -159,10 +159,10 @@ class AttemptQuery:
         )
 
 
-def newest_first(attempts: list[Attempt], most: int) -> list[Attempt]:
+def newest_first(attempts: list[JobAttempt], most: int) -> list[JobAttempt]:
     """Those in progress, the latest reservation first, then those that ended last."""
 
-    def order(each: Attempt) -> tuple[bool, float, str]:
+    def order(each: JobAttempt) -> tuple[bool, float, str]:
         return each.ended is not None, -(each.reserved if each.ended is None else each.ended), each.key
 
     return sorted(attempts, key=order)[:most]

@@ -42,7 +42,7 @@ from sqlalchemy.pool import NullPool
 from gangline import files, tenants
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import usage
-from gangline.forecast.history.attempts import Attempt, AttemptQuery, LastAttempt
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.usage import Group, UsageSum, Window
 
@@ -180,7 +180,7 @@ _LARGEST: Final = 2**31 - 1  # that the databases' integers hold
 _ADDED: Final = 500
 _PAUSE: Final = 0.001
 _FIELDS: Final = tuple(field.name for field in fields(Run))
-_ATTEMPT_FIELDS: Final = tuple(field.name for field in fields(Attempt))
+_ATTEMPT_FIELDS: Final = tuple(field.name for field in fields(JobAttempt))
 
 
 class HistoryStore:
@@ -309,11 +309,11 @@ class HistoryStore:
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
-    def put_attempts(self, cluster: str, attempts: Iterable[Attempt]) -> int:
+    def put_attempts(self, cluster: str, attempts: Iterable[JobAttempt]) -> int:
         """Write attempts of a cluster atomically, replacing existing ones. Returns their number."""
         return self._put(ATTEMPTS, {each.key: _attempt_row(cluster, each) for each in attempts})
 
-    def attempts(self, query: AttemptQuery) -> list[Attempt]:
+    def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
         """The attempts that are asked for: those in progress, and those that ended last, in no order."""
         c = ATTEMPTS.c
         wanted = [c.cluster == query.cluster]
@@ -328,12 +328,12 @@ class HistoryStore:
         ]
         running = select(ATTEMPTS).where(c.ended.is_(None), *wanted).order_by(c.reserved.desc()).limit(query.most)
         last = select(ATTEMPTS).where(c.ended >= query.since, *wanted).order_by(c.ended.desc()).limit(query.most)
-        return [_attempt(row) for row in (*self._all(running), *self._all(last))]
+        return [_read_attempt(row) for row in (*self._all(running), *self._all(last))]
 
-    def open_attempts(self, cluster: str) -> list[Attempt]:
+    def open_attempts(self, cluster: str) -> list[JobAttempt]:
         """The attempts of a cluster that have not ended, as far as this store knows."""
         return [
-            _attempt(row)
+            _read_attempt(row)
             for row in self._all(
                 select(ATTEMPTS)
                 .where(ATTEMPTS.c.ended.is_(None), ATTEMPTS.c.cluster == cluster)
@@ -363,12 +363,12 @@ class HistoryStore:
         if window.queues is not None:
             query = query.where(c.cluster_queue.in_(sorted(window.queues)))
 
-        def counted(rows: Iterable[Row[Any]]) -> Iterator[Attempt]:
+        def counted(rows: Iterable[Row[Any]]) -> Iterator[JobAttempt]:
             for number, row in enumerate(rows):
                 if number % _ADDED == _ADDED - 1:
                     time.sleep(_PAUSE)  # decisions are made in another thread, and go first
                 if row.key not in without:
-                    yield _attempt(row)
+                    yield _read_attempt(row)
 
         def add_up(connection: Connection) -> None:
             usage.add(sums, counted(connection.execution_options(yield_per=_BATCH).execute(query)), window)
@@ -447,17 +447,17 @@ def _stored(row: dict[str, Any], limits: dict[str, int]) -> dict[str, Any]:
     return {name: value.replace("\0", "") if isinstance(value, str) else value for name, value in row.items()}
 
 
-def _attempt_row(cluster: str, attempt: Attempt) -> dict[str, Any]:
+def _attempt_row(cluster: str, attempt: JobAttempt) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
     row |= {name: min(_LARGEST, row[name]) for name in ("gpus", "pods", "number", "node_count")}
     row |= {"key": attempt.key, "cluster": cluster, "nodes": "\n".join(attempt.nodes)}
     return _stored(row, _ATTEMPT_TEXTS)
 
 
-def _attempt(row: Row[Any]) -> Attempt:
+def _read_attempt(row: Row[Any]) -> JobAttempt:
     columns = row._mapping
     nodes: str = columns["nodes"]
-    return Attempt(
+    return JobAttempt(
         **{name: columns[name] for name in _ATTEMPT_FIELDS if name != "nodes"},
         nodes=tuple(nodes.split("\n")) if nodes else (),
     )

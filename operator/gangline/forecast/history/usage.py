@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from gangline.forecast.history.attempts import LOSSES, PREEMPTED, Attempt, Stages
+from gangline.forecast.history.attempts import LOSSES, PREEMPTED, JobAttempt, Stages
 
 CLUSTER_QUEUE: Final = "clusterQueue"
 LOCAL_QUEUE: Final = "localQueue"
@@ -44,7 +44,7 @@ class Window:
     queues: frozenset[str] | None = None
     cluster: str = ""
 
-    def group(self, attempt: Attempt) -> Group:
+    def group(self, attempt: JobAttempt) -> Group:
         """The group of an attempt, unless sums are made by day."""
         match self.by:
             case "clusterQueue":
@@ -104,7 +104,7 @@ class UsageSum:
         self.preemptions += other.preemptions
         self.weighted += other.weighted
 
-    def add_hours(self, attempt: Attempt, stages: Stages, window: Window, start: float, end: float) -> None:
+    def add_hours(self, attempt: JobAttempt, stages: Stages, window: Window, start: float, end: float) -> None:
         """Add what an attempt did from `start` to `end`."""
         per_second = attempt.gpus / _HOUR
         useful = _overlap(stages.working, stages.losing, start, end)
@@ -118,7 +118,7 @@ class UsageSum:
         self.waited += per_second * _overlap(attempt.queued, attempt.reserved, start, end)
         self.weighted += attempt.gpus * window.weighted(max(start, stages.reserved), min(end, stages.ended))
 
-    def count(self, attempt: Attempt, window: Window) -> None:
+    def count(self, attempt: JobAttempt, window: Window) -> None:
         """Count an attempt."""
         self.jobs.add(attempt.uid)
         self.attempts += 1
@@ -131,7 +131,7 @@ class UsageSum:
             self.idle = (self.idle or 0.0) + hours
 
 
-def add(sums: dict[Group, UsageSum], attempts: Iterable[Attempt], window: Window) -> None:
+def add(sums: dict[Group, UsageSum], attempts: Iterable[JobAttempt], window: Window) -> None:
     """Add attempts to the sums of their groups. By day, an attempt is counted on the day of its end, or on the last day while it
     is in progress; its hours are those of each day.
     """

@@ -20,7 +20,7 @@ from gangline.forecast.history.attempts import (
     PREEMPTED,
     RELEASED,
     SUCCEEDED,
-    Attempt,
+    JobAttempt,
 )
 from gangline.forecast.history.runs import flavor_of
 from gangline.kube.resources import Json
@@ -41,7 +41,7 @@ FindPreemptor = Callable[[str, str], WorkloadObject | None]
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ends, or is about to end: see `Attempt`."""
+    """How an attempt ends, or is about to end: see `JobAttempt`."""
 
     end: str
     reason: str = ""
@@ -60,9 +60,9 @@ def reserved_at(raw: WorkloadObject) -> float | None:
     return _since(row) if row is not None else None
 
 
-def begun(raw: WorkloadObject, view: WorkloadView, reserved: float, number: int, queued: float) -> Attempt:
+def begun(raw: WorkloadObject, view: WorkloadView, reserved: float, number: int, queued: float) -> JobAttempt:
     """The attempt of a Workload that has just reserved quota."""
-    return Attempt(
+    return JobAttempt(
         uid=raw.uid,
         reserved=reserved,
         submitted=view.created,
@@ -79,8 +79,8 @@ def begun(raw: WorkloadObject, view: WorkloadView, reserved: float, number: int,
 
 
 def advanced(
-    attempt: Attempt, raw: WorkloadObject, view: WorkloadView, value: model.Workload | None, nodes: Iterable[str]
-) -> Attempt:
+    attempt: JobAttempt, raw: WorkloadObject, view: WorkloadView, value: model.Workload | None, nodes: Iterable[str]
+) -> JobAttempt:
     """The attempt as its Workload shows it now. `value`: what the engine knows of it; `nodes`: on which its pods are."""
     admitted, pods = raw.true_condition(names.ADMITTED), raw.condition(names.PODS_READY)
     started = attempt.started
@@ -104,7 +104,7 @@ def advanced(
     return _ready_until(found, _since(raw.condition(names.EVICTED))) if raw.evicted else found
 
 
-def _with_readiness(attempt: Attempt, row: Json | None) -> Attempt:
+def _with_readiness(attempt: JobAttempt, row: Json | None) -> JobAttempt:
     """The attempt with what its condition PodsReady says."""
     if row is None:
         return replace(attempt, reports_ready=attempt.ready is not None)
@@ -121,7 +121,7 @@ def _with_readiness(attempt: Attempt, row: Json | None) -> Attempt:
     return replace(attempt, reports_ready=True)
 
 
-def _ready_until(attempt: Attempt, at: float) -> Attempt:
+def _ready_until(attempt: JobAttempt, at: float) -> JobAttempt:
     """End the span in which its pods are not ready."""
     if attempt.unready_since is None:
         return attempt
@@ -140,7 +140,7 @@ def about_to_end(raw: WorkloadObject, find: FindPreemptor) -> AttemptEnd | None:
 
 
 def ended(
-    attempt: Attempt, raw: WorkloadObject, coming: AttemptEnd | None, find: FindPreemptor
+    attempt: JobAttempt, raw: WorkloadObject, coming: AttemptEnd | None, find: FindPreemptor
 ) -> tuple[AttemptEnd, float]:
     """How and when an attempt ended whose Workload does not hold its quota any more. `coming`: what was known to come."""
     finished, released = raw.true_condition(names.FINISHED), raw.condition(names.QUOTA_RESERVED) or {}
@@ -161,7 +161,7 @@ def ended(
     return AttemptEnd(CANCELLED if raw.deleting else RELEASED, released.get("reason", "")), at
 
 
-def closed(attempt: Attempt, end: AttemptEnd, at: float) -> Attempt:
+def closed(attempt: JobAttempt, end: AttemptEnd, at: float) -> JobAttempt:
     """The attempt with its end, and texts as long as they are kept."""
     last = max(at, attempt.reserved, attempt.started or 0.0, attempt.ready or 0.0)
     return replace(

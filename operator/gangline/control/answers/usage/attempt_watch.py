@@ -23,7 +23,7 @@ from gangline.control.parts.part import Part
 from gangline.engine import accelerators
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import usage
-from gangline.forecast.history.attempts import CANCELLED, Attempt, AttemptQuery, LastAttempt, newest_first
+from gangline.forecast.history.attempts import CANCELLED, AttemptQuery, JobAttempt, LastAttempt, newest_first
 from gangline.forecast.history.usage import Group, UsageSum, Window
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event
@@ -49,19 +49,19 @@ MOST_SUMS: Final = 32
 class AttemptStore(Protocol):
     """Where attempts are kept, and what is asked of it."""
 
-    def put_attempt(self, cluster: str, attempt: Attempt) -> None:
+    def put_attempt(self, cluster: str, attempt: JobAttempt) -> None:
         """Keep an attempt, in place of what was known of it."""
         ...
 
-    async def attempts(self, query: AttemptQuery) -> list[Attempt]:
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
         """The attempts that are asked for."""
         ...
 
-    async def usage(self, window: Window, newer: Mapping[str, Attempt]) -> dict[Group, UsageSum]:
+    async def usage(self, window: Window, newer: Mapping[str, JobAttempt]) -> dict[Group, UsageSum]:
         """The sums of attempts, but for those that the caller has `newer`, by key."""
         ...
 
-    async def open_attempts(self, cluster: str) -> list[Attempt]:
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
         """The attempts that an earlier leader has left in progress. Raises StoreError."""
         ...
 
@@ -74,20 +74,20 @@ class RecentAttempts:
     """The attempts of this leader alone, as many as there is room for: a namespace with many displaces its own ones."""
 
     def __init__(self, most: int = REMEMBERED) -> None:
-        self._kept: SharedRoom[str, Attempt] = SharedRoom(most)
+        self._kept: SharedRoom[str, JobAttempt] = SharedRoom(most)
 
-    def put_attempt(self, cluster: str, attempt: Attempt) -> None:
+    def put_attempt(self, cluster: str, attempt: JobAttempt) -> None:
         self._kept.put(attempt.namespace, attempt.key, attempt)
 
-    async def attempts(self, query: AttemptQuery) -> list[Attempt]:
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
         return newest_first([each for each in self._kept.values() if query.fits(each)], query.most)
 
-    async def usage(self, window: Window, newer: Mapping[str, Attempt]) -> dict[Group, UsageSum]:
+    async def usage(self, window: Window, newer: Mapping[str, JobAttempt]) -> dict[Group, UsageSum]:
         sums: dict[Group, UsageSum] = {}
         usage.add(sums, (each for each in self._kept.values() if each.key not in newer), window)
         return sums
 
-    async def open_attempts(self, cluster: str) -> list[Attempt]:
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
         return []
 
     async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
@@ -100,7 +100,7 @@ class _Open:
     come. `measured`: its idle time has changed since it was written.
     """
 
-    attempt: Attempt
+    attempt: JobAttempt
     seen: bool = True
     coming: AttemptEnd | None = None
     measured: bool = False
@@ -170,7 +170,7 @@ class AttemptWatch(Part):
             log.exception("attempts of earlier leaders could not be taken over")
         return True
 
-    def _resume(self, left: Iterable[Attempt], last: Mapping[str, tuple[str, LastAttempt]]) -> None:
+    def _resume(self, left: Iterable[JobAttempt], last: Mapping[str, tuple[str, LastAttempt]]) -> None:
         for each in sorted(left, key=lambda each: each.reserved):
             self._resume_one(f"{each.namespace}/{each.workload}", each)
         for key, (uid, before) in last.items():
@@ -185,7 +185,7 @@ class AttemptWatch(Part):
                     )
                     self._put(running.attempt)
 
-    def _resume_one(self, key: str, left: Attempt) -> None:
+    def _resume_one(self, key: str, left: JobAttempt) -> None:
         """Take over an attempt that the store has in progress."""
         running, (uid, last) = self._open.get(key), self._last.get(key, ("", None))
         if running is not None and running.attempt.key == left.key:
@@ -294,7 +294,7 @@ class AttemptWatch(Part):
             end = reading.UNSEEN
         self._end(attempt, end, at)
 
-    def _end(self, attempt: Attempt, end: AttemptEnd, at: float) -> None:
+    def _end(self, attempt: JobAttempt, end: AttemptEnd, at: float) -> None:
         finished = reading.closed(attempt, end, at)
         key = f"{attempt.namespace}/{attempt.workload}"
         uid, last = self._last.get(key, ("", None))
@@ -302,7 +302,7 @@ class AttemptWatch(Part):
             self._last[key] = uid, replace(last, ended=finished.ended)
         self._put(finished)
 
-    def _put(self, attempt: Attempt) -> None:
+    def _put(self, attempt: JobAttempt) -> None:
         self._store.put_attempt(self._mirror.cluster_id(), attempt)
 
     def _find(self, uid: str, job_uid: str) -> WorkloadObject | None:
@@ -333,7 +333,7 @@ class AttemptWatch(Part):
 
     # --- out ----------------------------------------------------------------------------------------------------------
 
-    async def attempts(self, query: AttemptQuery) -> list[Attempt]:
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
         """The attempts that are asked for, those in progress first, then those that ended last."""
         query = replace(query, cluster=self._mirror.cluster_id())
         found = {each.key: each for each in await self._store.attempts(query)} | self._running()
@@ -358,5 +358,5 @@ class AttemptWatch(Part):
         usage.add(sums, running.values(), window)
         return sums
 
-    def _running(self) -> dict[str, Attempt]:
+    def _running(self) -> dict[str, JobAttempt]:
         return {each.attempt.key: each.attempt for each in self._open.values()}

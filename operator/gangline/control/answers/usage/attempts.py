@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gangline.control.answers.sight import Sight
-from gangline.forecast.history.attempts import Attempt
+from gangline.forecast.history.attempts import JobAttempt
 from gangline.forecast.history.usage import CLUSTER_QUEUE, DAY, LOCAL_QUEUE, NAMESPACE, USER, Group, UsageSum, Window
 from gangline.kube.resources import Json
 
 
-def rows(attempts: Iterable[Attempt], sight: Sight, jobs: Mapping[str, str], now: float) -> Iterator[Json]:
+def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], now: float) -> Iterator[Json]:
     """Attempts as JSON. `jobs`: names of jobs by the keys of their Workloads."""
     for each in attempts:
         key = f"{each.namespace}/{each.workload}"

@@ -12,7 +12,7 @@ from typing import Final
 
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.workloads.snapshot import FINISHED, WorkloadView
-from gangline.forecast.history.attempts import CANCELLED, FINAL, Attempt
+from gangline.forecast.history.attempts import CANCELLED, FINAL, JobAttempt
 from gangline.forecast.history.runs import Run
 from gangline.kube.resources import Json
 
@@ -110,7 +110,7 @@ def merged(existing: Iterable[PastRun], remembered: Iterable[PastRun], since: fl
     return sorted(found.values(), key=lambda run: (-run.ended, run.uid))
 
 
-def with_attempts(runs: Iterable[PastRun], attempts: Iterable[Attempt], since: float) -> list[PastRun]:
+def with_attempts(runs: Iterable[PastRun], attempts: Iterable[JobAttempt], since: float) -> list[PastRun]:
     """The runs with what the record of attempts knows besides: of deleted jobs the kind and the outcome, and cancelled jobs."""
     found = {run.uid: run for run in runs}
     for each in attempts:
@@ -126,7 +126,7 @@ def with_attempts(runs: Iterable[PastRun], attempts: Iterable[Attempt], since: f
     return sorted(found.values(), key=lambda run: (-run.ended, run.uid))
 
 
-def _of_attempt(attempt: Attempt, ended: float) -> PastRun:
+def _of_attempt(attempt: JobAttempt, ended: float) -> PastRun:
     return PastRun(
         key=f"{attempt.namespace}/{attempt.workload}",
         uid=attempt.uid,

@@ -115,6 +115,23 @@ async def test_each_question_has_a_kind_of_answer(client: Client) -> None:
     assert (status, body["kind"]) == (201, "WhatIf") and body["status"]["suggestions"]
 
 
+async def test_attempts_and_sums_are_answered_in_pages(client: Client, api: AggregatedApi) -> None:
+    answers = api._answers._answers
+    answers.record = clusters.attempt_record(answers)
+    for path, kind in (
+        (f"{OWN}/jobattempts?sinceSeconds=60&clusterQueue=a", "JobAttemptList"),
+        (f"{ROOT}/jobattempts", "JobAttemptList"),
+        (f"{OWN}/usagesums", "UsageSumList"),
+        (f"{ROOT}/usagesums?by=user&halfLifeSeconds=60&limit=1", "UsageSumList"),
+    ):
+        status, body = await client.get(path)
+        assert (status, body["kind"], len(body["items"])) == (200, kind, 1), body
+    status, body = await client.get(f"{OWN}/queuedjobs/runs/attempts?kind=gpujob")
+    assert (status, body["kind"], [row["attempt"] for row in body["attempts"]]) == (200, "JobAttempts", [1])
+    status, body = await client.get(f"{OWN}/queuedjobs?annotations=kueue.x-k8s.io/queue-name,none")
+    assert [row["annotations"] for row in body["items"]] == [{"kueue.x-k8s.io/queue-name": "a"}] * 3
+
+
 async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_seen(
     cluster: Cluster, client: Client
 ) -> None:
@@ -162,6 +179,17 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("decisions/5/inputs", 404, "keeps no record of its decisions"),
         ("decisions/five/inputs", 404, "decisions have numbers, and 'five' is none"),
         ("recordchecks", 404, ""),
+        ("jobattempts", 501, "nobody keeps a record of attempts here"),
+        ("queuedjobs/runs/attempts", 501, "nobody keeps a record of attempts here"),
+        ("usagesums", 501, "nobody keeps a record of attempts here"),
+        ("jobattempts?sinceSeconds=0", 400, "sinceSeconds must be from 1 to 15552000, not 0"),
+        ("jobattempts?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("usagesums?by=colour", 400, "by must be one of clusterQueue, localQueue, namespace, user"),
+        ("usagesums?halfLifeSeconds=15552001", 400, "halfLifeSeconds must be from 1 to 15552000"),
+        ("usagesums?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("queuedjobs?annotations=a,b,c,d,e", 400, "annotations must have at most 4 keys"),
+        ("queuedjobs?annotations=a,,b", 400, "annotations: '' is no key of an annotation or a label"),
+        (f"queuedjobs?annotations={'k' * 400}", 400, "annotations: 'kkk"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_its_name(client: Client, path: str, code: int, words: str) -> None:

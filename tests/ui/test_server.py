@@ -433,6 +433,40 @@ async def test_a_dashboard_of_an_operator_without_a_record_says_so(cluster: Clus
         assert status == 404 and "keeps no record" in told["error"]
 
 
+async def test_attempts_sums_and_annotations(cluster: Cluster, pages: Pages) -> None:
+    answers = cluster.api._answers
+    answers.record = clusters.attempt_record(answers)
+    job = "kueue.x-k8s.io/queue-name"
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        _, told = await browser.get("/api/attempts?namespace=ml&since=3600&limit=5")
+        assert [row["jobName"] for row in told["items"]] == ["runs"] and not told["more"]
+        _, told = await browser.get("/api/job/ml/gpujob/runs/attempts")
+        assert [(row["attempt"], row["end"]) for row in told["attempts"]] == [(1, "")]
+        assert (await browser.get("/api/job/ml/gpujob/none/attempts"))[0] == 404
+        _, told = await browser.get("/api/usage?namespace=ml&since=86400&by=flavor&halfLife=3600")
+        assert [(row["name"], row["jobs"]) for row in told["items"]] == [("h100", 1)]
+        assert told["items"][0]["weightedGpuHours"] > 0
+        _, told = await browser.get(f"/api/annotations?namespace=ml&keys={job}")
+        assert {row["uid"]: row["annotations"] for row in told["items"]} == {
+            f"wl-{name}": {job: "a"} for name in ("runs", "next", "last")
+        }
+        for wrong in ("usage?by=colour", "usage?halfLife=x", "annotations?keys=a,b,c,d,e", "attempts?since=never"):
+            assert (await browser.get(f"/api/{wrong}"))[0] == 400, wrong
+        cluster.lists["jane"] = {"other"}
+        for path in (
+            "attempts",
+            "usage?by=namespace",
+            "usage?by=localQueue",
+            "usage?by=user",
+            f"annotations?keys={job}",
+        ):
+            status, told = await browser.get(f"/api/{path}")
+            text = orjson.dumps(told)
+            assert status == 200 and b"runs" not in text and b'"ml' not in text, text
+        assert (await browser.get("/api/job/ml/gpujob/runs/attempts"))[0] == 403
+
+
 async def test_what_one_may_not_do_is_named(cluster: Cluster, pages: Pages) -> None:
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")

@@ -51,6 +51,8 @@ _PAGE: Final = 1000
 MOST_PAGES: Final = 12
 #: what a list's metadata say beside where it goes on
 _TOLD: Final = frozenset({"from", "record"})
+#: parameters of spans of time, and how the operator calls them
+_SPANS: Final[Mapping[str, str]] = {"since": "sinceSeconds", "until": "untilSeconds", "halfLife": "halfLifeSeconds"}
 #: objects whose events are asked for at a time, and events of an answer
 MOST_ABOUT: Final = 12
 MOST_EVENTS: Final = 200
@@ -139,6 +141,9 @@ class Server:
             "/api/job/{namespace}/{kind}/{name}": self._job,
             "/api/job/{namespace}/{kind}/{name}/{part}": self._part_of_job,
             "/api/past": self._list("pastruns"),
+            "/api/attempts": self._list("jobattempts"),
+            "/api/usage": self._list("usagesums"),
+            "/api/annotations": self._annotations,
             "/api/audits": self._list("queueaudits"),
             "/api/swaps": self._list("gangswaps"),
             "/api/events": self._list("jobevents"),
@@ -346,7 +351,7 @@ class Server:
             return await self._kubernetes_events(request, namespace, name)
         if part == "logs":
             return await self._logs(request, namespace)
-        if part not in ("remedies", "victims", "story", "why", "promises", "pods"):
+        if part not in ("remedies", "victims", "story", "why", "promises", "pods", "attempts"):
             return await _nothing()
         query = {"kind": _named(kind, "kind")}
         async with self._client(request) as client:
@@ -388,22 +393,14 @@ class Server:
         async def listed(request: Request) -> Response:
             given = dict(request.query_params)
             scope = _scope(given.pop("namespace", ""))
-            for name in ("since", "until"):
-                if (seconds := given.pop(name, "")) != "":
-                    given[f"{name}Seconds"] = seconds
+            for name, sent in _SPANS.items():
+                if (span := given.pop(name, "")) != "":
+                    given[sent] = span
             left = bounded.whole(given.pop("limit", "") or str(_PAGE))
             if not left:
                 raise WrongRequestError("limit: must be a whole number above 0.")
-            items: list[Json] = []
-            told: Json = {}
-            left, more, pages = min(left, MOST_ROWS), "start", 0
             async with self._client(request) as client:
-                while more and left > 0 and pages < MOST_PAGES:
-                    found = await upstream.ask(client, f"{scope}/{plural}", {**given, "limit": str(min(left, _PAGE))})
-                    items += found["items"]
-                    told = {name: value for name, value in found["metadata"].items() if name in _TOLD}
-                    left, pages, more = left - len(found["items"]), pages + 1, found["metadata"].get("continue", "")
-                    given["continue"] = more
+                items, more, told = await _collected(client, f"{scope}/{plural}", given, min(left, MOST_ROWS))
             return JSONResponse({"items": items, "more": bool(more), "continue": more, **told})
 
         return listed
@@ -419,6 +416,15 @@ class Server:
         """The last check of the whole record: for those alone who may see the whole cluster."""
         async with self._client(request) as client:
             return JSONResponse({"items": (await upstream.ask(client, "/recordchecks"))["items"]})
+
+    async def _annotations(self, request: Request) -> Response:
+        """The annotations of the jobs that the person may see, by the uids of their Workloads."""
+        scope = _scope(request.query_params.get("namespace", ""))
+        query = {"annotations": request.query_params.get("keys", "")}
+        async with self._client(request) as client:
+            items, more, _ = await _collected(client, f"{scope}/queuedjobs", query, MOST_ROWS)
+        rows = [{"uid": each["uid"], "annotations": each["annotations"]} for each in items if each.get("annotations")]
+        return JSONResponse({"items": rows, "more": bool(more)})
 
     async def _accuracy(self, request: Request) -> Response:
         scope = _scope(request.query_params.get("namespace", ""))
@@ -501,6 +507,19 @@ def _named(text: str, what: str) -> str:
     ):
         raise WrongRequestError(f"{what}: {bounded.shown(text)} is no name.")
     return text
+
+
+async def _collected(client: ApiClient, path: str, query: Mapping[str, str], most: int) -> tuple[list[Json], str, Json]:
+    """Rows of a list, fetched in pages; where it goes on ("" = nowhere); and what else its metadata say."""
+    given, items, told = dict(query), list[Json](), Json()
+    more, pages = "start", 0
+    while more and most > 0 and pages < MOST_PAGES:
+        found = await upstream.ask(client, path, {**given, "limit": str(min(most, _PAGE))})
+        items += found["items"]
+        told = {name: value for name, value in found["metadata"].items() if name in _TOLD}
+        most, pages, more = most - len(found["items"]), pages + 1, found["metadata"].get("continue", "")
+        given["continue"] = more
+    return items, more, told
 
 
 def _scope(namespace: str) -> str:

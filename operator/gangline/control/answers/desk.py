@@ -20,6 +20,7 @@ from gangline.control.answers.pages import EVERYTHING, ListPage
 from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import EngineOutlooks, Source
+from gangline.control.answers.usage.attempt_watch import AttemptWatch
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.answers.workloads import briefs, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Briefs
@@ -63,6 +64,8 @@ class Wish:
     finished: bool = False
     times: bool = False
     page: ListPage = EVERYTHING
+    #: keys of annotations or labels of which the values are added
+    annotations: tuple[str, ...] = ()
 
 
 class JobNames(Mapping[str, str]):
@@ -85,14 +88,20 @@ class JobNames(Mapping[str, str]):
 
 class Desk:
     """Reads the mirror and the engine for answers. `order` returns the waiting workloads of a ClusterQueue in the engine's order;
-    `log` has what happened lately, None where nobody keeps that.
+    `log` has what happened lately, `record` the attempts of jobs; None where nobody keeps that.
     """
 
     def __init__(
-        self, source: Source, foresight: EngineOutlooks, order: Callable[[str], list[str]], log: Log | None = None
+        self,
+        source: Source,
+        foresight: EngineOutlooks,
+        order: Callable[[str], list[str]],
+        log: Log | None = None,
+        record: AttemptWatch | None = None,
     ) -> None:
         self.source = source
         self.log = log
+        self.record = record
         self._briefs = Briefs()
         self._read: dict[str, tuple[WorkloadObject, str, WorkloadView]] = {}
         self._foresight = foresight

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,20 +12,25 @@ from gangline.api.read.workloads.swap_record import RecordedSwap
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, view_of
 from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
 from gangline.control.answers.refusals import (
+    NoAttemptsError,
     NoEventsError,
     NoSuchDecisionError,
     NotReadableError,
     TooSlowError,
 )
 from gangline.control.answers.sight import Asker, Sight
-from gangline.control.answers.usage import decided
+from gangline.control.answers.usage import attempts, decided
 from gangline.control.answers.usage.accounts import user_of_workload
+from gangline.control.answers.usage.attempt_watch import AttemptWatch
 from gangline.control.answers.usage.happenings import EventSubject, Happening, Log, subject_of
+from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.audit.decision_index import RecordedDecision
 from gangline.control.audit.decision_inputs import NotRepeatableError
 from gangline.control.audit.replay_process import ReplayError
 from gangline.engine import HeadStart
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
+from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject
@@ -36,8 +41,10 @@ _AT_ONCE: Final = 1000
 _STARTS: Final = 20
 #: parts of the record that one answer reads, each bounded, to find decisions of a ClusterQueue
 _PARTS: Final = 4
-#: rows of decisions that are made before other tasks get their turn
-_ROWS: Final = 100
+#: decisions or attempts that are shown before other tasks get their turn
+_ROWS: Final = 50
+#: the last attempts of jobs of one name
+_OF_JOB: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +206,84 @@ class RecordAnswers(Desk):
             if key in gone:
                 subjects[key] = gone[key]
         return subjects
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def attempt_record(self) -> AttemptWatch:
+        """The record of attempts. Raises NoAttemptsError."""
+        if self.record is None:
+            raise NoAttemptsError("nobody keeps a record of attempts here")
+        return self.record
+
+    async def attempts(
+        self, asker: Asker, namespace: str, since: float, page: ListPage = EVERYTHING, cluster_queue: str = ""
+    ) -> Listed:
+        """A page of the attempts in progress and of those that ended in the last `since` seconds, of a namespace ("" = of all)
+        and a ClusterQueue. Raises NoSuchQueueError, NoAttemptsError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        after = self.source.now() / 1000 - since
+        query = AttemptQuery(since=after, namespace=namespace, cluster_queue=cluster_queue)
+        found = await self.attempt_record.attempts(query)
+        shown = found[page.offset : page.end]
+        rows = await self._attempt_rows(asker, namespace, shown, routes)
+        return Listed(rows, max(0, len(found) - page.offset - len(shown)))
+
+    async def attempts_of(self, asker: Asker, namespace: str, kind: str, name: str) -> list[Json]:
+        """The attempts of the jobs of this name in a namespace, also of deleted ones, the last first.
+
+        Raises NotReadableError, NoSuchJobError, WrongNameError, NoAttemptsError.
+        """
+        record, routes = self.attempt_record, self._routes()
+        if not (await asker.sight({namespace}, ())).sees(namespace):
+            raise NotReadableError(f"you may not list the Workloads of namespace {namespace}")
+        found = await record.attempts(AttemptQuery(namespace=namespace, job_name=name, most=_OF_JOB))
+        found = [each for each in found if briefs.singular(kind) in ("", each.job_kind.lower())]
+        if not found:
+            view = await self._found(asker, namespace, kind, name, routes)
+            found = await record.attempts(AttemptQuery(namespace=namespace, job_name=view.job_name, most=_OF_JOB))
+            found = [each for each in found if each.job_kind == view.job_kind]
+        return await self._attempt_rows(asker, namespace, found, routes)
+
+    async def _attempt_rows(
+        self, asker: Asker, namespace: str, found: Sequence[JobAttempt], routes: Routes
+    ) -> list[Json]:
+        spaces = {each.namespace for each in found} | {each.by.partition("/")[0] for each in found if each.by}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        now, rows = self.source.now() / 1000, list[Json]()
+        for number, row in enumerate(attempts.rows(found, sight, self.job_names(), now)):
+            if number % _ROWS == _ROWS - 1:
+                await asyncio.sleep(0)
+            rows.append(row)
+        return rows
+
+    async def usage(
+        self,
+        asker: Asker,
+        namespace: str,
+        since: float,
+        by: str,
+        half_life: float | None = None,
+        page: ListPage = EVERYTHING,
+        cluster_queue: str = "",
+    ) -> Listed:
+        """A page of the sums of attempts over the last `since` seconds: with a namespace, of the ClusterQueues that it uses.
+
+        All jobs count, whoever may see them. Raises NoSuchQueueError, NoAttemptsError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        own = self._own_queues(namespace, routes)
+        queues = frozenset({cluster_queue}) if cluster_queue else frozenset(own) if namespace else None
+        now = self.source.now() / 1000
+        window = Window(now - since, now, by, half_life, queues)
+        found = await self.attempt_record.usage(window)
+        sight = await asker.sight({space for space, _ in found if space}, own)
+        rows = await asyncio.to_thread(attempts.sums, found, window, sight)
+        shown = rows[page.offset : page.end]
+        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class NoEventsError(Exception):
     """The process keeps no log of what happened to jobs."""
 
 
+class NoAttemptsError(Exception):
+    """The process keeps no record of the stretches in which jobs held quota."""
+
+
 class NoSuchNodeError(LookupError):
     """There is no such node, or none of a flavor that the asker's namespace may use."""
 

@@ -28,6 +28,7 @@ from gangline.control.answers.live.answers import Looks
 from gangline.control.answers.live.table import LiveTable
 from gangline.control.answers.pages import Listed, ListPage
 from gangline.control.answers.refusals import (
+    NoAttemptsError,
     NoEventsError,
     NoSuchDecisionError,
     NoSuchJobError,
@@ -152,6 +153,9 @@ class AnswersApi:
             ("plannedruns", "list"): self._plan,
             ("queueshares", "list"): self._by_queue(self._answers.shares),
             ("pastruns", "list"): self._past,
+            ("jobattempts", "list"): self._attempts,
+            ("queuedjobs/attempts", "get"): self._attempts_of,
+            ("usagesums", "list"): self._usage,
             ("flavornodes", "list"): self._nodes,
             ("flavornodes/moves", "get"): self._moves,
             ("jobevents", "list"): self._events,
@@ -214,7 +218,7 @@ class AnswersApi:
                 raise web.HTTPForbidden(text=str(error)) from None
             except NotWaitingError as error:
                 raise web.HTTPConflict(text=str(error)) from None
-            except (NoForecastsError, PodsUnknownError, NoEventsError) as error:
+            except (NoForecastsError, PodsUnknownError, NoEventsError, NoAttemptsError) as error:
                 raise web.HTTPNotImplemented(text=str(error)) from None
             except TooSlowError as error:
                 raise web.HTTPGatewayTimeout(text=str(error)) from None
@@ -244,7 +248,7 @@ class AnswersApi:
 
     async def _list(self, request: Request) -> Json:
         asked = request.question
-        wish = Wish(request.namespace, asked.cluster_queue, asked.finished, asked.times, asked.page)
+        wish = Wish(request.namespace, asked.cluster_queue, asked.finished, asked.times, asked.page, asked.annotations)
         return self._listed(await self._answers.jobs(self._asker(request), wish), asked.page)
 
     async def _get(self, request: Request) -> Json:
@@ -308,6 +312,32 @@ class AnswersApi:
         asked = request.question
         found = await self._answers.past(
             self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
+        )
+        return self._listed(found, asked.page)
+
+    async def _attempts(self, request: Request) -> Json:
+        asked = request.question
+        found = await self._answers.attempts(
+            self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
+        )
+        return self._listed(found, asked.page)
+
+    async def _attempts_of(self, request: Request) -> Json:
+        found = await self._answers.attempts_of(
+            self._asker(request), request.namespace, request.question.kind, request.name
+        )
+        return {"metadata": {"namespace": request.namespace, "name": request.name}, "attempts": found}
+
+    async def _usage(self, request: Request) -> Json:
+        asked = request.question
+        found = await self._answers.usage(
+            self._asker(request),
+            request.namespace,
+            asked.since,
+            asked.by,
+            asked.half_life,
+            asked.page,
+            asked.cluster_queue,
         )
         return self._listed(found, asked.page)
 

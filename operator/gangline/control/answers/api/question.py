@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gangline import bounded
+from gangline.api import label_syntax
 from gangline.control.answers.pages import ListPage
+from gangline.forecast.history.usage import BY, CLUSTER_QUEUE
 
 #: items of one page, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 250
@@ -21,6 +23,8 @@ LONGEST_SINCE: Final = 180 * 86_400
 #: seconds of a stream, where the request says nothing, and at most
 USUAL_STREAM: Final = 300
 LONGEST_STREAM: Final = 3600
+#: keys of annotations that one question may name
+MOST_KEYS: Final = 4
 #: characters of the longest name in the API
 _NAME: Final = 253
 #: parameters that clients add to any request, and that change nothing here
@@ -45,6 +49,11 @@ class Question:
     #: a window of time, from so many seconds ago until so many
     since: int = DEFAULT_SINCE
     until: int = 0
+    #: by what sums are grouped, and after how many seconds a GPU-hour weighs half
+    by: str = CLUSTER_QUEUE
+    half_life: int | None = None
+    #: keys of annotations or labels of which the values are wanted
+    annotations: tuple[str, ...] = ()
     #: a list that goes on, for so many seconds, after this version; None: from now on
     watch: bool = False
     after: int | None = None
@@ -69,6 +78,11 @@ class Question:
             horizon=_span("horizonSeconds", _number(query, "horizonSeconds", DEFAULT_HORIZON), LONGEST_HORIZON),
             since=since,
             until=until,
+            by=_one_of(query, "by", BY),
+            half_life=_span("halfLifeSeconds", half, LONGEST_SINCE)
+            if (half := _number(query, "halfLifeSeconds", 0))
+            else None,
+            annotations=_keys(query, "annotations"),
             **(_stream(query) if "watch" in known else {}),
         )
 
@@ -106,6 +120,28 @@ def _name(query: Mapping[str, str], name: str) -> str:
     if len(text) > _NAME:
         raise QuestionError(f"{name} has more than {_NAME} characters")
     return text
+
+
+def _one_of(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
+    """One of several words, of which the first is the default."""
+    text = query.get(name) or words[0]
+    if text not in words:
+        raise QuestionError(f"{name} must be one of {', '.join(words)}, not {bounded.shown(text)}")
+    return text
+
+
+def _keys(query: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Keys of annotations or labels, with commas between them."""
+    text = query.get(name)
+    if not text:
+        return ()
+    keys = text.split(",", MOST_KEYS)
+    if len(keys) > MOST_KEYS:
+        raise QuestionError(f"{name} must have at most {MOST_KEYS} keys")
+    for key in keys:
+        if not label_syntax.is_key(key):
+            raise QuestionError(f"{name}: {bounded.shown(key)} is no key of an annotation or a label")
+    return tuple(dict.fromkeys(keys))
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

@@ -43,6 +43,8 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
     if (!box || !row) return;
     // The page itself must not scroll.
     box.scrollTop = row.offsetTop - box.offsetTop - box.clientHeight / 2 + row.offsetHeight / 2;
+    // Who steps through the list by key goes on from there.
+    if (box.contains(document.activeElement)) row.querySelector("button")?.focus({ preventScroll: true });
   }, [picked?.number, stretch]);
   const recorded = stretch.record === true;
   const tooEarly = recorded && stretch.recordFrom !== null && at < stretch.recordFrom;
@@ -80,8 +82,16 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
         <Events marks={marks} at={at} />
       ) : (
         stretch.items.length > 0 && (
-          <ol ref={list} aria-busy={stretch.busy}>
-            {stretch.items.map((each) => {
+          <ol
+            ref={list}
+            aria-busy={stretch.busy}
+            onKeyDown={(event) => {
+              if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+              event.preventDefault();
+              onStep(event.key === "ArrowDown" ? 1 : -1);
+            }}
+          >
+            {stretch.items.map((each, place) => {
               const current = each.number === picked?.number;
               const [sign, tone] = SIGNS[each.decision] ?? ["●", "plain"];
               return (
@@ -92,7 +102,12 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
                   aria-current={current ? "true" : undefined}
                   className={each.at > at ? "tl-later" : ""}
                 >
-                  <button type="button" className="tl-decided" onClick={() => onPick(each)}>
+                  <button
+                    type="button"
+                    className="tl-decided"
+                    tabIndex={current || (picked === null && place === 0) ? 0 : -1}
+                    onClick={() => onPick(each)}
+                  >
                     <span className="tl-quiet">{clockSeconds(each.at)}</span>
                     <span className={`tl-verb tl-verb-${tone}`}>
                       <span aria-hidden="true">{sign}</span> {decisionWord(each.decision)} <b>{each.job}</b>

@@ -31,7 +31,7 @@ import {
   barsOf,
   makeModel,
 } from "./model";
-import { type DecisionBook, countUntil } from "./record";
+import { type DecisionBook, countUntil, moves } from "./record";
 import { type JobName, type Outcome, type Question, SPANS, type View, canAsk, found, neighbour, readView } from "./view";
 import { describe } from "./words";
 import { Scrubber } from "./Scrubber";
@@ -183,11 +183,13 @@ export function Timeline(props: TimelineProps) {
     return () => clearTimeout(timer);
   }, [book, scrubbed, at]);
   useEffect(() => () => book?.stop(), [book]);
+  const [moving, setMoving] = useState(false);
   const picked = useMemo(() => {
     if (!scrubbed) return null;
-    const named = stretch.items.find((each) => each.number === view.decision);
-    return named ?? stretch.items[countUntil(stretch.items, at) - 1] ?? null;
-  }, [scrubbed, stretch, view.decision, at]);
+    const listed = moving ? stretch.items.filter(moves) : stretch.items;
+    const named = listed.find((each) => each.number === view.decision);
+    return named ?? listed[countUntil(listed, at) - 1] ?? null;
+  }, [scrubbed, stretch, view.decision, at, moving]);
   const concerned = useMemo(() => (picked ? barsOf(model.bars, picked) : NO_BARS), [picked, model]);
   useEffect(() => surface?.setMarked(concerned), [surface, concerned]);
   const allMarks = useMemo(
@@ -427,7 +429,7 @@ export function Timeline(props: TimelineProps) {
   const step = (by: 1 | -1): void => {
     if (!book) return;
     const here = picked;
-    void book.step(here, at, by).then((next) => {
+    void book.step(here, at, by, moving ? moves : undefined).then((next) => {
       if (next) pick(next);
       else setSaid(by > 0 ? "There is no later decision." : "The record has no earlier decision.");
     });
@@ -642,6 +644,8 @@ export function Timeline(props: TimelineProps) {
             onPick={pick}
             onStep={step}
             onInputs={onInputs}
+            moving={moving}
+            onMoving={setMoving}
           />
         )}
       </div>

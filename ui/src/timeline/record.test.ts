@@ -1,6 +1,6 @@
 import { describe as group, expect, it } from "vitest";
 import { type AttemptRow, type Decision, barsOf, makeModel } from "./model";
-import { DecisionBook, type DecisionPage, countUntil } from "./record";
+import { DecisionBook, type DecisionPage, countUntil, moves } from "./record";
 import { quotaDragged } from "./view";
 import { describe, lossText } from "./words";
 
@@ -171,6 +171,27 @@ group("the record", () => {
     const latest = between(NOW - 120, NOW).at(-1) ?? null;
     expect(latest?.number).toBe(last);
     expect(await book.step(latest, latest?.at ?? 0, 1)).toBeNull();
+  });
+
+  it("is stepped through without what leaves every job where it is", async () => {
+    const kinds = ["Admit", "ReportPending", "Requeue", "Preempt"];
+    const items = Array.from({ length: 40 }, (_, each) =>
+      decision(each, NOW - 4_000 + each * 100, { decision: kinds[each % 4] ?? "" }),
+    );
+    const book = new DecisionBook(
+      (since, until) =>
+        Promise.resolve({
+          items: items.filter((each) => each.at >= since && each.at <= until),
+          more: false,
+          from: NOW - 4_000,
+          record: true,
+        }),
+      () => NOW,
+    );
+    const first = items[4] ?? null;
+    expect((await book.step(first, NOW, 1, moves))?.number).toBe(7);
+    expect((await book.step(first, NOW, -1, moves))?.number).toBe(3);
+    expect((await book.step(first, NOW, 1))?.number).toBe(5);
   });
 
   it("is asked no more where there is none, and says why it could not be read", async () => {

@@ -17,6 +17,7 @@ export function makeRecord(cluster, { days = 8, seed = 19 } = {}) {
   const begin = now - days * DAY
   const teams = Object.keys(TEAMS)
   const nodes = Object.values(cluster.nodes)
+  if (!nodes.length) return { attempts: [], decisions: [], from: now }
   const live = new Map(nodes.map((node) => [node.metadata.name, []]))
   for (const run of Object.values(cluster.runs)) {
     if (run.state !== 'Running') continue
@@ -91,6 +92,7 @@ export function makeRecord(cluster, { days = 8, seed = 19 } = {}) {
   const decide = (at, attempt, decision, more = {}) => decisions.push({ at, decision, hidden: attempt.hidden, namespace: attempt.namespace, workload: attempt.workload, jobKind: attempt.jobKind, jobName: attempt.jobName, user: attempt.user, clusterQueue: attempt.clusterQueue, gpus: attempt.gpus, reason: attempt.reason, by: '', flavors: [attempt.flavor], nodes: [], backfilled: false, text: '', ...more })
   for (const each of [...attempts, ...running]) {
     decide(each.reserved, each, 'Admit', { reason: '', nodes: each.nodes, backfilled: each.backfilled, text: each.hidden ? '' : `It starts on ${each.flavor}${each.backfilled ? ', before its turn, since that delays no reserved start' : ''}.` })
+    if (each.reserved - each.submitted > 600) decide(each.submitted + 5, each, 'ReportPending', { reason: 'WaitingForQuota', text: each.hidden ? '' : `It waits: ${Math.ceil(each.gpus / 2)} more GPUs of ${each.flavor} needed.` })
     if (each.end === 'Preempted') decide(each.ended - 6, each, 'Preempt', { by: each.by, text: each.by ? `It is preempted for ${each.by}, which takes back quota of its ClusterQueue that was borrowed.` : '' })
     if (each.end === 'Evicted') decide(each.ended - 4, each, 'Evict', { text: each.hidden ? '' : `It is evicted: ${each.reason}.` })
   }

@@ -3,7 +3,7 @@ import { useCallback, useMemo } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
 import { useIsLoading, useLive, useTable } from '../api/live'
-import { request } from '../api/requests'
+import { ApiError, request } from '../api/requests'
 import type { Attempt, DecisionList, JobEvent, Listed, PastRun, Queue } from '../api/types'
 import { now } from '../clock'
 import { InputsDialog } from '../parts/decision'
@@ -43,7 +43,9 @@ function bookOf(namespace: string): DecisionBook {
     // whole seconds, and the window is never empty
     const until = Math.max(0, Math.floor(at - to))
     const query = new URLSearchParams({ namespace, since: String(Math.max(until + 1, Math.ceil(at - from))), until: String(until), limit: String(limit) })
-    const told = await request<DecisionList>(`api/decisions?${query}`, { signal })
+    const told = await request<DecisionList>(`api/decisions?${query}`, { signal }).catch((error: unknown) => {
+      throw error instanceof ApiError && error.status === 404 ? new Error('This operator does not give its decisions.') : error
+    })
     const items = told.items.map((row) => ({
       at: row.at, text: row.text, number: row.number, decision: row.decision, namespace: row.namespace, workload: row.workload, job: jobLabel(row), hidden: row.hidden, by: row.by,
     }))

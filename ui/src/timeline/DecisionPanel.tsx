@@ -1,9 +1,9 @@
 /** What was decided around the slider's instant, as a list to step through. */
-import { useEffect, useRef, useSyncExternalStore } from "react";
-import { Button } from "react-aria-components";
+import { useEffect, useMemo, useRef, useSyncExternalStore } from "react";
+import { Button, ToggleButton } from "react-aria-components";
 import { decisionWord } from "../words";
 import type { Decision, Mark } from "./model";
-import { type DecisionBook, NOTHING, countUntil } from "./record";
+import { type DecisionBook, NOTHING, countUntil, moves } from "./record";
 import { clockSeconds, day } from "./words";
 
 const NO_BOOK = { subscribe: () => () => undefined, get: () => NOTHING };
@@ -27,6 +27,9 @@ interface Props {
   onPick: (decision: Decision) => void;
   onStep: (by: 1 | -1) => void;
   onInputs: ((number: number) => void) | undefined;
+  /** Only decisions that start, stop or move a job. */
+  moving: boolean;
+  onMoving: (moving: boolean) => void;
 }
 
 export function useStretch(book: DecisionBook | undefined) {
@@ -34,8 +37,9 @@ export function useStretch(book: DecisionBook | undefined) {
   return useSyncExternalStore(store.subscribe, store.get);
 }
 
-export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInputs }: Props) {
+export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInputs, moving, onMoving }: Props) {
   const stretch = useStretch(book);
+  const shown = useMemo(() => (moving ? stretch.items.filter(moves) : stretch.items), [stretch, moving]);
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     const box = list.current;
@@ -43,7 +47,9 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
     if (!box || !row) return;
     // The page itself must not scroll.
     box.scrollTop = row.offsetTop - box.offsetTop - box.clientHeight / 2 + row.offsetHeight / 2;
-  }, [picked?.number, stretch]);
+    // Who steps through the list by key goes on from there.
+    if (box.contains(document.activeElement)) row.querySelector("button")?.focus({ preventScroll: true });
+  }, [picked?.number, shown]);
   const recorded = stretch.record === true;
   const tooEarly = recorded && stretch.recordFrom !== null && at < stretch.recordFrom;
   const none = book === undefined || stretch.record === false || stretch.error !== "";
@@ -63,6 +69,13 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
           </Button>
         </span>
       </header>
+      {recorded && (
+        <p>
+          <ToggleButton className="tl-button" isSelected={moving} onChange={onMoving}>
+            Only starts, stops and moves
+          </ToggleButton>
+        </p>
+      )}
       {stretch.error !== "" && <p className="tl-quiet">{stretch.error} The events of jobs stand here instead.</p>}
       {stretch.record === false && (
         <p className="tl-quiet">This operator keeps no record of its decisions. The events of jobs stand here instead.</p>
@@ -73,15 +86,23 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
         </p>
       )}
       {stretch.record === null && !none && <p className="tl-quiet">The record is being read.</p>}
-      {recorded && stretch.items.length === 0 && !stretch.busy && !tooEarly && (
+      {recorded && shown.length === 0 && !stretch.busy && !tooEarly && (
         <p className="tl-quiet">Nothing was decided around this time.</p>
       )}
       {none ? (
         <Events marks={marks} at={at} />
       ) : (
-        stretch.items.length > 0 && (
-          <ol ref={list} aria-busy={stretch.busy}>
-            {stretch.items.map((each) => {
+        shown.length > 0 && (
+          <ol
+            ref={list}
+            aria-busy={stretch.busy}
+            onKeyDown={(event) => {
+              if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+              event.preventDefault();
+              onStep(event.key === "ArrowDown" ? 1 : -1);
+            }}
+          >
+            {shown.map((each, place) => {
               const current = each.number === picked?.number;
               const [sign, tone] = SIGNS[each.decision] ?? ["●", "plain"];
               return (
@@ -92,7 +113,12 @@ export function DecisionPanel({ book, marks, at, picked, onPick, onStep, onInput
                   aria-current={current ? "true" : undefined}
                   className={each.at > at ? "tl-later" : ""}
                 >
-                  <button type="button" className="tl-decided" onClick={() => onPick(each)}>
+                  <button
+                    type="button"
+                    className="tl-decided"
+                    tabIndex={current || (picked === null && place === 0) ? 0 : -1}
+                    onClick={() => onPick(each)}
+                  >
                     <span className="tl-quiet">{clockSeconds(each.at)}</span>
                     <span className={`tl-verb tl-verb-${tone}`}>
                       <span aria-hidden="true">{sign}</span> {decisionWord(each.decision)} <b>{each.job}</b>

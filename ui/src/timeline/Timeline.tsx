@@ -31,7 +31,7 @@ import {
   barsOf,
   makeModel,
 } from "./model";
-import { type DecisionBook, countUntil } from "./record";
+import { type DecisionBook, countUntil, moves } from "./record";
 import { type JobName, type Outcome, type Question, SPANS, type View, canAsk, found, neighbour, readView } from "./view";
 import { describe } from "./words";
 import { Scrubber } from "./Scrubber";
@@ -183,11 +183,13 @@ export function Timeline(props: TimelineProps) {
     return () => clearTimeout(timer);
   }, [book, scrubbed, at]);
   useEffect(() => () => book?.stop(), [book]);
+  const [moving, setMoving] = useState(false);
   const picked = useMemo(() => {
     if (!scrubbed) return null;
-    const named = stretch.items.find((each) => each.number === view.decision);
-    return named ?? stretch.items[countUntil(stretch.items, at) - 1] ?? null;
-  }, [scrubbed, stretch, view.decision, at]);
+    const listed = moving ? stretch.items.filter(moves) : stretch.items;
+    const named = listed.find((each) => each.number === view.decision);
+    return named ?? listed[countUntil(listed, at) - 1] ?? null;
+  }, [scrubbed, stretch, view.decision, at, moving]);
   const concerned = useMemo(() => (picked ? barsOf(model.bars, picked) : NO_BARS), [picked, model]);
   useEffect(() => surface?.setMarked(concerned), [surface, concerned]);
   const allMarks = useMemo(
@@ -427,7 +429,7 @@ export function Timeline(props: TimelineProps) {
   const step = (by: 1 | -1): void => {
     if (!book) return;
     const here = picked;
-    void book.step(here, at, by).then((next) => {
+    void book.step(here, at, by, moving ? moves : undefined).then((next) => {
       if (next) pick(next);
       else setSaid(by > 0 ? "There is no later decision." : "The record has no earlier decision.");
     });
@@ -523,9 +525,12 @@ export function Timeline(props: TimelineProps) {
                 ]}
                 onAction={(key) => {
                   if (key === "job" && focusBar) askOfJob(focusBar);
-                  else if (key === "quota")
-                    ask({ kind: "quota", queue: focusBar && model.quotas.has(focusBar.queue) ? focusBar.queue : "" }, null);
-                  else if (key === "drain") ask({ kind: "drain", node: focusBar?.nodes[0] ?? "" }, null);
+                  else if (key === "quota") {
+                    const queue = focusBar && model.quotas.has(focusBar.queue) ? focusBar.queue : null;
+                    ask({ kind: "quota", queue: queue ?? [...model.quotas.keys()][0] ?? "" }, null);
+                  } else if (key === "drain") {
+                    ask({ kind: "drain", node: focusBar?.nodes[0] ?? model.nodes[0] ?? "" }, null);
+                  }
                 }}
               >
                 <MenuItem id="job">the chosen job were different</MenuItem>
@@ -563,84 +568,86 @@ export function Timeline(props: TimelineProps) {
         onScrub={scrub}
       />
       <div className="tl-columns">
-      <div className="tl-stage">
-        <div
-          ref={host}
-          className="tl-host"
-          hidden={view.table}
-          tabIndex={0}
-          role="application"
-          aria-roledescription="timeline"
-          aria-label={`${props.label ?? "Timeline"}: ${model.bars.length} runs in ${queueCount} ${queueCount === 1 ? "queue" : "queues"}`}
-          aria-describedby={hint}
-          onKeyDown={keys}
-        />
-        {!view.table && model.bars.length === 0 && (
-          <p className="tl-empty">No job ran in this time, none runs and none is expected to.</p>
-        )}
-        {view.table && (
-          <TableTwin
-            bars={inView}
-            total={model.bars.length}
-            now={now}
-            matches={(bar) => found(bar, view.find)}
-            focus={view.focus}
-            onOpen={open}
-            onAsk={onWhatIf ? askOfJob : undefined}
-            onLeave={() => showTable(false)}
+        <div className="tl-stage">
+          <div
+            ref={host}
+            className="tl-host"
+            hidden={view.table}
+            tabIndex={0}
+            role="application"
+            aria-roledescription="timeline"
+            aria-label={`${props.label ?? "Timeline"}: ${model.bars.length} runs in ${queueCount} ${queueCount === 1 ? "queue" : "queues"}`}
+            aria-describedby={hint}
+            onKeyDown={keys}
+          />
+          {!view.table && model.bars.length === 0 && (
+            <p className="tl-empty">No job ran in this time, none runs and none is expected to.</p>
+          )}
+          {view.table && (
+            <TableTwin
+              bars={inView}
+              total={model.bars.length}
+              now={now}
+              matches={(bar) => found(bar, view.find)}
+              focus={view.focus}
+              onOpen={open}
+              onAsk={onWhatIf ? askOfJob : undefined}
+              onLeave={() => showTable(false)}
+            />
+          )}
+          {!view.table && surface && !asking && card && focusBar && (
+            <Floating surface={surface} bar={focusBar} x={null} interactive>
+              <JobCard
+                bar={focusBar}
+                now={now}
+                crowd={1}
+                actions={
+                  <p className="tl-actions">
+                    {onOpen && !focusBar.hidden && (
+                      <Button className="tl-button" onPress={() => open(focusBar)}>
+                        Open
+                      </Button>
+                    )}
+                    {onWhatIf && canAsk(focusBar) && (
+                      <Button className="tl-button" onPress={() => askOfJob(focusBar)}>
+                        What if …
+                      </Button>
+                    )}
+                  </p>
+                }
+              />
+            </Floating>
+          )}
+          {!view.table && surface && pointed && !(card && focusBar?.id === pointed.hit.placed.bar.id) && (
+            <Floating surface={surface} bar={pointed.hit.placed.bar} x={pointed.x}>
+              <JobCard bar={pointed.hit.placed.bar} now={now} crowd={pointed.hit.crowd} />
+            </Floating>
+          )}
+          {asking && (
+            <WhatIf asking={asking} model={model} now={now} onAsk={ask} onClose={close} onOpenLane={props.onOpenLane} />
+          )}
+          {beside && surface && (
+            <p
+              className="tl-beside"
+              style={{ transform: `translate(${surface.gutter + beside.x + 14}px, ${AXIS + beside.y + 6}px)` }}
+            >
+              {beside.words}
+            </p>
+          )}
+        </div>
+        {scrubbed && (
+          <DecisionPanel
+            book={book}
+            marks={marks}
+            at={at}
+            picked={picked}
+            onPick={pick}
+            onStep={step}
+            onInputs={onInputs}
+            moving={moving}
+            onMoving={setMoving}
           />
         )}
-        {!view.table && surface && !asking && card && focusBar && (
-          <Floating surface={surface} bar={focusBar} x={null} interactive>
-            <JobCard
-              bar={focusBar}
-              now={now}
-              crowd={1}
-              actions={
-                <p className="tl-actions">
-                  {onOpen && !focusBar.hidden && (
-                    <Button className="tl-button" onPress={() => open(focusBar)}>
-                      Open
-                    </Button>
-                  )}
-                  {onWhatIf && canAsk(focusBar) && (
-                    <Button className="tl-button" onPress={() => askOfJob(focusBar)}>
-                      What if …
-                    </Button>
-                  )}
-                </p>
-              }
-            />
-          </Floating>
-        )}
-        {!view.table && surface && pointed && !(card && focusBar?.id === pointed.hit.placed.bar.id) && (
-          <Floating surface={surface} bar={pointed.hit.placed.bar} x={pointed.x}>
-            <JobCard bar={pointed.hit.placed.bar} now={now} crowd={pointed.hit.crowd} />
-          </Floating>
-        )}
-        {asking && (
-          <WhatIf asking={asking} model={model} now={now} onAsk={ask} onClose={close} onOpenLane={props.onOpenLane} />
-        )}
-        {beside && surface && (
-          <p
-            className="tl-beside"
-            style={{ transform: `translate(${surface.gutter + beside.x + 14}px, ${AXIS + beside.y + 6}px)` }}
-          >
-            {beside.words}
-          </p>
-        )}
-      </div>
-      {scrubbed && (
-        <DecisionPanel
-          book={book}
-          marks={marks}
-          at={at}
-          picked={picked}
-          onPick={pick}
-          onStep={step}
-          onInputs={onInputs}
-        />
-      )}
       </div>
       <p id={hint} className="tl-hidden">
         Arrow keys go from job to job, Enter opens the job

@@ -554,7 +554,7 @@ export function makeModel({ live, past, attempts, now, group, seen }: ModelInput
       continue;
     }
     const namespace = text(job.namespace);
-    const label = text(job.jobName) || text(job.name);
+    const label = jobName(job) || text(job.name);
     const key = sighting(namespace, label, times.from);
     if (running && (ended.has(key) || ended.has(sighting(namespace, text(job.name), times.from)))) continue;
     const nodes = running ? (occupied.get(`${namespace}/${label}`) ?? []) : [];

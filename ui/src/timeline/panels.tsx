@@ -146,7 +146,6 @@ export function WhatIf({ asking, model, now, onAsk, onClose, onOpenLane }: WhatI
       )}
       {subject.kind === "quota" && (
         <QuotaForm
-          key={subject.queue}
           queue={subject.queue}
           wanted={question && "quota" in question ? question.quota : null}
           turn={asking.turn}
@@ -241,7 +240,7 @@ function JobForm({ bar, change, turn, queues, busy, onAsk }: JobFormProps) {
         <Input className="tl-input" />
       </NumberField>
       <Choice label="Queue" value={queue} values={queues} onChange={setQueue} />
-      <Button type="submit" className="tl-button tl-strong" isDisabled={nothing || seconds === null || busy}>
+      <Button type="submit" className="tl-button tl-strong" isDisabled={nothing || seconds === null}>
         Simulate
       </Button>
       {seconds === null && <p className="tl-error">A duration is like 90m, 4h or 1d 6h.</p>}
@@ -259,16 +258,21 @@ interface QuotaFormProps {
 }
 
 function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFormProps) {
-  const [queue, setQueue] = useState(asked || (quotas.keys().next().value ?? ""));
+  const [queue, setQueue] = useState(asked);
   const own = quotas.get(queue) ?? [];
   const [flavor, setFlavor] = useState(wanted?.flavor ?? own[0]?.flavor ?? "");
   const quota = own.find((each) => each.flavor === flavor) ?? own[0];
   const [gpus, setGpus] = useState(wanted?.gpus ?? quota?.gpus ?? 0);
   useEffect(() => {
-    if (wanted === null) return;
+    if (wanted === null) {
+      choose(asked, "");
+      return;
+    }
+    setQueue(asked);
     setFlavor(wanted.flavor);
     setGpus(wanted.gpus);
-    // eslint-disable-next-line react-hooks/exhaustive-deps -- a question that was dragged fills the form
+    // A question that was dragged fills the form; a new look at the cluster doesn't.
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
   }, [turn]);
   const choose = (nextQueue: string, nextFlavor: string): void => {
     const those = quotas.get(nextQueue) ?? [];
@@ -307,7 +311,7 @@ function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFor
       <p className="tl-quiet">
         The quota is {quota.gpus} GPUs now; {quota.used} of them are in use.
       </p>
-      <Button type="submit" className="tl-button tl-strong" isDisabled={gpus === quota.gpus || busy}>
+      <Button type="submit" className="tl-button tl-strong" isDisabled={gpus === quota.gpus}>
         Simulate
       </Button>
     </form>
@@ -329,7 +333,7 @@ function DrainForm(props: { node: string; nodes: readonly string[]; busy: boolea
       }}
     >
       <Choice label="Node" value={node} values={nodes} onChange={setNode} autoFocus />
-      <Button type="submit" className="tl-button tl-strong" isDisabled={node === "" || busy}>
+      <Button type="submit" className="tl-button tl-strong" isDisabled={node === ""}>
         Simulate
       </Button>
     </form>

@@ -1,6 +1,6 @@
 import { describe as group, expect, it } from "vitest";
 import { type AttemptRow, type Decision, barsOf, makeModel } from "./model";
-import { DecisionBook, type DecisionPage, countUntil } from "./record";
+import { DecisionBook, type DecisionPage, countUntil, moves } from "./record";
 import { quotaDragged } from "./view";
 import { describe, lossText } from "./words";
 
@@ -125,26 +125,32 @@ group("the record", () => {
   function recorded(step: number, at = NOW) {
     const from = at - 7 * 24 * HOUR;
     const questions: [number, number][] = [];
-    const every = Array.from({ length: Math.floor((at - from) / step) }, (_, each) => decision(each, from + (each + 1) * step));
+    const last = Math.floor((at - from) / step);
+    /** Decision `each` is made `each` steps after the record's beginning. */
+    const between = (since: number, until: number): Decision[] => {
+      const first = Math.max(1, Math.ceil((since - from) / step));
+      const count = Math.max(0, Math.min(last, Math.floor((until - from) / step)) - first + 1);
+      return Array.from({ length: count }, (_, each) => decision(first + each, from + (first + each) * step));
+    };
     const book = new DecisionBook(
       (since, until, limit): Promise<DecisionPage> => {
         questions.push([since, until]);
-        const found = every.filter((each) => each.at >= since && each.at <= until);
+        const found = between(since, Math.min(until, since + (limit + 1) * step));
         return Promise.resolve({ items: found.slice(0, limit), more: found.length > limit, from, record: true });
       },
       () => at,
     );
-    return { book, every, questions };
+    return { book, between, last, questions };
   }
 
   it("is read around an instant without gaps, however dense or sparse it is", async () => {
     for (const step of [0.5, 7, 600, 40_000]) {
-      const { book, every, questions } = recorded(step);
+      const { book, between, questions } = recorded(step);
       const at = NOW - 3 * 24 * HOUR;
       await book.around(at);
       const { items, from, to } = book.get();
       expect(items.map((each) => each.number)).toEqual(
-        every.filter((each) => each.at >= from && each.at <= to).map((each) => each.number),
+        between(from, to).map((each) => each.number),
       );
       expect(items.length).toBeLessThan(400);
       expect(questions.length).toBeLessThan(16);
@@ -154,7 +160,7 @@ group("the record", () => {
   });
 
   it("is stepped through one by one, forwards and back, past the end of what is held", async () => {
-    const { book, every } = recorded(60);
+    const { book, between, last } = recorded(60);
     let here = await book.step(null, NOW - 24 * HOUR, 1);
     const first = here?.number ?? 0;
     for (let each = 0; each < 150 && here; each++) here = await book.step(here, here.at, 1);
@@ -162,8 +168,30 @@ group("the record", () => {
     for (let each = 0; each < 300 && here; each++) here = await book.step(here, here.at, -1);
     expect(here?.number).toBe(first - 150);
     expect(book.get().items.length).toBeLessThan(400);
-    const last = every.at(-1) ?? null;
-    expect(await book.step(last, last?.at ?? 0, 1)).toBeNull();
+    const latest = between(NOW - 120, NOW).at(-1) ?? null;
+    expect(latest?.number).toBe(last);
+    expect(await book.step(latest, latest?.at ?? 0, 1)).toBeNull();
+  });
+
+  it("is stepped through without what leaves every job where it is", async () => {
+    const kinds = ["Admit", "ReportPending", "Requeue", "Preempt"];
+    const items = Array.from({ length: 40 }, (_, each) =>
+      decision(each, NOW - 4_000 + each * 100, { decision: kinds[each % 4] ?? "" }),
+    );
+    const book = new DecisionBook(
+      (since, until) =>
+        Promise.resolve({
+          items: items.filter((each) => each.at >= since && each.at <= until),
+          more: false,
+          from: NOW - 4_000,
+          record: true,
+        }),
+      () => NOW,
+    );
+    const first = items[4] ?? null;
+    expect((await book.step(first, NOW, 1, moves))?.number).toBe(7);
+    expect((await book.step(first, NOW, -1, moves))?.number).toBe(3);
+    expect((await book.step(first, NOW, 1))?.number).toBe(5);
   });
 
   it("is asked no more where there is none, and says why it could not be read", async () => {

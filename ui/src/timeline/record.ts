@@ -34,6 +34,8 @@ const PAGE = 200;
 const MOST = 5_000;
 const FIRST_WINDOW = 600;
 const MOST_QUESTIONS = 14;
+/** A step passes over so many decisions that are not wanted. */
+const FARTHEST = 2_000;
 /** The record of the last seconds may not be there yet. */
 const FRESH = 5;
 
@@ -68,9 +70,24 @@ export class DecisionBook {
     if (this.asking.stopping === stopping) this.asking = null;
   }
 
-  /** The decision before or after one, or before or after an instant; null where there is none. */
-  async step(from: Decision | null, at: number, by: 1 | -1): Promise<Decision | null> {
-    await this.around(from?.at ?? at);
+  /** The decision before or after one, or before or after an instant, of those that are wanted; null where none is near. */
+  async step(
+    from: Decision | null,
+    at: number,
+    by: 1 | -1,
+    wanted: (decision: Decision) => boolean = () => true,
+  ): Promise<Decision | null> {
+    let here = from;
+    for (let each = 0; each < FARTHEST; each++) {
+      await this.around(here?.at ?? at);
+      const next = this.next(here, at, by);
+      if (next === null || wanted(next)) return next;
+      here = next;
+    }
+    return null;
+  }
+
+  private next(from: Decision | null, at: number, by: 1 | -1): Decision | null {
     const { items } = this.stretch;
     const place = from === null ? -1 : items.findIndex((each) => each.number === from.number);
     if (place >= 0) return items[place + by] ?? null;
@@ -129,6 +146,10 @@ export class DecisionBook {
     for (const listener of this.listeners) listener();
   }
 }
+
+/** Decisions that leave every job where it is: why it waits, what it waits for, warnings. */
+const STILL: ReadonlySet<string> = new Set(["ReportPending", "Requeue", "AskChecks", "Warn"]);
+export const moves = (decision: Decision): boolean => !STILL.has(decision.decision);
 
 /** How many of what is in order lies at or before an instant. */
 export function countUntil(items: readonly { at: number }[], at: number): number {

@@ -78,7 +78,7 @@ def _ended(message: str) -> str:
     return message if message.endswith((".", "!", "?")) else f"{message}."
 
 
-def reason_in(decision: model.Decision | None) -> str:
+def cause_word(decision: model.Decision | None) -> str:
     match decision:
         case model.ReportPending(explanation=explanation):
             return explanation.reason
@@ -143,7 +143,7 @@ def row(each: RecordedDecision, subjects: Mapping[str, EventSubject], sight: Sig
         "queue": of.queue if seen and of is not None else "",
         "clusterQueue": sight.queue_name(queue_of(each, of)),
         "gpus": gpus,
-        "reason": reason_in(decision) if seen else "",
+        "reason": cause_word(decision) if seen else "",
         "text": sight.text(text, jobs)[:LONGEST]
         if seen
         else "",  # cut off after names are replaced: no part of one stays

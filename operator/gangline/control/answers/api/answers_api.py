@@ -41,6 +41,7 @@ from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
 from gangline.control.answers.workloads.briefs import WrongNameError
+from gangline.forecast.history.usage import BY
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.tls.requests import BusyError, Turnstile
@@ -323,11 +324,14 @@ class AnswersApi:
 
     async def _usage(self, request: Request) -> Json:
         asked = request.question
+        by = asked.by or BY[0]
+        if by not in BY:
+            raise QuestionError(f"by must be one of {', '.join(BY)}, not {bounded.shown(by)}")
         found = await self._answers.usage(
             self._asker(request),
             request.namespace,
             asked.since,
-            asked.by,
+            by,
             asked.half_life,
             asked.page,
             asked.cluster_queue,

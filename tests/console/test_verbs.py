@@ -43,6 +43,7 @@ LISTS = {
     "share": ("-used", "level"),
     "limits": ("flavor", "flavor"),
     "history": ("-ran", "ranSeconds"),
+    "history --attempts": ("-lost-h", "lostSeconds"),
     "events": ("at", "event"),
     "nodes": ("-node", "capacity"),
     "nodes --cards": ("card", "uuid"),
@@ -75,6 +76,7 @@ async def answered() -> dict[str, Any]:
         "flavornodes": nodes,
         "queueshares": shares,
         "pastruns": screens.past(),
+        "jobattempts": screens.attempts(),
         "jobevents": [{**each, "metadata": {"resourceVersion": "1", "name": "e"}} for each in happened()],
         "gangswaps": swap.rows_of([screens.swapped()]),
         "queueaudits": [
@@ -343,8 +345,9 @@ def test_runs_of_a_queue_are_asked_for_in_all_namespaces(asked: list[str], monke
     told("history -q vision")
     told("history -q vision -n ml")
     told("history")
+    told("history --attempts -q vision")
     own = "/namespaces/ml/pastruns"
-    assert queries == [("/pastruns", "vision"), (own, "vision"), (own, "")]
+    assert queries == [("/pastruns", "vision"), (own, "vision"), (own, ""), ("/jobattempts", "vision")]
 
 
 async def test_events_go_on_when_the_operator_comes_back(

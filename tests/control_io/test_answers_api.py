@@ -383,6 +383,11 @@ async def test_decisions_are_listed_in_pages_and_opened_by_their_numbers(client:
     assert first["items"] == whole["items"][:1]
     _, second = await client.get(f"{OWN}/decisions?limit=1&continue={first['metadata']['continue']}")
     assert second["items"] == whole["items"][1:2]
+    workload = whole["items"][1]["workload"]
+    _, told = await client.get(f"{OWN}/decisions?workload={workload}")
+    assert told["items"] == [row for row in whole["items"] if row["workload"] == workload]
+    assert (await client.get(f"{OWN}/decisions?workload=none"))[1]["items"] == []
+    assert (await client.get(f"{ROOT}/decisions?workload={workload}"))[0] == 400
     number = whole["items"][0]["number"]
     for path in (f"{OWN}/decisions/{number}/inputs", f"{ROOT}/decisions/{number}/inputs"):
         status, told = await client.get(path)

@@ -378,7 +378,10 @@ class Server:
     async def _logs(self, request: Request, namespace: str) -> Response:
         """The last lines of one container's log."""
         pod = quote(_named(request.query_params.get("pod", ""), "pod"), safe="")
-        query = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES)}
+        lines = bounded.whole(request.query_params.get("lines", "") or str(LOG_LINES))
+        if not lines:
+            raise WrongRequestError("lines: must be a whole number above 0.")
+        query = {"tailLines": str(min(lines, LOG_LINES)), "limitBytes": str(LOG_BYTES)}
         if container := request.query_params.get("container", ""):
             query["container"] = _named(container, "container")
         path = f"/api/v1{_scope(namespace)}/pods/{pod}/log"

@@ -108,9 +108,10 @@ class RecordAnswers(Desk):
         *,
         since: float | None = None,
         until: float | None = None,
+        workload: str = "",
     ) -> DecisionList:
         """The decisions after a number, of those that were made between two instants, as the record has them, oldest first: about
-        Workloads of a namespace ("" = all), or of a ClusterQueue in all namespaces. Raises NoSuchQueueError.
+        Workloads of a namespace ("" = all), about one of them, or of a ClusterQueue in all namespaces. Raises NoSuchQueueError.
         """
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
@@ -118,7 +119,7 @@ class RecordAnswers(Desk):
         if record is None:
             return DecisionList([], None, None, recorded=False)
         of = "" if cluster_queue else namespace
-        window = {"since": _millis(since), "until": _millis(until), "namespace": of}
+        window = {"since": _millis(since), "until": _millis(until), "namespace": of, "workload": workload}
         found: list[RecordedDecision] = []
         subjects: dict[str, EventSubject] = {}
         more = True

@@ -267,8 +267,9 @@ class DecisionIndex:
         since: model.Millis | None = None,
         until: model.Millis | None = None,
         namespace: str = "",
+        workload: str = "",
     ) -> DecisionPage:
-        """The decisions after a number, of rounds within these times, `most` of them; of a namespace, "" = of all.
+        """The decisions after a number, of rounds within these times, `most` of them; of a namespace or a Workload, "" = of all.
 
         It may have fewer, or none, where others follow: what one page reads is bounded. Raises OSError.
         """
@@ -288,7 +289,8 @@ class DecisionIndex:
                 if len(found) >= most:
                     return DecisionPage(tuple(found), last, True)
                 last = number
-                if not namespace or _workload_of(body).partition("/")[0] == namespace:
+                about = _workload_of(body)
+                if workload in ("", about) and namespace in ("", about.partition("/")[0]):
                     found.append(_decision(line, place, body))
             last = max(last, line.number)  # also where the line can't be read
         return DecisionPage(tuple(found), last, more)

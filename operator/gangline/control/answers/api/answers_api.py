@@ -43,6 +43,7 @@ from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
 from gangline.control.answers.workloads.briefs import WrongNameError
+from gangline.forecast.history.usage import BY
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.tls.requests import BusyError, Turnstile
@@ -330,11 +331,14 @@ class AnswersApi:
 
     async def _usage(self, request: Request) -> Json:
         asked = request.question
+        by = asked.by or BY[0]
+        if by not in BY:
+            raise QuestionError(f"by must be one of {', '.join(BY)}, not {bounded.shown(by)}")
         found = await self._answers.usage(
             self._asker(request),
             request.namespace,
             asked.since,
-            asked.by,
+            by,
             asked.half_life,
             asked.page,
             asked.cluster_queue,
@@ -373,6 +377,8 @@ class AnswersApi:
     async def _decisions(self, request: Request) -> Json:
         """A page of decisions. It goes on after a decision, by its number, and may be empty where others follow."""
         asked, now = request.question, self._now
+        if asked.workload and not request.namespace:
+            raise QuestionError("workload belongs to a question about a namespace")
         found = await self._answers.decisions(
             self._asker(request),
             request.namespace,
@@ -381,6 +387,7 @@ class AnswersApi:
             asked.page.limit or 0,
             since=now - asked.since,
             until=now - asked.until if asked.until else None,
+            workload=f"{request.namespace}/{asked.workload}" if asked.workload else "",
         )
         more: Json = {"continue": str(found.last)} if found.last is not None else {}
         covered = {"from": found.covered_from, "record": found.recorded}

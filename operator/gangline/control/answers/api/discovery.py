@@ -326,7 +326,13 @@ ANSWERS: Final = ApiGroup(
             ("list",),
             singular="decision",
             everywhere=True,
-            parameters=(*_PAGED, ("clusterQueue", "string"), ("sinceSeconds", "integer"), ("untilSeconds", "integer")),
+            parameters=(
+                *_PAGED,
+                ("clusterQueue", "string"),
+                ("workload", "string"),
+                ("sinceSeconds", "integer"),
+                ("untilSeconds", "integer"),
+            ),
             about="Decisions as the operator's record has them, the oldest first.",
         ),
         ServedResource(

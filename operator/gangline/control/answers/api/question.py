@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gangline import bounded
 from gangline.api import label_syntax
 from gangline.control.answers.pages import ListPage
-from gangline.forecast.history.usage import BY, CLUSTER_QUEUE
 
 #: items of one page, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 250
@@ -49,8 +48,10 @@ class Question:
     #: a window of time, from so many seconds ago until so many
     since: int = DEFAULT_SINCE
     until: int = 0
+    #: decisions about one Workload of the namespace
+    workload: str = ""
     #: by what sums are grouped, and after how many seconds a GPU-hour weighs half
-    by: str = CLUSTER_QUEUE
+    by: str = ""
     half_life: int | None = None
     #: keys of annotations or labels of which the values are wanted
     annotations: tuple[str, ...] = ()
@@ -78,7 +79,8 @@ class Question:
             horizon=_span("horizonSeconds", _number(query, "horizonSeconds", DEFAULT_HORIZON), LONGEST_HORIZON),
             since=since,
             until=until,
-            by=_one_of(query, "by", BY),
+            by=_name(query, "by"),
+            workload=_name(query, "workload"),
             half_life=_span("halfLifeSeconds", half, LONGEST_SINCE)
             if (half := _number(query, "halfLifeSeconds", 0))
             else None,
@@ -119,14 +121,6 @@ def _name(query: Mapping[str, str], name: str) -> str:
     text = query.get(name, "")
     if len(text) > _NAME:
         raise QuestionError(f"{name} has more than {_NAME} characters")
-    return text
-
-
-def _one_of(query: Mapping[str, str], name: str, words: Sequence[str]) -> str:
-    """One of several words, of which the first is the default."""
-    text = query.get(name) or words[0]
-    if text not in words:
-        raise QuestionError(f"{name} must be one of {', '.join(words)}, not {bounded.shown(text)}")
     return text
 
 

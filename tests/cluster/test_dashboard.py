@@ -402,6 +402,7 @@ async def test_each_page_is_used_by_keyboard_alone(
         # a job: found, opened, and held, without a pointer
         await page.keyboard.press("g")
         await page.keyboard.press("j")
+        await visit.sees("job/waits")
         await page.keyboard.press("/")
         await page.keyboard.type("waits")
         await expect(page).to_have_url(re.compile("q=waits"))

@@ -39,7 +39,7 @@ from bench.report import rounded
 from bench.revisions import Revisions
 from bench.stack import BenchError, Process, Stack
 from gangline.api import names
-from gangline.control.audit import audit_check
+from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.kube import config
 from gangline.kube import resources as kube
@@ -487,7 +487,7 @@ async def soak(load: Load, course: Course, parameters: Path = FILE) -> Json:
 def _replayed(record: Path) -> AuditResult:
     """What a replay of the operator's record finds, every ten minutes of it."""
     outcome = AuditResult()
-    return audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
+    return audit_check.check(audit_check.read(decision_index.files(record), outcome), outcome)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,9 @@ from tests.objects import JobObject
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.console.views.own_answers import ClusterInstant
+from gangline.control.answers.answers import Answers
+from gangline.control.answers.usage.attempt_watch import AttemptWatch
+from gangline.control.parts.messages import Messages
 from gangline.jobs import workload as workloads
 from gangline.jobs.gpujob import GPUJobKind
 from gangline.kube import resources as kube
@@ -151,6 +154,16 @@ def shared() -> ClusterInstant:
             "next", 1, "1h", ago=600, message=f"{short}. Workload would delay {SECRET}/gpujob-{SECRET}-waits-1a"
         ),
     )
+
+
+def attempt_record(answers: Answers) -> AttemptWatch:
+    """The record of a leader without a history, which knows the jobs that run now."""
+    source = answers.source
+    assert source.pods is not None
+    watch = AttemptWatch(source.mirror, source.pods, Messages(), store=None, now=source.now)
+    watch._begin()
+    watch.act(source.now())
+    return watch
 
 
 def key_of(here: ClusterInstant, job: str) -> str:

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import ClientSession, CookieJar
 from playwright.async_api import Browser, Error, Page, Response, async_playwright, expect
 from tests.cluster import harness
 from tests.cluster.conftest import System
 from tests.cluster.test_answers import HERE, SECRET, Person, busy, job, people
 
-from gangline.console.commands.ui import verbs
+from gangline.console.commands.ui import examined, verbs
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.kube import config
 from gangline.ui import front_end, pages
@@ -60,7 +61,8 @@ async def browser() -> AsyncIterator[Browser]:
 async def cluster(system: System, api: harness.Api, people: dict[str, Person], tmp_path: Path) -> dict[str, Person]:
     """Two teams share a queue: see `test_answers.busy`."""
     forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
-    system.operator("dashboard", visibility=HERE, forecasts=forecasts).wait_ready()
+    record = tmp_path / "audit.jsonl"
+    system.operator("dashboard", visibility=HERE, forecasts=forecasts, audit=record).wait_ready()
     await busy(api)
     return people
 
@@ -71,7 +73,7 @@ async def dashboard(kept: Sessions) -> AsyncIterator[str]:
         built = pages.Pages(front_end.built())
     except front_end.NotBuiltError as error:
         pytest.skip(str(error))
-    made = Dashboard(kept, built, verbs(), "default", "test", own=isinstance(kept, LaptopSessions))
+    made = Dashboard(kept, built, verbs(), "default", "test", own=isinstance(kept, LaptopSessions), doctor=examined)
     async with serving(made, Address("127.0.0.1", 0)) as root:
         yield root
 
@@ -186,6 +188,66 @@ async def _raw_events(visit: Visit) -> Any:
     return told
 
 
+#: an answer, where its rows are, and the type that the pages have of each
+TYPED = {
+    "api/session": ("", "Session"),
+    "api/past": ("items", "PastRun"),
+    "api/audits": ("items", "Audit"),
+    "api/accuracy": ("", "Accuracy"),
+    "api/events": ("items", "JobEvent"),
+    "api/attempts": ("items", "Attempt"),
+    "api/usage?by=clusterQueue": ("items", "UsageSum"),
+    "api/decisions": ("items", "DecisionRow"),
+    "api/check": ("items", "RecordCheck"),
+    "api/doctor": ("items", "DoctorFinding"),
+    "api/annotations?keys=gangline.io/expected-runtime": ("items", "Annotated"),
+    "api/job/default/job/waits": ("", "JobAnswer"),
+    "api/job/default/job/waits/remedies": ("", "Remedies"),
+    "api/job/default/job/waits/victims": ("", "Victims"),
+    "api/job/default/job/runs/pods": ("pods", "Pod"),
+    "api/job/default/job/runs/attempts": ("attempts", "Attempt"),
+    "api/job/default/job/runs/events": ("events", "KubeEvent"),
+    "api/moves/gpu-0": ("gangs", "Move"),
+}
+#: rows of the stream by table
+STREAMED = {"jobs": "Job", "queues": "Queue", "nodes": "Node", "runs": "Run"}
+#: of which a quiet cluster has none
+NONE_YET = {"api/past", "api/moves/gpu-0"}
+
+
+def fields_of_types() -> dict[str, set[str]]:
+    """The fields that each type of the front end requires, by the type's name."""
+    text = (Path(__file__).parents[2] / "ui" / "src" / "api" / "types.ts").read_text()
+    found: dict[str, set[str]] = {}
+    for name, body in re.findall(r"^export interface (\w+) \{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        found[name] = set(re.findall(r"^  (\w+):", body, re.MULTILINE))
+    return found
+
+
+async def test_answers_have_the_fields_that_the_pages_read(system: System, cluster: dict[str, Person]) -> None:
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    types = fields_of_types()
+    lacking: dict[str, list[str]] = {}
+    async with dashboard(kept) as root, ClientSession(cookie_jar=CookieJar(unsafe=True)) as http:
+        async with http.get(f"{root}/enter?key={kept.link_secret}", allow_redirects=False) as answer:
+            assert answer.status == 303
+        for path, (where, name) in TYPED.items():
+            async with http.get(f"{root}/{path}") as answer:
+                told = await answer.json()
+                assert answer.status == 200, (path, told)
+            rows = told[where] if where else [told]
+            assert rows or path in NONE_YET, path
+            for row in rows:
+                lacking |= {path: sorted(missing)} if (missing := types[name] - row.keys()) else {}
+        async with http.get(f"{root}/api/live") as answer, asyncio.timeout(60):
+            while not (line := await answer.content.readline()).startswith(b"data: "):
+                assert line, "the stream ended"
+        for table, rows in json.loads(line[6:])["rows"].items():
+            for row in rows.values():
+                lacking |= {table: sorted(missing)} if (missing := types[STREAMED[table]] - row.keys()) else {}
+    assert lacking == {}
+
+
 async def test_a_wrong_token_is_refused_and_an_expired_session_asks_again(
     system: System, cluster: dict[str, Person], browser: Browser
 ) -> None:
@@ -290,3 +352,120 @@ async def test_what_a_user_writes_is_text(
             await expect(visit.page.get_by_role("heading", level=1)).to_be_attached(timeout=30_000)
             assert await visit.page.locator("img").count() == 0
         assert visit.troubles == []
+
+
+async def test_a_page_says_that_nobody_leads_and_recovers_by_itself(
+    system: System, api: harness.Api, people: dict[str, Person], browser: Browser, tmp_path: Path
+) -> None:
+    forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
+    first = system.operator("leads-first", leader_election=True, visibility=HERE, forecasts=forecasts).wait_ready()
+    await busy(api)
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        await visit.open(link)
+        await visit.open("jobs")
+        await visit.sees("job/waits")
+        first.kill()
+        await visit.sees("No operator answers")
+        await expect(visit.page.locator(".stale-rows")).to_be_visible()
+        await visit.sees("job/waits")  # what was known stays on the screen
+        later = await visit.page.context.new_page()  # one that is opened meanwhile says so, too
+        await later.goto(f"{root}/queues")
+        await expect(later.get_by_text("No operator answers").first).to_be_visible(timeout=30_000)
+        second = system.operator("leads-second", leader_election=True, visibility=HERE, forecasts=forecasts)
+        second.wait_ready()
+        await api.create(job("after-the-change", 1, "10m"))
+        await expect(visit.page.get_by_text("job/after-the-change").first).to_be_visible(timeout=60_000)
+        for page in (visit.page, later):
+            await expect(page.get_by_text("No operator answers")).to_have_count(0, timeout=60_000)
+            await expect(page.locator(".stale-rows")).to_have_count(0, timeout=60_000)
+        await expect(later.get_by_role("heading", level=1)).to_have_text(re.compile("Queues"))
+
+
+async def test_each_page_is_used_by_keyboard_alone(
+    system: System, cluster: dict[str, Person], browser: Browser
+) -> None:
+    """The pointer is never used: pages by their keys, controls by Tab, and whatever has the focus shows it."""
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    link = f"enter?key={kept.link_secret}"
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        page = visit.page
+        await visit.open(link)
+        await visit.sees(f"job/{SECRET}-waits")
+        for key, heading in zip("wljqntuo", PAGES.values(), strict=True):
+            await page.keyboard.press("g")
+            await page.keyboard.press(key)
+            await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(heading), timeout=30_000)
+            unreached, unseen = await _walked(visit)
+            assert (unreached, unseen) == ([], []), heading
+        # a job: found, opened, and held, without a pointer
+        await page.keyboard.press("g")
+        await page.keyboard.press("j")
+        await page.keyboard.press("/")
+        await page.keyboard.type("waits")
+        await expect(page).to_have_url(re.compile("q=waits"))
+        await visit.sees("job/waits")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(page).to_have_url(re.compile("/jobs/[^/?]+/job/[^/?]+"), timeout=30_000)
+        await page.keyboard.press("?")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        assert visit.troubles == []
+
+
+#: a control's kind and name; marks it as reached, and says whether it shows that it has the focus
+FOCUSED = """() => {
+  const element = document.activeElement
+  if (!element || element === document.body) return null
+  const again = element.dataset.walked === 'yes'
+  element.dataset.walked = 'yes'
+  const style = getComputedStyle(element), box = element.getBoundingClientRect()
+  const ring = getComputedStyle(element, '::after')
+  const framed = ring.content !== 'none' && ring.borderTopStyle === 'solid'
+  const visible = box.width > 0 && box.height > 0 && box.bottom > 0 && box.top < innerHeight
+  const name = element.getAttribute('aria-label') ?? element.textContent.trim().slice(0, 40)
+  return {
+    again,
+    name: `${element.tagName.toLowerCase()} ${name}`,
+    seen: visible && (style.outlineStyle !== 'none' || style.boxShadow !== 'none' || framed),
+    group: Boolean(element.closest('[role=radiogroup], [role=toolbar], [role=tablist]')),
+  }
+}"""
+#: the controls that were not reached. Of a group one is, and the arrows lead to the others.
+UNREACHED = """() => {
+  const controls = 'a[href], button, input, select, textarea, summary, [role=button]'
+  const left = [...document.querySelectorAll(controls)].filter((each) => each.dataset.walked !== 'yes' && !each.disabled)
+  const shown = left.filter((each) => each.checkVisibility({visibilityProperty: true}))
+  const grouped = (each) => {
+    const group = each.closest('[role=radiogroup], [role=toolbar], [role=tablist]')
+    return group !== null && group.querySelector('[data-walked=yes]') !== null
+  }
+  const free = shown.filter((each) => !each.closest('[inert], [aria-hidden=true]') && !grouped(each))
+  return free.map((each) => `${each.tagName.toLowerCase()} ${each.getAttribute('aria-label') ?? each.textContent.trim()}`)
+}"""
+
+
+async def _walked(visit: Visit) -> tuple[list[str], list[str]]:
+    """What Tab does not reach of the page's controls, and what has the focus without showing it."""
+    page = visit.page
+    await page.wait_for_timeout(500)
+    await page.evaluate(
+        """() => {
+          document.activeElement?.blur?.()
+          for (const each of document.querySelectorAll('[data-walked]')) delete each.dataset.walked
+        }"""
+    )
+    unseen: list[str] = []
+    for _ in range(400):
+        await page.keyboard.press("Tab")
+        told = await page.evaluate(FOCUSED)
+        if told is None:
+            continue  # the focus has left the page, for the browser's own controls
+        if told["again"]:
+            break
+        if not told["seen"]:
+            unseen.append(told["name"])
+    return await page.evaluate(UNREACHED), unseen

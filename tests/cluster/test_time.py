@@ -13,7 +13,7 @@ from tests.cluster.conftest import System
 
 from gangline.console.views import own_answers, reach
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
-from gangline.control.audit import audit_check
+from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.forecast.history.run_store import HistoryStore
@@ -85,7 +85,7 @@ async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: 
     assert all(run.seconds is not None and run.gpus == 4 and run.flavor == "gpu" for run in runs.values())
 
     outcome = AuditResult()
-    audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
+    audit_check.check(audit_check.read(decision_index.files(record), outcome), outcome)
     assert outcome.holds, outcome.differences
     assert outcome.runs == 2 and outcome.decisions["Admit"] == 6
 

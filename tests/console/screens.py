@@ -30,8 +30,10 @@ from gangline.console.views import jobs
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.nodes.cards import Owner, cards_of
 from gangline.control.answers.sight import ALL, Everybody, Sight
+from gangline.control.answers.usage.attempts import rows as attempt_rows
 from gangline.control.answers.usage.past import PastRun, rows
 from gangline.engine.model import CardUse, Device, NodeCards, Part
+from gangline.forecast.history.attempts import JobAttempt, newest_first
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -134,6 +136,45 @@ def past() -> list[Json]:
     old = {"kind": "", "user": "", "state": "Ended", "flavor": "a100", "preemptions": None, "job": "resnet"}
     third = replace(first, uid="3", key="ml/resnet", ended=NOW - 70_000, **old)
     return list(rows([second, first, third], ALL))
+
+
+def attempts() -> list[Json]:
+    """One in progress whose first attempt was preempted, one that failed, one that was cancelled, and one that nobody saw end."""
+    first = JobAttempt(
+        uid="1",
+        reserved=NOW - 80_000.0,
+        submitted=NOW - 90_000.0,
+        queued=NOW - 90_000.0,
+        namespace="ml",
+        workload="w1",
+        job_kind="GPUJob",
+        job_name="llama-3-70b-pretrain-continued-0016",
+        user="mira",
+        local_queue="language-models",
+        cluster_queue="language-models",
+        flavor="h100",
+        gpus=32,
+        pods=4,
+        started=NOW - 80_000.0,
+        ready=NOW - 79_900.0,
+        checkpoint=3600.0,
+        ended=NOW - 40_000.0,
+        end="Preempted",
+        reason="InClusterQueue",
+        text="preempted for ml/w9 (prioritization)",
+        by="ml/w9",
+        by_job="gpujob/urgent-evaluation",
+        idle=32 * 7200.0,
+    )
+    again = replace(first, number=2, reserved=NOW - 9000.0, started=NOW - 9000.0, ready=NOW - 8900.0, ended=None)
+    again = replace(again, end="", reason="", text="", by="", by_job="", idle=None)
+    probe = replace(
+        first, uid="2", job_name="probe", gpus=8, reserved=NOW - 800.0, started=NOW - 800.0, ready=NOW - 790.0
+    )
+    probe = replace(probe, end="Failed", text="worker 3 ran out of memory", by="", ended=NOW - 700.0, checkpoint=None)
+    gone = replace(probe, uid="3", job_name="resnet", end="Cancelled", text="", ended=NOW - 600.0, idle=None)
+    lost = replace(gone, uid="4", job_name="sweep-17", end="Released", text="No operator watched when it ended.")
+    return list(attempt_rows(newest_first([first, again, probe, gone, lost], 9), ALL, {}, NOW))
 
 
 def victims() -> list[Json]:
@@ -248,6 +289,7 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "limits": (share.LIMITS, share.quotas(shares), "", NOW),
         "events": (events.LISTING, happened(), "", NOW),
         "history": (history.LISTING, past(), "", NOW),
+        "history-attempts": (history.ATTEMPTS, attempts(), "", NOW),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),
         "audit-starts": (audit.STARTS, audited(), "", NOW),
         "swap-dry-run": (swap.MOVES, moving(), "", NOW),

@@ -24,7 +24,12 @@ from gangline.console.commands.see import events
 from gangline.console.output import presenting
 from gangline.console.views import access, asking, watch
 from gangline.control.answers.desk import Wish
-from gangline.control.answers.sight import Everybody
+from gangline.control.answers.sight import ALL, Everybody
+from gangline.control.answers.usage import decided
+from gangline.control.answers.usage.happenings import EventSubject
+from gangline.control.audit import audit_log
+from gangline.control.audit.decision_index import RecordedDecision
+from gangline.engine import model
 from gangline.kube.errors import Expired, Unavailable
 
 Json = dict[str, Any]
@@ -38,6 +43,7 @@ LISTS = {
     "share": ("-used", "level"),
     "limits": ("flavor", "flavor"),
     "history": ("-ran", "ranSeconds"),
+    "history --attempts": ("-lost-h", "lostSeconds"),
     "events": ("at", "event"),
     "nodes": ("-node", "capacity"),
     "nodes --cards": ("card", "uuid"),
@@ -46,6 +52,7 @@ LISTS = {
     "preempt --dry-run probe": ("-gpus", "lostGpuHours"),
     "admin audit": ("-late", "promised"),
     "admin audit --starts": ("-started", "promised"),
+    "admin audit --decisions": ("-gpus", "decision"),
 }
 #: a command that prints one answer, which is JSON or YAML as well
 ANSWERS = ("eta probe --history", "eta --accuracy", "admin swap show llama-3-70b-pretrain-continued-0017")
@@ -69,6 +76,7 @@ async def answered() -> dict[str, Any]:
         "flavornodes": nodes,
         "queueshares": shares,
         "pastruns": screens.past(),
+        "jobattempts": screens.attempts(),
         "jobevents": [{**each, "metadata": {"resourceVersion": "1", "name": "e"}} for each in happened()],
         "gangswaps": swap.rows_of([screens.swapped()]),
         "queueaudits": [
@@ -82,11 +90,25 @@ async def answered() -> dict[str, Any]:
             }
             for name, late in (("a", 2), ("b", 1))
         ],
+        "decisions": decisions(),
         "forecastaccuracies": [],
         "moves": {"gangs": [{k: v for k, v in each.items() if k != "node"} for each in screens.moving()]},
         "victims": {"job": job, "starts": False, "victims": screens.victims(), "obstacle": ""},
         "promises": {"job": job, "promises": [promises], "started": None, "record": None},
     }
+
+
+def decisions() -> list[Json]:
+    """An admission of each of two queues, and a warning about a node."""
+    found: list[Json] = []
+    for place, (queue, gpus) in enumerate((("a", 8), ("b", 16))):
+        pod_sets = (model.PodSetAssignment("main", 1, {"nvidia.com/gpu": "h100"}, {"nvidia.com/gpu": gpus}),)
+        admit = model.Admit(f"ml/job-{queue}", "u", model.Admission(queue, pod_sets), True, 0)
+        each = RecordedDecision(place, place, 0, "Admit", admit.workload, admit)
+        of = {admit.workload: EventSubject("ml", f"job-{queue}", "Job", queue, "mira", queue, queue, gpus, 1, ())}
+        found.append(decided.row(each, of, ALL, {}))
+    warn = model.Warn("Node", "n1", "NodeLost", "Node n1 counts as lost")
+    return [*found, decided.row(RecordedDecision(2, 2, 0, "Warn", "", warn), {}, ALL, {})]
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +259,8 @@ def test_an_answer_that_is_no_list_is_a_document(line: str, asked: list[str]) ->
         ("preempt probe", "--dry-run"),
         ("admin audit pyproject.toml -w", "--watch"),
         ("admin audit pyproject.toml -n ml", "--starts belong"),
+        ("admin audit pyproject.toml --decisions -w", "--watch"),
+        ("admin audit --decisions --starts", "choose one"),
         ("admin audit pyproject.toml -u mira", "--user"),
         ("admin audit pyproject.toml --queue a -o json", "JSON is of the whole record"),
         ("plan -A -n ml", "choose one"),
@@ -262,6 +286,33 @@ def test_reserved_starts_are_told_one_by_one(asked: list[str]) -> None:
     assert [(each["user"], each["clusterQueue"]) for each in mine] == [("mira", "a")]
     assert "31.5 s" in told("admin audit -u mira --queue a")
     assert told("admin audit --since 1h -o name") == "", "pictures are of years ago"
+
+
+def test_decisions_are_told_one_per_line(asked: list[str], answers: dict[str, Any], tmp_path: Path) -> None:
+    lines = told("admin audit --decisions").splitlines()
+    assert len(lines) == 4 and "It starts on h100." in lines[1] and "Node n1 counts as lost." in lines[3]
+    mine = found_in("audit", told("admin audit --decisions -u mira --queue a -o json"))
+    assert [(each["jobName"], each["gpus"]) for each in mine] == [("a", 8)]
+    told("admin audit --decisions -n ml --since 5m")
+    assert asked[-1] == "/namespaces/ml/decisions"
+    path = tmp_path / "audit"
+    entries = [audit_log.Round(at, (model.Evict(f"ml/w{at}", "u", "Stalled", "It hangs"),)) for at in (0, 500_000)]
+    path.write_bytes(b"".join(map(audit_log.to_line, entries)))
+    assert [line.split()[-3:] for line in told(f"admin audit {path} --decisions").splitlines()[1:]] == [
+        ["evicted:", "It", "hangs."]
+    ] * 2
+    assert len(found_in("audit", told(f"admin audit {path} --decisions --since 60s -o json"))) == 1
+    done = call(f"admin audit {tmp_path} --decisions")
+    assert done.exit_code != 0
+
+
+def test_an_operator_without_a_record_says_so(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def none(*_: Any) -> Json:
+        return {"items": [], "metadata": {"record": False, "from": None}}
+
+    monkeypatch.setattr(asking, "get", none)
+    done = call("admin audit --decisions")
+    assert done.exit_code == 1 and "keeps no record of its decisions" in done.output
 
 
 def test_a_plan_is_filtered_by_user_state_and_local_queue(asked: list[str]) -> None:
@@ -294,8 +345,9 @@ def test_runs_of_a_queue_are_asked_for_in_all_namespaces(asked: list[str], monke
     told("history -q vision")
     told("history -q vision -n ml")
     told("history")
+    told("history --attempts -q vision")
     own = "/namespaces/ml/pastruns"
-    assert queries == [("/pastruns", "vision"), (own, "vision"), (own, "")]
+    assert queries == [("/pastruns", "vision"), (own, "vision"), (own, ""), ("/jobattempts", "vision")]
 
 
 async def test_events_go_on_when_the_operator_comes_back(

@@ -19,7 +19,7 @@ from tests.controlplane import eventually
 
 from gangline import files
 from gangline.console.commands.admin.audit import command
-from gangline.control.audit import audit_check, audit_log, fact_codec
+from gangline.control.audit import audit_check, audit_log, decision_index, fact_codec
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.audit_log import AuditLog, Begin, Gap, RecordedEngine, Round, from_line, to_line
 from gangline.engine import model
@@ -191,7 +191,7 @@ class Recorded(EngineWorld):
 
 def checked(path: Path) -> AuditResult:
     outcome = AuditResult()
-    return audit_check.check(audit_check.read(audit_check.files(path), outcome), outcome)
+    return audit_check.check(audit_check.read(decision_index.files(path), outcome), outcome)
 
 
 def test_the_same_facts_lead_to_the_same_decisions(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_lengths_by_flavor_are_in_the_record(tmp_path: Path) -> None:
     world = OnSeveralFlavors(tmp_path / "audit")
     world.live(seed=1, jobs=60)
     world.log.close()
-    assert b'"by_flavor":{"a100":' in b"".join(file.read_bytes() for file in audit_check.files(tmp_path / "audit"))
+    assert b'"by_flavor":{"a100":' in b"".join(file.read_bytes() for file in decision_index.files(tmp_path / "audit"))
     outcome = checked(tmp_path / "audit")
     assert outcome.holds and not outcome.differences
     assert outcome.decisions["Admit"] >= 20 and outcome.early
@@ -289,7 +289,7 @@ def test_files_are_put_aside_and_read_as_one(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     world = Recorded(path, max_bytes=4000, kept=50)
     world.live_on(times=4)
-    assert len(audit_check.files(path)) > 2
+    assert len(decision_index.files(path)) > 2
     outcome = checked(path)
     assert outcome.holds and outcome.runs == 1 and not outcome.partial
     assert outcome.rounds == 24
@@ -299,7 +299,7 @@ def test_without_the_first_files_the_rest_still_agrees(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     world = Recorded(path, max_bytes=4000, kept=2)
     world.live_on(times=6)
-    assert len(audit_check.files(path)) == 3
+    assert len(decision_index.files(path)) == 3
     outcome = checked(path)
     assert outcome.partial and outcome.rounds < 36
     assert outcome.holds, outcome.differences
@@ -315,13 +315,13 @@ def test_known_facts_that_fill_a_file_alone_do_not_begin_one_with_each_round(
     for _ in range(60):
         world.decide()
         assert eventually(lambda: not world.log.backlog)
-    assert len(audit_check.files(path)) <= 3
+    assert len(decision_index.files(path)) <= 3
     for number in range(200):  # other facts fill files as before
         world.put(gang(f"comes{number}", 64))
     world.decide()
     world.decide()
     world.log.close()
-    assert len(audit_check.files(path)) <= 5
+    assert len(decision_index.files(path)) <= 5
     assert checked(path).holds
     shares = re.findall(r"(\d+) % of it is about Workloads of namespace", caplog.text)
     assert shares and all(0 < int(share) <= 100 for share in shares)
@@ -435,6 +435,6 @@ def test_a_workload_that_is_left_out_begins_another_run(tmp_path: Path, monkeypa
     world.decide()
     record.close()
     outcome = AuditResult()
-    audit_check.check(audit_check.read(audit_check.files(path), outcome), outcome)
+    audit_check.check(audit_check.read(decision_index.files(path), outcome), outcome)
     assert outcome.holds, outcome.differences
     assert outcome.decisions["Admit"] == 2

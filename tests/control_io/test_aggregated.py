@@ -239,7 +239,8 @@ async def test_without_the_api_servers_word_nothing_is_shown(
 async def test_discovery_and_openapi_agree_with_what_is_served(
     cluster: Cluster, api: AggregatedApi, tmp_path: Path
 ) -> None:
-    api._answers._answers.log = Log(lambda: 0)
+    answers = api._answers._answers
+    answers.log, answers.record = Log(lambda: 0), clusters.attempt_record(answers)
     context = trusting(cluster, tmp_path, PROXY)
     _, groups = await ask(api, context, "/apis", **ALICE)
     assert groups["groups"][0]["preferredVersion"]["version"] == "v1beta2"
@@ -254,7 +255,7 @@ async def test_discovery_and_openapi_agree_with_what_is_served(
             asked = path.replace("{namespace}", "ml").replace("{name}", name)
             if "get" in operations:
                 # nobody keeps a ledger here, there is no node, and live rows can only be watched
-                wanted = {"promises": 501, "moves": 404, "liverows": 400}.get(path.rpartition("/")[2], 200)
+                wanted = {"promises": 501, "moves": 404, "inputs": 404, "liverows": 400}.get(path.rpartition("/")[2], 200)
                 assert (await ask(api, context, asked, **ALICE))[0] == wanted
     _, merged = await ask(api, context, "/openapi/v2", **ALICE)
     identities = [each["operationId"] for path in merged["paths"].values() for each in path.values()]

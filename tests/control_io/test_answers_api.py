@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from gangline.control.answers.api.answers_api import Reviewed
 from gangline.control.answers.api.front_proxy import User
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import EventSubject, Log
+from gangline.control.audit import audit_log, replay_process
+from gangline.control.audit.audit_log import AuditLog, RecordedEngine
+from gangline.control.audit.audit_reader import AuditReader
 from gangline.tenants import SharedRoom
 
 Json = dict[str, Any]
@@ -102,11 +105,31 @@ async def test_each_question_has_a_kind_of_answer(client: Client) -> None:
         (f"{ROOT}/forecastaccuracies", "ForecastAccuracyList", "queues"),
         (f"{ROOT}/queuedjobs", "QueuedJobList", "items"),
         (f"{ROOT}/plannedruns", "PlannedRunList", "items"),
+        (f"{OWN}/decisions?sinceSeconds=60&untilSeconds=30", "RecordedDecisionList", "items"),
+        (f"{ROOT}/decisions?clusterQueue=a", "RecordedDecisionList", "items"),
+        (f"{ROOT}/recordchecks", "RecordCheckList", "items"),
     ):
         status, body = await client.get(path)
         assert (status, body["kind"]) == (200, kind) and field in body, body
     status, body = await client.post(f"{OWN}/whatifs", {"spec": {"job": gpujob("mine", 2, "1h")}})
     assert (status, body["kind"]) == (201, "WhatIf") and body["status"]["suggestions"]
+
+
+async def test_attempts_and_sums_are_answered_in_pages(client: Client, api: AggregatedApi) -> None:
+    answers = api._answers._answers
+    answers.record = clusters.attempt_record(answers)
+    for path, kind in (
+        (f"{OWN}/jobattempts?sinceSeconds=60&clusterQueue=a", "JobAttemptList"),
+        (f"{ROOT}/jobattempts", "JobAttemptList"),
+        (f"{OWN}/usagesums", "UsageSumList"),
+        (f"{ROOT}/usagesums?by=user&halfLifeSeconds=60&limit=1", "UsageSumList"),
+    ):
+        status, body = await client.get(path)
+        assert (status, body["kind"], len(body["items"])) == (200, kind, 1), body
+    status, body = await client.get(f"{OWN}/queuedjobs/runs/attempts?kind=gpujob")
+    assert (status, body["kind"], [row["attempt"] for row in body["attempts"]]) == (200, "JobAttempts", [1])
+    status, body = await client.get(f"{OWN}/queuedjobs?annotations=kueue.x-k8s.io/queue-name,none")
+    assert [row["annotations"] for row in body["items"]] == [{"kueue.x-k8s.io/queue-name": "a"}] * 3
 
 
 async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_seen(
@@ -151,6 +174,22 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("jobevents?watch=true", 501, "nobody remembers here what happened"),
         ("jobevents?watch=maybe", 400, "watch must be true or false"),
         ("whatifs", 405, ""),
+        ("decisions?sinceSeconds=60&untilSeconds=60", 400, "untilSeconds must be less than sinceSeconds, which is 60"),
+        ("decisions?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("decisions/5/inputs", 404, "keeps no record of its decisions"),
+        ("decisions/five/inputs", 404, "decisions have numbers, and 'five' is none"),
+        ("recordchecks", 404, ""),
+        ("jobattempts", 501, "nobody keeps a record of attempts here"),
+        ("queuedjobs/runs/attempts", 501, "nobody keeps a record of attempts here"),
+        ("usagesums", 501, "nobody keeps a record of attempts here"),
+        ("jobattempts?sinceSeconds=0", 400, "sinceSeconds must be from 1 to 15552000, not 0"),
+        ("jobattempts?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("usagesums?by=colour", 400, "by must be one of clusterQueue, localQueue, namespace, user"),
+        ("usagesums?halfLifeSeconds=15552001", 400, "halfLifeSeconds must be from 1 to 15552000"),
+        ("usagesums?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
+        ("queuedjobs?annotations=a,b,c,d,e", 400, "annotations must have at most 4 keys"),
+        ("queuedjobs?annotations=a,,b", 400, "annotations: '' is no key of an annotation or a label"),
+        (f"queuedjobs?annotations={'k' * 400}", 400, "annotations: 'kkk"),
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_its_name(client: Client, path: str, code: int, words: str) -> None:
@@ -316,3 +355,60 @@ async def test_so_many_streams_and_no_more(client: Client, log: Log, monkeypatch
     assert (status, body["reason"]) == (429, "TooManyRequests")
     for stream in streams:
         await stream.aclose()
+
+
+# --- recorded decisions -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def record(api: AggregatedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AuditReader]:
+    """A record in which the engine of the answers decided once."""
+    monkeypatch.setattr(audit_log, "FLUSH_EVERY", 0.002)
+    written = AuditLog(tmp_path / "audit")
+    answers = api._answers._answers
+    engine = RecordedEngine(answers.source.engine.settings, written, at=clusters.NOW * 1000)
+    for fact in answers.source.engine.facts():
+        engine.observe(fact)
+    engine.decide(clusters.NOW * 1000)
+    written.close()
+    reader = AuditReader(written.index, lambda: clusters.NOW * 1000)
+    answers.source = replace(answers.source, record=reader)
+    yield reader
+
+
+async def test_decisions_are_listed_in_pages_and_opened_by_their_numbers(client: Client, record: AuditReader) -> None:
+    _, whole = await client.get(f"{ROOT}/decisions")
+    assert whole["metadata"] == {"from": clusters.NOW, "record": True} and len(whole["items"]) >= 2
+    _, first = await client.get(f"{OWN}/decisions?limit=1")
+    assert first["items"] == whole["items"][:1]
+    _, second = await client.get(f"{OWN}/decisions?limit=1&continue={first['metadata']['continue']}")
+    assert second["items"] == whole["items"][1:2]
+    workload = whole["items"][1]["workload"]
+    _, told = await client.get(f"{OWN}/decisions?workload={workload}")
+    assert told["items"] == [row for row in whole["items"] if row["workload"] == workload]
+    assert (await client.get(f"{OWN}/decisions?workload=none"))[1]["items"] == []
+    assert (await client.get(f"{ROOT}/decisions?workload={workload}"))[0] == 400
+    number = whole["items"][0]["number"]
+    for path in (f"{OWN}/decisions/{number}/inputs", f"{ROOT}/decisions/{number}/inputs"):
+        status, told = await client.get(path)
+        assert (status, told["kind"], told["same"]) == (200, "DecisionInputs", True)
+        assert told["decision"] == whole["items"][0] and told["inputs"]["workload"]["job"].startswith("gpujob/")
+    status, told = await client.get(f"{OWN}/decisions/{number + 100}/inputs")
+    assert (status, told["reason"]) == (404, "NotFound")
+
+
+async def test_a_check_answers_at_once(client: Client, record: AuditReader) -> None:
+    _, first = await client.get(f"{ROOT}/recordchecks")
+    assert first["items"][0]["running"] and first["items"][0]["at"] is None
+    while (told := (await client.get(f"{ROOT}/recordchecks"))[1]["items"][0])["running"]:
+        await asyncio.sleep(0.02)
+    assert (told["differing"], told["error"], told["rounds"]) == (0, "", 1) and told["at"] == clusters.NOW
+
+
+async def test_a_replay_that_takes_too_long_is_given_up(
+    client: Client, record: AuditReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, whole = await client.get(f"{ROOT}/decisions")
+    monkeypatch.setattr(replay_process, "INPUTS_WITHIN", 0.001)
+    status, told = await client.get(f"{OWN}/decisions/{whole['items'][0]['number']}/inputs")
+    assert (status, told["reason"]) == (504, "Timeout") and "took more than" in told["message"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, reported_pending
 
 from gangline.engine.backfill import checkpoint_preemption
-from gangline.engine.model import Backfill, ClusterQueue, PodSet, PreemptionPolicy, Put, RuntimeForecast
+from gangline.engine.model import Admit, Backfill, ClusterQueue, PodSet, PreemptionPolicy, Put, RuntimeForecast
 from gangline.engine.queues.timed_queue import TimedQueue
 
 
@@ -133,3 +134,56 @@ def test_gangs_that_can_never_start_are_left_out_until_they_change() -> None:
     world.decide()
     assert world.running() == ["w1"]
     assert [r.gang.workload.name for r in reservations] == ["w2", "w3"]
+
+
+def test_a_backfilled_workload_must_end_by_the_reserved_start_that_it_passed() -> None:
+    """w0 holds 4 of 8 for an hour, so w1 is reserved to start then: what fits beside w0 and ends before may start."""
+    for revoke in ("Never", "Overdue", "Any"):
+        world = blocked_head(backfill=Backfill(revoke=revoke, candidate=0.5))
+        world.put(forecast("w2", 600), gang("w2", 2), forecast("w3", 7200), gang("w3", 2))
+        world.decide()
+        assert world.running() == ["w0", "w2"], "w3 would delay w1"
+        (start,) = world.engine.reservations().values()
+        assert start is not None and list(world.engine.reservations()) == ["team/w1"] == [
+            *world.engine.heads().values()
+        ]
+        assert world.engine.backfill_ends() == {"team/w2": start}
+        assert world.engine.state_of("team/w3") == "HeldBack" and world.engine.cluster_queue_of("team/w3") == "q"
+        world.change("w2", backfilled=True)  # as its status says
+        world.restart()  # which of the waiting ones it passed is in no fact
+        world.decide()
+        assert list(world.engine.backfill_ends()) == ["team/w2"]
+        world.finish("w0")
+        world.finish("w2")
+        world.decide()
+        assert world.running() == ["w1"] and world.engine.backfill_ends() == {}
+
+
+def test_what_may_stay_beside_a_reserved_head_has_no_such_end() -> None:
+    queues = [cluster_queue("q", 8, backfill=Backfill(candidate=0.5))]
+    world = EngineWorld(*queues, forecast("w0", 3600), gang("w0", 6), gang("w1", 6))
+    world.decide()
+    world.put(forecast("w2", 36_000), gang("w2", 2))  # there is room for both
+    (admitted,) = [each for each in world.decide() if isinstance(each, Admit)]
+    assert admitted.workload == "team/w2" and admitted.backfilled
+    assert list(world.engine.reservations()) == ["team/w1"] and world.engine.backfill_ends() == {}
+
+
+def test_looking_at_reservations_changes_no_decision() -> None:
+    def story(look: bool) -> list[str]:
+        chance, said = random.Random(7), list[str]()
+        world = EngineWorld(cluster_queue("q", 8, backfill=Backfill(revoke="Any", candidate=0.5)))
+        for number in range(60):
+            world.put(forecast(f"w{number}", chance.randint(60, 3600)), gang(f"w{number}", chance.randint(1, 8)))
+            if look:
+                world.engine.backfill_ends(), world.engine.reservations(), world.engine.free_on_nodes()
+            world.now += 60_000
+            said += [f"{type(each).__name__} {getattr(each, 'workload', '')}" for each in world.decide()]
+            if look:
+                world.engine.backfill_ends()
+            if (running := world.running()) and chance.random() < 0.5:
+                world.finish(chance.choice(running))
+            world.complete_evictions()
+        return said
+
+    assert story(look=True) == story(look=False)

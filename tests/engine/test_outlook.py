@@ -91,6 +91,18 @@ def test_backfill_is_foreseen_as_the_engine_does_it() -> None:
     assert in_minutes(careful, seen, "late4")[0] == 90.0
 
 
+def test_a_run_that_will_start_as_backfill_is_foreseen_with_the_instant_by_which_it_must_be_gone() -> None:
+    gangs = ((gang("long1", 4), 60), (gang("ends2", 2), 10), (gang("head3", 8), 30), (gang("later4", 4), 40))
+    made = world(*gangs, backfill=Backfill())
+    assert made.running() == ["ends2", "long1"]
+    runs = {run.workload: run for run in look(made).stretches}
+    later, head = runs["team/later4"], runs["team/head3"]
+    assert round((later.began - made.now) / MINUTE) == 10 and later.backfilled
+    assert later.must_end_by is not None and abs(later.must_end_by - head.began) < 1000
+    assert later.ended <= later.must_end_by
+    assert head.must_end_by is None and not head.backfilled and runs["team/ends2"].must_end_by is None
+
+
 def test_what_never_fits_has_no_start() -> None:
     made = world((gang("a1", 8), 60), (gang("huge2", 16), 30))
     assert look(made).starts == {}

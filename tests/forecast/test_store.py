@@ -10,15 +10,19 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
 from tests.forecast.generator import DAY, make_runs
 
+from gangline.forecast.errors import StoreError
 from gangline.forecast.history import run_store
 from gangline.forecast.history import run_store as store_module
-from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt
+from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
+from gangline.forecast.history.usage import Window
 
 RUNS = make_runs(50)
 NOW = 1 + len(run_store.MIGRATIONS)  #: this version of the schema
@@ -172,6 +176,7 @@ import sys
 from dataclasses import replace
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
+from gangline.forecast.history.usage import Window
 store = HistoryStore(sys.argv[1])
 for batch in range(10**6):
     store.put([Run(uid=f"{batch}-{i}", submit=float(batch), gpus=i) for i in range(700)])
@@ -279,3 +284,128 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 def test_retention_defaults_are_bounded() -> None:
     assert store_module.RETENTION == 180 * DAY
     assert Run(uid="x", submit=0.0).seconds is None
+
+
+# --- attempts -----------------------------------------------------------------------------------------------------------
+
+AT = 1_790_000_000.0
+
+
+def attempt(place: int, /, **fields: Any) -> JobAttempt:
+    """The attempt of a Workload of its own, which took a minute."""
+    at = AT + 100 * place
+    given = {"uid": f"w{place}", "reserved": at, "submitted": at - 5, "queued": at - 5, "started": at, "ready": at}
+    ended = {"ended": at + 60, "end": "Succeeded"}
+    more = {"namespace": "ml", "workload": "w", "job_name": "train", "cluster_queue": "a", "gpus": 8}
+    return JobAttempt(**given | ended | more | fields)
+
+
+def test_attempts_come_back_as_they_were(store: HistoryStore) -> None:
+    whole = attempt(
+        1,
+        number=3,
+        job_kind="Job",
+        user="mira",
+        local_queue="q",
+        flavor="h100",
+        pods=4,
+        reports_ready=False,
+        unready=2.5,
+        unready_since=AT,
+        checkpoint=60.0,
+        end="Preempted",
+        reason="InClusterQueue",
+        text="preempted for ml/other",
+        by="ml/other",
+        by_job="job/other",
+        backfilled=True,
+        idle=12.0,
+        nodes=("n1", "n2"),
+        node_count=70,
+    )
+    assert store.put_attempts("here", [whole, attempt(2)]) == 2
+    assert store.attempts(AttemptQuery("here")) == [attempt(2), whole]
+    assert store.attempts(AttemptQuery("another cluster")) == []
+
+
+def test_writing_an_attempt_twice_changes_nothing_and_its_end_replaces_its_beginning(store: HistoryStore) -> None:
+    begun = attempt(1, ended=None, end="")
+    for _ in range(2):
+        store.put_attempts("here", [begun])
+        assert store.open_attempts("here") == [begun]
+    for _ in range(2):
+        store.put_attempts("here", [attempt(1)])
+        assert (store.open_attempts("here"), store.attempts(AttemptQuery("here"))) == ([], [attempt(1)])
+
+
+def test_attempts_are_found_by_what_is_asked(store: HistoryStore) -> None:
+    other = attempt(4, namespace="other", cluster_queue="b", job_name="eval")
+    running = attempt(0, ended=None, end="")
+    store.put_attempts("here", [attempt(1), attempt(2), attempt(3), other, running])
+    store.put_attempts("there", [attempt(9)])
+
+    def found(**query: Any) -> list[str]:
+        return [each.uid for each in store.attempts(AttemptQuery("here", **query))]
+
+    assert found() == ["w0", "w4", "w3", "w2", "w1"]
+    assert found(since=AT + 260) == ["w0", "w4", "w3", "w2"], "those in progress go on"
+    assert found(namespace="other") == found(cluster_queue="b") == found(job_name="eval") == ["w4"]
+    assert found(most=2) == ["w0", "w4", "w3"]
+
+
+def test_the_last_attempt_of_each_workload_is_known(store: HistoryStore) -> None:
+    store.put_attempts("here", [attempt(1), attempt(2, uid="w1", number=2, ended=None), attempt(3)])
+    assert store.last_attempts({"w1", "w9"}) == {"w1": LastAttempt(AT + 200, 2, AT + 160)}
+    assert store.last_attempts([f"x{number}" for number in range(2000)]) == {}
+
+
+def test_sums_are_made_of_one_clusters_attempts(store: HistoryStore) -> None:
+    running = attempt(5, ended=None, end="")
+    store.put_attempts("here", [*map(attempt, range(5)), running])
+    store.put_attempts("there", [attempt(9)])
+    window = Window(AT + 130, AT + 530, cluster="here")
+    (found,) = store.usage(window, ()).values()
+    seconds = 30 + 3 * 60 + 30
+    assert (found.attempts, round(found.hours * 3600)) == (5, 8 * seconds)
+    (less,) = store.usage(window, {running.key, attempt(1).key}).values()
+    assert round(less.hours * 3600) == 8 * 3 * 60
+    assert store.usage(replace(window, queues=frozenset({"b"})), ()) == {}
+
+
+def test_an_old_attempt_is_forgotten_unless_it_is_in_progress(tmp_path: Path) -> None:
+    store = HistoryStore(str(tmp_path / "h.db"), retention=10 * DAY)
+    running = attempt(0, ended=None, end="")
+    store.put_attempts("here", [running, attempt(1), attempt(2)])
+    assert store.prune(AT + 150 + 10 * DAY) == 1
+    assert store.attempts(AttemptQuery("here")) == [running, attempt(2)]
+
+
+def test_a_namespace_with_many_attempts_displaces_its_own_ones(tmp_path: Path) -> None:
+    store = HistoryStore(str(tmp_path / "h.db"), max_attempts=20)
+    quiet = [attempt(number, namespace="quiet") for number in range(5)]
+    store.put_attempts("here", [*quiet, *(attempt(number, namespace="loud") for number in range(100, 200))])
+    assert store.prune(AT) == 85
+    kept = store.attempts(AttemptQuery("here"))
+    assert {each.uid for each in kept if each.namespace == "quiet"} == {each.uid for each in quiet}
+    assert [each.uid for each in kept if each.namespace == "loud"] == [f"w{n}" for n in range(199, 184, -1)]
+
+
+def test_texts_of_attempts_fit_their_columns(store: HistoryStore) -> None:
+    long = attempt(1, text="a\0b", user="u" * 999, nodes=tuple(f"node-{n}" for n in range(64)), gpus=2**40)
+    store.put_attempts("here", [long])
+    (kept,) = store.attempts(AttemptQuery("here"))
+    assert (kept.text, len(kept.user), len(kept.nodes), kept.gpus) == ("ab", 253, 64, 2**31 - 1)
+
+
+def test_a_database_of_the_second_version_gets_its_attempts(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    HistoryStore(str(path)).put(RUNS)
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        connection.execute(text("DROP TABLE gangline_attempts"))
+        connection.execute(text("UPDATE gangline_schema SET version = 2"))
+    for _ in range(2):
+        with HistoryStore(str(path)) as store:
+            store.put_attempts("here", [attempt(1)])
+            assert (store.attempts(AttemptQuery("here")), store.runs()) == ([attempt(1)], RUNS)
+    with create_engine(f"sqlite:///{path}").connect() as connection:
+        assert connection.execute(text("SELECT version FROM gangline_schema")).all() == [(NOW,)]

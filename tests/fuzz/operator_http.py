@@ -7,11 +7,13 @@ import copy
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import orjson
+from fastapi import FastAPI, Request, Response
 from starlette.routing import Route
 from tests.builders.written import cluster_queue, workload
 from tests.fuzz.draw import Draw
@@ -26,10 +28,16 @@ from gangline.control.forecasting.promises import Ledger
 from gangline.control.process.operator_process import Operator
 from gangline.control.process.operator_process import OperatorOptions as OperatorOptions
 from gangline.kube import resources as kube
+from gangline.kube.client import ApiClient
+from gangline.kube.config import Login
+from gangline.kube.errors import from_response
 from gangline.kube.reflector import Upsert
-from gangline.kube.transport import ClusterClock
+from gangline.kube.transport import Call, ClusterClock
 from gangline.tls.asgi import AsgiServer
 from gangline.tls.connections import runner_of
+from gangline.ui.app import Dashboard, Server
+from gangline.ui.pages import Pages
+from gangline.ui.sessions import CSRF_HEADER, LaptopSessions
 
 RUNNING, WAITING, SINCE = "job-train-12345", "job-wait-12345", "2026-01-31T12:00:00Z"
 #: what a path may name, by what it is about
@@ -38,6 +46,12 @@ NAMES = {
     "queuedjobs": (RUNNING, WAITING),
     "clusterqueues": ("team", "x"),
     "localqueues": ("main", "bare"),
+}
+#: what a part of the dashboard's paths may be, by its name
+PARTS = {
+    "kind": ("workload", "job", "x"),
+    "name": (RUNNING, WAITING, "x"),
+    "part": ("why", "remedies", "victims", "story", "promises", "pods", "events", "logs", "attempts", "x"),
 }
 HEADERS = ("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-a", "Content-Type", "Accept", "Expect", "Cookie", "Range")
 AGGREGATOR = {"subject": ((("commonName", "front-proxy-client"),),)}
@@ -52,7 +66,18 @@ PARAMETERS = (
     "kind",
     "horizonSeconds",
     "sinceSeconds",
+    "namespace",
+    "since",
+    "until",
+    "by",
+    "keys",
+    "about",
+    "pod",
+    "key",
+    "next",
 )
+#: paths of the dashboard whose answer ends when the browser goes
+ENDLESS = ("/api/live",)
 #: seconds for an answer, where nothing is waited for
 PATIENCE = 10.0
 
@@ -134,12 +159,41 @@ class OperatorHttp:
             "operator": AsgiServer(self._operator).protocol,
             "visibility": runner.server,
         }
+        self._sessions = LaptopSessions(Login(""))
+        self._dashboard = self._dashboard_app()
+        self._protocols["dashboard"] = AsgiServer(self._dashboard).protocol
         self.apps = tuple(self._protocols)
+
+    def _dashboard_app(self) -> FastAPI:
+        """The dashboard, whose questions the API server of this process answers."""
+        pages = Pages.__new__(Pages)
+        pages.answer = lambda _: Response("a page")  # type: ignore[method-assign]
+        verbs = dict.fromkeys(("hold", "release", "cancel", "move", "top", "cordon", "uncordon"), _changed)
+        server = Server(Dashboard(self._sessions, pages, verbs, "team", doctor=_examined))
+        client = InProcess(self)
+
+        @asynccontextmanager
+        async def of(_: object) -> AsyncIterator[InProcess]:
+            yield client
+
+        server._clients.of = of  # type: ignore[method-assign, assignment]
+        return server.app()
+
+    @property
+    def signed_in(self) -> list[tuple[str, str]]:
+        """Headers of the browser that is signed in to the dashboard."""
+        of = Request({"type": "http", "headers": [(b"cookie", self._cookie.encode())]})
+        return [("Cookie", self._cookie), (CSRF_HEADER, self._sessions.of(of).csrf)]
+
+    @property
+    def _cookie(self) -> str:
+        return f"{self._sessions._cookie}={self._sessions._session}"
 
     def routes(self, app: str) -> list[tuple[str, str]]:
         """Method and pattern of the path of all that one app serves."""
-        if app == "operator":
-            served = (route for route in self._operator.routes if isinstance(route, Route))
+        if app != "visibility":
+            routes = self._operator.routes if app == "operator" else self._dashboard.routes
+            served = (route for route in routes if isinstance(route, Route) and route.path not in ENDLESS)
             return sorted((method, _plain(route.path)) for route in served for method in route.methods or ())
         found = self._visibility.router.routes()
         return sorted((route.method, route.resource.canonical) for route in found if route.resource is not None)
@@ -157,6 +211,36 @@ class OperatorHttp:
         protocol.connection_lost(None)
         await asyncio.sleep(0)
         return bytes(wire.answer)
+
+
+class InProcess(ApiClient):
+    """In place of the dashboard's client: the API server that asks the operator of this process."""
+
+    def __init__(self, served: OperatorHttp) -> None:
+        super().__init__(Login(""))
+        self._served = served
+
+    async def exchange(self, call: Call) -> bytes:
+        path = quote(call.path, safe="/%") + (f"?{urlencode(call.query)}" if call.query else "")
+        if not call.path.startswith("/apis/answers.gangline.io/"):
+            listed = {"kind": f"{call.resource.kind}List", "metadata": {"resourceVersion": "1"}, "items": []}
+            reviewed = {"status": {"allowed": True, "userInfo": {"username": "alice"}}}
+            return orjson.dumps(listed if call.method == "GET" else reviewed)
+        body = orjson.dumps(call.body) if call.body is not None else b""
+        answer = await self._served._ask("visibility", request(call.method, path, body))
+        head, _, found = answer.partition(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        if status >= 300:
+            raise from_response(status, found)
+        return found
+
+
+async def _changed(_: object, namespace: str, name: str, *more: str, dry_run: bool) -> str:
+    return f"{namespace}/{name} is changed{'' if not dry_run else ' perhaps'} {more}"
+
+
+async def _examined(_: object) -> list[Json]:
+    return [{"name": "clocks", "level": "ok", "text": "agree", "advice": "", "objects": []}]
 
 
 def _plain(path: str) -> str:
@@ -213,7 +297,7 @@ def operator_http() -> OperatorHttp:
     return OperatorHttp()
 
 
-def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
+def drawn_request(app: str, method: str, pattern: str, draw: Draw) -> bytes:
     """A request to this path, with any names, parameters, headers and body."""
 
     known = next((names for about, names in NAMES.items() if about in pattern), ("x",))
@@ -222,6 +306,8 @@ def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
         chosen = draw.below(8)
         if chosen == 7:
             return quote(draw.text(), safe="")
+        if app == "dashboard" and match[1] in PARTS:
+            return draw.one_of(PARTS[match[1]])
         return "team" if match[1] == "namespace" else known[chosen % len(known)]
 
     path = re.sub(r"\{(\w+)\}", part, pattern)
@@ -234,7 +320,12 @@ def drawn_request(method: str, pattern: str, draw: Draw) -> bytes:
     user = draw.one_of(("alice", "nobody", ""))
     headers = [("X-Remote-User", user)]
     headers += [(draw.one_of(HEADERS[1:]), re.sub(r"[^ -~]", "?", draw.text())) for _ in range(draw.below(3))]
-    body = b"" if method in ("GET", "HEAD") else _question(draw) if "whatifs" in pattern else _body(draw)
+    if app == "dashboard":
+        pairs = operator_http().signed_in
+        headers = [*headers[1:], *(pairs if draw.below(8) < 7 else pairs[draw.below(2) :][:1])]
+        body = b"" if method in ("GET", "HEAD") else _for_dashboard(draw)
+    else:
+        body = b"" if method in ("GET", "HEAD") else _question(draw) if "whatifs" in pattern else _body(draw)
     return request(method, path, body, headers)
 
 
@@ -268,6 +359,24 @@ def _body(draw: Draw) -> bytes:
         name = draw.one_of((*fields, draw.text()))
         fields[name] = (draw.number(), draw.text(), draw.one_of(ODD))[draw.below(3)]
     return orjson.dumps(fields)
+
+
+def _for_dashboard(draw: Draw) -> bytes:
+    """An action, a question or a token, with any changes, or any bytes."""
+    if draw.below(4) == 3:
+        return draw.raw(draw.left)
+    target: Json = {"namespace": "team", "kind": "Job", "name": "train"}
+    action = {
+        "verb": draw.one_of(("hold", "move", "cordon", "x")),
+        "targets": [target, {"node": "n1"}],
+        "queue": "main",
+    }
+    change = {"kind": "Workload", "name": WAITING, "durationSeconds": 60}
+    asked: Json = draw.one_of((action, {"namespace": "team", "change": change}, {"token": "a.b.c"}))
+    body = copy.deepcopy({**asked, "metadata": {}})
+    for _ in range(draw.below(4)):
+        edit(body, draw)
+    return orjson.dumps(body)
 
 
 def _question(draw: Draw) -> bytes:

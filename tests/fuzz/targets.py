@@ -80,7 +80,7 @@ def _operator() -> Iterable[Target]:
 
 
 def _asked(app: str, method: str, pattern: str, data: bytes) -> None:
-    operator_http.judge(app, operator_http.drawn_request(method, pattern, Draw(data)))
+    operator_http.judge(app, operator_http.drawn_request(app, method, pattern, Draw(data)))
 
 
 def _parsers() -> Iterable[Target]:

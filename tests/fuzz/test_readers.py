@@ -70,7 +70,7 @@ NUMBERS = (
 )
 #: the operator's own files, database, environment, addresses and Secrets: whoever writes these is its administrator
 OWN = (
-    "gangline.control.audit.audit_check.files",
+    "gangline.control.audit.decision_index.files",
     "gangline.control.audit.audit_log.from_line",
     "gangline.control.forecasting.tallies.Tallies._take",
     "gangline.control.writes.notify.outbox._decoded",

@@ -41,6 +41,7 @@ CHOICES: dict[str, Json] = {
         },
         "kueue": {"alias": True},
         "history": {"database": {"secret": "postgres", "key": "dsn"}},
+        "audit": {"enabled": True},
         "metrics": {"secure": True},
         "monitoring": {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -70,6 +71,8 @@ CHOICES: dict[str, Json] = {
         "history": {"volume": {"enabled": True, "existingClaim": "mine", "fsGroup": 0}},
         "crds": {"keep": False},
     },
+    "dashboard": {"ui": {"enabled": True}},
+    "dashboard without a record": {"ui": {"enabled": True}, "audit": {"enabled": False}},
     "another issuer": {
         "certificates": {
             "mode": "cert-manager",

@@ -54,6 +54,22 @@ def test_the_chart_is_what_gangline_installs(helm: Path, chosen: str, tmp_path: 
         assert rendered[key] == body, key
 
 
+@pytest.mark.parametrize(
+    ("chosen", "recorded"),
+    [("defaults", False), ("everything", True), ("dashboard", True), ("dashboard without a record", False)],
+)
+def test_decisions_are_recorded_where_the_dashboard_is_served_unless_chosen_otherwise(
+    chosen: str, recorded: bool
+) -> None:
+    installed = by_name(objects.plain(values.chosen([CHOICES[chosen]]), "somewhere"))
+    pod = installed["Deployment", "somewhere", "gangline-operator"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    arguments = [each for each in container["args"] if each.startswith("--audit=")]
+    assert arguments == (["--audit=/var/lib/gangline/audit/audit.jsonl"] if recorded else [])
+    assert {"name": "history", "mountPath": "/var/lib/gangline"} in container["volumeMounts"]
+    assert {"name": "history", "emptyDir": {}} in pod["volumes"], "no limit that the record could reach"
+
+
 def test_pods_run_commands_by_their_present_spelling() -> None:
     """A former one would be in the first line of each pod's log."""
     rows = [

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import ClientSession, CookieJar
 from tests.cluster import harness
 from tests.cluster.harness import Api, condition
 from tests.controlplane import Kubectl, eventually
@@ -52,6 +53,8 @@ FLEETING = (
 #: GPUs of the queue; and which of the Jobs that are applied all the time runs: one of so many
 QUOTA, RUNS = 16, 20
 LONG = "import time; time.sleep(600)"
+#: a service account that looks at the dashboard
+VIEWER = "looks-at-all"
 
 
 @dataclass
@@ -228,6 +231,48 @@ async def test_two_replicas_of_each_run_on_different_nodes_and_a_job_runs(cluste
     assert "Nothing changes." in cluster.gangline("admin", "install", "--yes", "--values", str(cluster.values))
 
 
+async def test_the_dashboard_is_switched_on_by_one_value_and_its_replicas_share_no_state(
+    cluster: Cluster, api: Api
+) -> None:
+    placed = {"nodeSelector": {POOL_LABEL: POOL}}
+    values = cluster.values.with_name("with-dashboard.yaml")
+    ui = {"enabled": True, "replicas": 2, "insecureCookies": True, **placed}
+    values.write_text(yaml.safe_dump({**yaml.safe_load(cluster.values.read_text()), "ui": ui}))
+    await asyncio.to_thread(cluster.gangline, "admin", "install", "--yes", "--values", str(values))
+    pods = await asyncio.to_thread(cluster.pods, "ui")
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    for pod in pods:
+        assert condition(pod, "Ready")
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert not any("projected" in volume for volume in pod["spec"]["volumes"]), "no token of its own"
+
+    token = await asyncio.to_thread(token_of_an_administrator, cluster)
+    await made(api, job("shown", code=LONG))
+    await running(api, "shown")
+    async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as http:
+        async with forwarded(cluster, "service/gangline-ui", 80) as root:
+            async with http.get(root) as answer:
+                assert answer.status == 200 and "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            async with http.post(
+                f"{root}/api/session", json={"token": token}, headers={"X-Gangline-Csrf": "login"}
+            ) as answer:
+                assert answer.status == 200, await answer.text()
+        for pod in pods:  # each replica knows the person by the browser's cookies alone
+            async with forwarded(cluster, f"pod/{pod['metadata']['name']}", 8484) as root:
+                async with http.get(f"{root}/api/session") as answer:
+                    told = await answer.json()
+                    assert (answer.status, told["user"]) == (200, f"system:serviceaccount:default:{VIEWER}"), told
+                async with http.get(f"{root}/api/live") as answer, asyncio.timeout(60):
+                    while not (line := await answer.content.readline()).startswith(b"data: "):
+                        assert line, "the stream ended"
+                rows = json.loads(line[6:])["rows"]["jobs"].values()
+                assert "shown" in {row["jobName"] for row in rows}
+    await gone(api, "shown")
+    await asyncio.to_thread(cluster.gangline, "admin", "install", "--yes", "--values", str(cluster.values))
+    assert await asyncio.to_thread(eventually, lambda: not cluster.pods("ui"), 60)
+    assert "gangline-ui" not in cluster.kubectl("get", "deployments,services", "-n", SYSTEM, "-o", "name")
+
+
 async def test_another_replica_leads_when_the_leader_is_killed(cluster: Cluster, api: Api) -> None:
     leader = cluster.leader()
     os.kill(process_of(leader), signal.SIGKILL)
@@ -287,12 +332,57 @@ async def test_an_uninstallation_keeps_the_objects_unless_all_is_to_go(cluster: 
         await gone(api, name)
 
     await asyncio.to_thread(cluster.gangline, "admin", "uninstall", "--all", "--yes")
+    cluster.kubectl("delete", f"clusterrolebinding/{VIEWER}", "--ignore-not-found")
+    cluster.kubectl("delete", "serviceaccount", VIEWER, "-n", "default", "--ignore-not-found")
     left = lambda: cluster.objects() - cluster.before  # noqa: E731
     assert await asyncio.to_thread(eventually, lambda: not left(), 60), sorted(left())
     assert cluster.before - cluster.objects() == frozenset()
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def token_of_an_administrator(cluster: Cluster) -> str:
+    """A token with which somebody signs in to the dashboard who sees all queues."""
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": VIEWER},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "kueue-batch-admin-role",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": VIEWER, "namespace": "default"}],
+    }
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": VIEWER, "namespace": "default"}}
+    cluster.kubectl.apply(account, binding)
+    return cluster.kubectl("create", "token", VIEWER, "-n", "default").strip()
+
+
+@contextlib.asynccontextmanager
+async def forwarded(cluster: Cluster, what: str, port: int) -> AsyncIterator[str]:
+    """`kubectl port-forward` inside the block, which gets the URL."""
+    command = [
+        build.kubectl(),
+        "port-forward",
+        "-n",
+        SYSTEM,
+        what,
+        f":{port}",
+        "--kubeconfig",
+        cluster.plane.kubeconfig,
+    ]
+    process = await asyncio.create_subprocess_exec(*map(str, command), stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            line = (await process.stdout.readline()).decode()
+        assert "Forwarding from 127.0.0.1:" in line, line
+        yield f"http://localhost:{line.split('127.0.0.1:')[1].split(' ')[0]}"
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 def image_of(pod: Json) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.builders import clusters
 from tests.ui.upstream import Cluster
 
 from gangline.control.answers.api import live_stream
+from gangline.control.audit import audit_log, decision_index
+from gangline.control.audit.audit_log import AuditLog, RecordedEngine, Round
+from gangline.control.audit.audit_reader import AuditReader
+from gangline.engine import model
 from gangline.kube.errors import Forbidden
 from gangline.kube.tokens import FixedToken
 from gangline.ui import app as ui_app
@@ -355,6 +360,113 @@ async def test_a_long_list_is_fetched_in_pages(cluster: Cluster, pages: Pages, m
         assert len(told["items"]) == 1 and told["more"]
 
 
+@pytest.fixture
+def record(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditReader:
+    """The operator's record: its engine has decided once, and then evicted one job many times."""
+    monkeypatch.setattr(audit_log, "FLUSH_EVERY", 0.002)
+    written, answers, now = AuditLog(tmp_path / "audit"), cluster.api._answers, clusters.NOW * 1000
+    engine = RecordedEngine(answers.source.engine.settings, written, at=now)
+    for fact in answers.source.engine.facts():
+        engine.observe(fact)
+    engine.decide(now)
+    for number in range(10):
+        key = "other/secret-job" if number % 2 else clusters.key_of(clusters.busy(), "runs")
+        written.add(Round(now, (model.Evict(key, "u", "Preempted", "It had to go"),)))
+    written.close()
+    reader = AuditReader(written.index, lambda: now)
+    answers.source = replace(answers.source, record=reader)
+    return reader
+
+
+async def test_decisions_are_collected_over_pages_and_opened(
+    cluster: Cluster, pages: Pages, record: AuditReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_index, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(ui_app, "_PAGE", 3)
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        status, whole = await browser.get("/api/decisions?since=3600&limit=100")
+        assert (status, whole["more"], whole["from"], whole["record"]) == (200, False, clusters.NOW, True)
+        assert len(whole["items"]) == 10 + len({row["number"] for row in whole["items"] if row["decision"] != "Evict"})
+        assert (await browser.get("/api/decisions?since=3600&until=1800"))[1]["items"] == []
+        _, few = await browser.get("/api/decisions?limit=4")
+        assert few["items"] == whole["items"][:4] and few["more"]
+        status, told = await browser.get("/api/decisions?since=60&until=60")
+        assert status == 400 and "untilSeconds" in told["error"]
+        status, told = await browser.get(f"/api/decision/{whole['items'][0]['number']}")
+        assert status == 200 and set(told) == {"decision", "same", "recorded", "repeated", "inputs"} and told["same"]
+        assert (await browser.get("/api/decision/7"))[0] == 404
+        assert (await browser.get("/api/decision/..%2Foperatorstates"))[0] in (400, 404)
+        status, told = await browser.get("/api/check")
+        assert status == 200 and told["items"][0]["running"]
+        await record.close()
+        monkeypatch.setattr(ui_app, "MOST_PAGES", 2)
+        _, few = await browser.get("/api/decisions?limit=100")
+        assert few["more"] and few["continue"], "what is collected at a time is bounded"
+
+
+async def test_who_may_not_see_a_namespace_gets_none_of_its_decisions(
+    cluster: Cluster, pages: Pages, record: AuditReader
+) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        _, told = await browser.get("/api/decisions?namespace=ml")
+        assert told["items"] and all(row["namespace"] == "ml" for row in told["items"])
+        _, told = await browser.get("/api/decisions")
+        theirs = [row for row in told["items"] if row["hidden"]]
+        assert len(theirs) == 5 and b"secret" not in orjson.dumps(told)
+        number = theirs[0]["number"]
+        for path in (f"/api/decision/{number}?namespace=ml", f"/api/decision/{number}"):
+            status, told = await browser.get(path)
+            assert status in (403, 404) and b"secret" not in orjson.dumps(told)
+        status, told = await browser.get("/api/check")
+        assert status == 403 and "recordchecks" in told["error"]
+
+
+async def test_a_dashboard_of_an_operator_without_a_record_says_so(cluster: Cluster, pages: Pages) -> None:
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        _, told = await browser.get("/api/decisions")
+        assert told == {"items": [], "more": False, "continue": "", "from": None, "record": False}
+        assert (await browser.get("/api/check"))[1] == {"items": []}
+        status, told = await browser.get("/api/decision/5")
+        assert status == 404 and "keeps no record" in told["error"]
+
+
+async def test_attempts_sums_and_annotations(cluster: Cluster, pages: Pages) -> None:
+    answers = cluster.api._answers
+    answers.record = clusters.attempt_record(answers)
+    job = "kueue.x-k8s.io/queue-name"
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("jane-token")
+        _, told = await browser.get("/api/attempts?namespace=ml&since=3600&limit=5")
+        assert [row["jobName"] for row in told["items"]] == ["runs"] and not told["more"]
+        _, told = await browser.get("/api/job/ml/gpujob/runs/attempts")
+        assert [(row["attempt"], row["end"]) for row in told["attempts"]] == [(1, "")]
+        assert (await browser.get("/api/job/ml/gpujob/none/attempts"))[0] == 404
+        _, told = await browser.get("/api/usage?namespace=ml&since=86400&by=flavor&halfLife=3600")
+        assert [(row["name"], row["jobs"]) for row in told["items"]] == [("h100", 1)]
+        assert told["items"][0]["weightedGpuHours"] > 0
+        _, told = await browser.get(f"/api/annotations?namespace=ml&keys={job}")
+        assert {row["uid"]: row["annotations"] for row in told["items"]} == {
+            f"wl-{name}": {job: "a"} for name in ("runs", "next", "last")
+        }
+        for wrong in ("usage?by=colour", "usage?halfLife=x", "annotations?keys=a,b,c,d,e", "attempts?since=never"):
+            assert (await browser.get(f"/api/{wrong}"))[0] == 400, wrong
+        cluster.lists["jane"] = {"other"}
+        for path in (
+            "attempts",
+            "usage?by=namespace",
+            "usage?by=localQueue",
+            "usage?by=user",
+            f"annotations?keys={job}",
+        ):
+            status, told = await browser.get(f"/api/{path}")
+            text = orjson.dumps(told)
+            assert status == 200 and b"runs" not in text and b'"ml' not in text, text
+        assert (await browser.get("/api/job/ml/gpujob/runs/attempts"))[0] == 403
+
+
 async def test_what_one_may_not_do_is_named(cluster: Cluster, pages: Pages) -> None:
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
@@ -414,3 +526,44 @@ def test_a_token_is_what_rfc_6750_says() -> None:
     assert sessions.is_token("abc.DEF-_~+/=")
     for wrong in ("", "a b", "a\nb", "a;b", "é", "x" * (sessions.LONGEST_TOKEN + 1)):
         assert not sessions.is_token(wrong)
+
+
+# --- doctor -----------------------------------------------------------------------------------------------------------
+
+
+async def test_doctor_examines_with_the_rights_of_who_asks_and_once_a_person_at_a_time(
+    cluster: Cluster, pages: Pages
+) -> None:
+    going, asked = asyncio.Event(), list[str]()
+
+    async def doctor(client: Any) -> list[Json]:
+        asked.append((await client.login.headers())["Authorization"])
+        await going.wait()
+        return [{"name": "clocks", "level": "ok", "text": "agree", "advice": "", "objects": []}]
+
+    async with browsing(by_token(cluster), pages, doctor=doctor) as jane:
+        assert (await jane.get("/api/doctor"))[0] == 401
+        await jane.sign_in("jane-token")
+        first = asyncio.create_task(jane.get("/api/doctor"))
+        while not asked:
+            await asyncio.sleep(0.01)
+        assert (await jane.get("/api/doctor"))[0] == 429
+        going.set()
+        status, told = await first
+        assert (status, told["items"][0]["name"], asked) == (200, "clocks", ["Bearer jane-token"])
+
+
+async def test_doctor_has_a_time_limit(cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_app, "EXAMINED_WITHIN", 0.05)
+
+    async def doctor(client: Any) -> list[Json]:
+        await asyncio.Event().wait()
+        return []
+
+    async with browsing(by_token(cluster), pages, doctor=doctor) as browser:
+        await browser.sign_in("admin-token")
+        status, told = await browser.get("/api/doctor")
+        assert status == 504 and "0.05 seconds" in told["error"]
+    async with browsing(by_token(cluster), pages) as browser:
+        await browser.sign_in("admin-token")
+        assert (await browser.get("/api/doctor"))[0] == 404

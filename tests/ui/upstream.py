@@ -36,7 +36,7 @@ class Cluster:
     def may(self, user: str, attributes: Json) -> bool:
         if attributes.get("resource") == "workloads" and attributes.get("verb") == "list":
             return bool({"", attributes.get("namespace", "")} & self.lists.get(user, set()))
-        return user == "admin" or attributes.get("resource") not in ("nodes", "namespaces")
+        return user == "admin" or attributes.get("resource") not in ("nodes", "namespaces", "recordchecks")
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Cluster]:

@@ -149,7 +149,7 @@ async function api(request, response, path, query) {
     const job = findJob(parts[1], parts[2], parts[3])
     if (!job) return json(response, 404, { error: `There is no job ${parts[3]} in namespace ${parts[1]}.` })
     const on = Object.values(cluster.nodes).filter((node) => node.occupants.some((each) => each.job === label(job) && each.namespace === job.namespace))
-    const pods = on.map((node, i) => ({ name: `${job.jobName}-worker-${i}`, node: node.metadata.name, phase: 'Running', started: job.since, cards: [0, 1, 2, 3].slice(0, job.gpus) }))
+    const pods = on.map((node, i) => ({ name: `${job.jobName}-worker-${i}`, podSet: 'worker', rank: i, node: node.metadata.name, state: 'Ready', created: job.since, obstacle: '' }))
     switch (parts[4]) {
       case undefined: return json(response, 200, jobAnswer(job))
       case 'remedies': return setTimeout(() => json(response, 200, { startsInSeconds: { p50: 2400, p90: 7200 }, because: 'after gpujob/diffusion-xl-00k ends', obstacle: '', remedies: [
@@ -159,7 +159,7 @@ async function api(request, response, path, query) {
       case 'victims': return json(response, 200, { starts: true, victims: [{ job: 'job/ranker-011', user: 'wei', gpus: 16, reason: 'InCohortReclamation', ranSeconds: 2820, unsavedSeconds: 1100, lostGpuHours: 4.889 }], obstacle: '' })
       case 'attempts': return mode.old ? json(response, 404, { error: 'There is no such answer.' }) : json(response, 200, { attempts: attemptsOf(job) })
       case 'pods': return json(response, 200, { pods })
-      case 'events': return json(response, 200, { events: [{ type: 'Normal', reason: 'QuotaReserved', message: `Quota reserved in ClusterQueue ${job.clusterQueue}`, count: 1, lastTimestamp: new Date((job.created + 400) * 1000).toISOString() }, { type: 'Warning', reason: 'BackOff', message: 'Back-off restarting failed container main in pod', count: 4, lastTimestamp: new Date(job.since * 1000).toISOString() }] })
+      case 'events': return json(response, 200, { events: [{ type: 'Normal', reason: 'QuotaReserved', note: `Quota reserved in ClusterQueue ${job.clusterQueue}`, count: 1, at: job.created + 400, about: `workload/${job.name}` }, { type: 'Warning', reason: 'BackOff', note: 'Back-off restarting failed container main in pod', count: 4, at: job.since, about: `pod/${job.jobName}-worker-0` }] })
       case 'logs': return json(response, 200, { lines: Array.from({ length: 60 }, (_, i) => `step ${4000 + i * 10}  loss ${(2.31 - i * 0.004).toFixed(4)}  lr 3.0e-4  tokens/s ${(41200 + (i % 7) * 133).toString()}  <b>not bold</b>`) })
     }
   }

@@ -246,6 +246,31 @@ class Engine:
         """ClusterQueue -> the workload that is reserved a start before all others of the queue."""
         return self._scheduler.backfill.heads()
 
+    def reservations(self) -> dict[str, Millis | None]:
+        """The workloads that are reserved a start, those that go first before the others, and when; None: nobody knows yet."""
+        return self._scheduler.backfill.starts()
+
+    def backfill_ends(self) -> dict[str, Millis]:
+        """The backfilled workloads that a reservation counts on to be gone by its start, and that instant."""
+        return self._scheduler.backfill.ends()
+
+    def state_of(self, workload: str) -> str:
+        """The state of a workload, in a word (docs/engine.md); "" for an unknown one."""
+        gang = self._store.gangs.get(workload)
+        return gang.state.value if gang is not None else ""
+
+    def cluster_queue_of(self, workload: str) -> str:
+        """The ClusterQueue in which a workload waits or holds quota; "" if it is in none."""
+        self._store.settle()
+        gang = self._store.gangs.get(workload)
+        queue = queue_of(gang) if gang is not None else None
+        return queue.name if queue is not None else ""
+
+    def free_on_nodes(self) -> dict[str, dict[str, int]]:
+        """What is left of each node to which new work may go, by resource."""
+        self._store.settle()
+        return {room.node.name: room.left() for room in self._store.node_ledger.nodes.values() if room.usable}
+
     def head_lateness(self) -> dict[str, Lateness]:
         """ClusterQueue -> how late its heads started, measured by the first start promised to each."""
         return self._scheduler.backfill.delays.lateness

@@ -1,4 +1,4 @@
-"""Errors of models and their training."""
+"""Errors of models, their training, and the history."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class TooFewRunsError(ValueError):
 
 class TrainingError(RuntimeError):
     """The worker failed; the message is the last line of its stderr."""
+
+
+class StoreError(RuntimeError):
+    """The history cannot be read or written; the message names the database without its password."""

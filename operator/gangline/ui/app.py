@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
@@ -39,11 +39,20 @@ _BODIES: Final = (LONGEST_BODY, 10.0, 64 * LONGEST_BODY, 8 * LONGEST_BODY)
 #: questions of all persons at a time, waiting, and of one person; and the same for open pages
 QUESTIONS: Final = (64, 256, 16)
 STREAMS: Final = (512, 0, 32)
+#: examinations by doctor at a time, waiting, and of one person, and the seconds that one may take
+EXAMINATIONS: Final = (4, 4, 1)
+EXAMINED_WITHIN: Final = 75.0
 #: jobs or nodes that one action changes
 MOST_TARGETS: Final = 200
 #: rows of one list, in pages of so many
 MOST_ROWS: Final = 5000
 _PAGE: Final = 1000
+#: pages of one list: some have fewer rows than were asked for, though others follow
+MOST_PAGES: Final = 12
+#: what a list's metadata say beside where it goes on
+_TOLD: Final = frozenset({"from", "record"})
+#: parameters of spans of time, and how the operator calls them
+_SPANS: Final[Mapping[str, str]] = {"since": "sinceSeconds", "until": "untilSeconds", "halfLife": "halfLifeSeconds"}
 #: objects whose events are asked for at a time, and events of an answer
 MOST_ABOUT: Final = 12
 MOST_EVENTS: Final = 200
@@ -74,7 +83,12 @@ class RefusedError(Exception):
 
 #: changes a job or node: client, namespace, name, the queue that a job moves to; `dry_run`. Returns what was done, as a sentence;
 #: raises RefusedError
-Verb = Callable[..., Awaitable[str]]
+Verb: TypeAlias = Callable[..., Awaitable[str]]
+
+
+#: examines the installation with the rights of a client: findings with `name`, `level` (ok, warning,
+#: error, skipped), `text`, `advice` and `objects`
+Doctor: TypeAlias = Callable[[ApiClient], Awaitable[list[Json]]]
 
 
 class WrongRequestError(ValueError):
@@ -96,6 +110,8 @@ class Dashboard:
     hosts: frozenset[str] | None = None
     #: None: nobody signs in with an issuer
     oidc: OidcLogin | None = None
+    #: None: nothing is examined
+    doctor: Doctor | None = None
 
 
 class Server:
@@ -108,6 +124,7 @@ class Server:
         self._feeds = Feeds(self._clients)
         self._questions = Turnstile(*QUESTIONS)
         self._streams = Turnstile(*STREAMS)
+        self._examinations = Turnstile(*EXAMINATIONS)
         self._bodies = Bodies(*_BODIES)
 
     async def close(self) -> None:
@@ -124,12 +141,19 @@ class Server:
             "/api/job/{namespace}/{kind}/{name}": self._job,
             "/api/job/{namespace}/{kind}/{name}/{part}": self._part_of_job,
             "/api/past": self._list("pastruns"),
+            "/api/attempts": self._list("jobattempts"),
+            "/api/usage": self._list("usagesums"),
+            "/api/annotations": self._annotations,
             "/api/audits": self._list("queueaudits"),
             "/api/swaps": self._list("gangswaps"),
             "/api/events": self._list("jobevents"),
+            "/api/decisions": self._list("decisions"),
+            "/api/decision/{number}": self._decision,
+            "/api/check": self._check,
             "/api/accuracy": self._accuracy,
             "/api/moves/{node}": self._moves,
             "/api/operator": self._operator,
+            "/api/doctor": self._doctor,
             "/healthz": self._healthz,
             "/enter": self._enter,
             "/api/login/oidc": self._begin_oidc,
@@ -327,7 +351,7 @@ class Server:
             return await self._kubernetes_events(request, namespace, name)
         if part == "logs":
             return await self._logs(request, namespace)
-        if part not in ("remedies", "victims", "story", "why", "promises", "pods"):
+        if part not in ("remedies", "victims", "story", "why", "promises", "pods", "attempts"):
             return await _nothing()
         query = {"kind": _named(kind, "kind")}
         async with self._client(request) as client:
@@ -354,7 +378,10 @@ class Server:
     async def _logs(self, request: Request, namespace: str) -> Response:
         """The last lines of one container's log."""
         pod = quote(_named(request.query_params.get("pod", ""), "pod"), safe="")
-        query = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES)}
+        lines = bounded.whole(request.query_params.get("lines", "") or str(LOG_LINES))
+        if not lines:
+            raise WrongRequestError("lines: must be a whole number above 0.")
+        query = {"tailLines": str(min(lines, LOG_LINES)), "limitBytes": str(LOG_BYTES)}
         if container := request.query_params.get("container", ""):
             query["container"] = _named(container, "container")
         path = f"/api/v1{_scope(namespace)}/pods/{pod}/log"
@@ -369,22 +396,38 @@ class Server:
         async def listed(request: Request) -> Response:
             given = dict(request.query_params)
             scope = _scope(given.pop("namespace", ""))
-            if (since := given.pop("since", "")) != "":
-                given["sinceSeconds"] = since
+            for name, sent in _SPANS.items():
+                if (span := given.pop(name, "")) != "":
+                    given[sent] = span
             left = bounded.whole(given.pop("limit", "") or str(_PAGE))
             if not left:
                 raise WrongRequestError("limit: must be a whole number above 0.")
-            items: list[Json] = []
-            left, more = min(left, MOST_ROWS), "start"
             async with self._client(request) as client:
-                while more and left > 0:
-                    found = await upstream.ask(client, f"{scope}/{plural}", {**given, "limit": str(min(left, _PAGE))})
-                    items += found["items"]
-                    left, more = left - _PAGE, found["metadata"].get("continue", "")
-                    given["continue"] = more
-            return JSONResponse({"items": items, "more": bool(more), "continue": more})
+                items, more, told = await _collected(client, f"{scope}/{plural}", given, min(left, MOST_ROWS))
+            return JSONResponse({"items": items, "more": bool(more), "continue": more, **told})
 
         return listed
+
+    async def _decision(self, request: Request, number: str) -> Response:
+        """A decision with its inputs, decided again."""
+        path = f"{_scope(request.query_params.get('namespace', ''))}/decisions/{quote(_named(number, 'number'), safe='')}/inputs"
+        async with self._client(request) as client:
+            found = await upstream.ask(client, path)
+        return JSONResponse({name: found[name] for name in ("decision", "same", "recorded", "repeated", "inputs")})
+
+    async def _check(self, request: Request) -> Response:
+        """The last check of the whole record: for those alone who may see the whole cluster."""
+        async with self._client(request) as client:
+            return JSONResponse({"items": (await upstream.ask(client, "/recordchecks"))["items"]})
+
+    async def _annotations(self, request: Request) -> Response:
+        """The annotations of the jobs that the person may see, by the uids of their Workloads."""
+        scope = _scope(request.query_params.get("namespace", ""))
+        query = {"annotations": request.query_params.get("keys", "")}
+        async with self._client(request) as client:
+            items, more, _ = await _collected(client, f"{scope}/queuedjobs", query, MOST_ROWS)
+        rows = [{"uid": each["uid"], "annotations": each["annotations"]} for each in items if each.get("annotations")]
+        return JSONResponse({"items": rows, "more": bool(more)})
 
     async def _accuracy(self, request: Request) -> Response:
         scope = _scope(request.query_params.get("namespace", ""))
@@ -397,6 +440,18 @@ class Server:
         if not found:
             return _failure(404, "The operator does not say how it is.")
         return JSONResponse({name: value for name, value in found[0].items() if name != "metadata"})
+
+    async def _doctor(self, request: Request) -> Response:
+        """What `gangline admin doctor --cluster` finds with the person's rights."""
+        doctor, credentials = self._dashboard.doctor, self._sessions.of(request)
+        if doctor is None:
+            return await _nothing()
+        async with self._examinations.turn(credentials.key), self._clients.of(credentials) as client:
+            try:
+                async with asyncio.timeout(EXAMINED_WITHIN):
+                    return JSONResponse({"items": await doctor(client)})
+            except TimeoutError:
+                return _failure(504, f"The examination took more than {EXAMINED_WITHIN:g} seconds.")
 
     async def _moves(self, request: Request, node: str) -> Response:
         namespace = _named(request.query_params.get("namespace", "") or self._dashboard.namespace, "namespace")
@@ -455,6 +510,19 @@ def _named(text: str, what: str) -> str:
     ):
         raise WrongRequestError(f"{what}: {bounded.shown(text)} is no name.")
     return text
+
+
+async def _collected(client: ApiClient, path: str, query: Mapping[str, str], most: int) -> tuple[list[Json], str, Json]:
+    """Rows of a list, fetched in pages; where it goes on ("" = nowhere); and what else its metadata say."""
+    given, items, told = dict(query), list[Json](), Json()
+    more, pages = "start", 0
+    while more and most > 0 and pages < MOST_PAGES:
+        found = await upstream.ask(client, path, {**given, "limit": str(min(most, _PAGE))})
+        items += found["items"]
+        told = {name: value for name, value in found["metadata"].items() if name in _TOLD}
+        most, pages, more = most - len(found["items"]), pages + 1, found["metadata"].get("continue", "")
+        given["continue"] = more
+    return items, more, told
 
 
 def _scope(namespace: str) -> str:

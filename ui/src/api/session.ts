@@ -1,7 +1,7 @@
 /** Who is signed in, and what that person may do. */
 import { useSyncExternalStore } from 'react'
 import { live } from './live'
-import { ApiError, apiUrl, request, keepCsrf, whenSignedOut } from './requests'
+import { ApiError, BASE, apiUrl, request, keepCsrf, whenSignedOut } from './requests'
 import { shared } from './rows'
 import type { Session } from './types'
 
@@ -55,8 +55,10 @@ export async function signOut(): Promise<void> {
   await load()
 }
 
+/** The sign-in with an issuer, which leads back to this page: the server takes pages below its base only. */
 export function oidcUrl(): string {
-  return `${apiUrl('api/login/oidc')}?next=${encodeURIComponent(location.pathname + location.search)}`
+  const page = (location.pathname + location.search).slice(BASE.pathname.length)
+  return `${apiUrl('api/login/oidc')}?next=${encodeURIComponent(page)}`
 }
 
 export function useSessionState(): SessionState {

@@ -262,22 +262,23 @@ export interface Victims {
 
 export interface Pod {
   name: string
+  podSet: string
+  rank: number | null
   node: string
-  phase: string
-  started: number | null
-  cards?: (string | number)[] | null
+  state: 'Gated' | 'Unscheduled' | 'Starting' | 'Ready' | 'Stopping' | 'Succeeded' | 'Failed'
+  created: number
+  /** what keeps it from running */
+  obstacle: string
 }
 
 export interface KubeEvent {
-  type?: string
-  reason?: string
-  message?: string
-  note?: string
-  count?: number
-  firstTimestamp?: string | null
-  lastTimestamp?: string | null
-  eventTime?: string | null
-  involvedObject?: { kind?: string; name?: string }
+  at: number
+  type: string
+  reason: string
+  note: string
+  count: number
+  /** kind/name of the object */
+  about: string
 }
 
 export interface PastRun {

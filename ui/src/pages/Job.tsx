@@ -8,7 +8,8 @@ import type { Attempt, DecisionList, Job, JobAnswer, JobPromise, KubeEvent, List
 import { useNow } from '../clock'
 import { AttemptsOf } from '../parts/attempts'
 import { ActionButton, Actions, MissingRights, suits, targetOf, useRights } from '../parts/actions'
-import { Badge, JobState } from '../parts/badges'
+import { Badge, JobState, type Tone } from '../parts/badges'
+import type { IconName } from '../parts/icons'
 import { Chart, timeAxis, type Palette } from '../parts/chart'
 import { Commands, quoted } from '../parts/commands'
 import { DecisionWord, InputsButton, InputsDialog, inputsOfAttempt } from '../parts/decision'
@@ -73,7 +74,7 @@ export function JobPage() {
           </Answered>
           {(HOLDING.has(job.state) || OVER.has(job.state)) && <Pods path={path} />}
           <Decisions job={job} />
-          <Events path={path} />
+          <Events path={path} workload={job.name} />
           <Panel title="Commands">
             <Commands texts={commandsFor(job)} />
           </Panel>
@@ -474,20 +475,23 @@ function Pods({ path }: { path: string }) {
               <thead>
                 <tr>
                   <th scope="col">Pod</th>
+                  <th scope="col" className="number">Rank</th>
                   <th scope="col">Node</th>
-                  <th scope="col">Phase</th>
-                  <th scope="col">Cards</th>
-                  <th scope="col" className="number">For</th>
+                  <th scope="col">State</th>
+                  <th scope="col" className="number">Age</th>
                 </tr>
               </thead>
               <tbody>
                 {pods.map((pod) => (
                   <tr key={pod.name}>
-                    <td>{pod.name}</td>
+                    <td className="nowrap">{pod.name}</td>
+                    <td className="number">{pod.rank}</td>
                     <td>{pod.node ? <Link to={links.node(pod.node)}>{pod.node}</Link> : ''}</td>
-                    <td>{pod.phase}</td>
-                    <td>{pod.cards?.join(', ')}</td>
-                    <td className="number">{pod.started === null ? '' : duration(now - pod.started)}</td>
+                    <td>
+                      <PodState state={pod.state} />
+                      {pod.obstacle && <div className="quiet small">{pod.obstacle}</div>}
+                    </td>
+                    <td className="number nowrap">{duration(now - pod.created)}</td>
                   </tr>
                 ))}
               </tbody>
@@ -499,32 +503,44 @@ function Pods({ path }: { path: string }) {
   )
 }
 
-function Events({ path }: { path: string }) {
+const POD_LOOKS: Record<Pod['state'], [Tone, IconName]> = {
+  Gated: ['wait', 'ring'], Unscheduled: ['warn', 'hourglass'], Starting: ['busy', 'half'], Ready: ['good', 'play'], Stopping: ['idle', 'stop'], Succeeded: ['good', 'check'], Failed: ['bad', 'cross'],
+}
+
+function PodState({ state }: { state: Pod['state'] }) {
+  const [tone, icon] = POD_LOOKS[state]
+  return <Badge tone={tone} icon={icon} word={state} />
+}
+
+/** Of more pods the events are not asked for. */
+const MOST_ABOUT = 10
+
+function Events({ path, workload }: { path: string; workload: string }) {
   const now = useNow(60)
-  const answer = useAnswer<{ events?: KubeEvent[]; items?: KubeEvent[] }>(`${path}/events`, 60)
+  const pods = useAnswer<{ pods: Pod[] }>(`${path}/pods`, 30).data?.pods ?? []
+  const about = [workload, ...pods.slice(0, MOST_ABOUT).map((pod) => pod.name)].map((name) => `about=${encodeURIComponent(name)}`)
+  const answer = useAnswer<{ events: KubeEvent[] }>(`${path}/events?${about.join('&')}`, 60)
   return (
     <Answered title="Kubernetes events" answer={answer}>
-      {(data) => {
-        const events = data.events ?? data.items ?? []
-        if (!events.length) return <p className="quiet">There are no events.</p>
-        return (
+      {({ events }) =>
+        events.length === 0 ? (
+          <p className="quiet">There are no events.</p>
+        ) : (
           <ol className="story">
-            {events.map((event, index) => {
-              const at = Date.parse(event.lastTimestamp ?? event.eventTime ?? event.firstTimestamp ?? '') / 1000
-              return (
-                <li key={index}>
-                  {event.type === 'Warning' ? <Badge tone="warn" icon="warn" word={event.reason ?? ''} /> : <span className="strong">{event.reason}</span>}{' '}
-                  <span className="quiet">
-                    {Number.isNaN(at) ? '' : clock(at, now)}
-                    {(event.count ?? 1) > 1 && `, ${number(event.count ?? 1)} times`}
-                  </span>
-                  <div className="quiet small">{event.message ?? event.note}</div>
-                </li>
-              )
-            })}
+            {events.map((event, index) => (
+              <li key={index}>
+                {event.type === 'Warning' ? <Badge tone="warn" icon="warn" word={event.reason} /> : <span className="strong">{event.reason}</span>}{' '}
+                <span className="quiet" title={fullTime(event.at)}>
+                  {clock(event.at, now)}
+                  {event.count > 1 && `, ${number(event.count)} times`}
+                </span>{' '}
+                <span className="quiet small">{event.about}</span>
+                <div className="quiet small">{event.note}</div>
+              </li>
+            ))}
           </ol>
         )
-      }}
+      }
     </Answered>
   )
 }

@@ -185,6 +185,15 @@ function useKeys(onHelp: () => void): void {
     const onKey = (event: KeyboardEvent) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return
       if (event.key === 'Escape' && event.target instanceof HTMLInputElement) event.target.blur()
+      const inSearch = event.target instanceof HTMLInputElement && event.target.type === 'search'
+      if ((event.key === 'ArrowDown' && inSearch) || (/^(j|ArrowDown)$/.test(event.key) && Date.now() - went >= 1500 && document.activeElement === document.body)) {
+        // from the search, or from nowhere, into the page's table
+        const row = document.querySelector<HTMLElement>('.main tr[data-index] :is(a, button)')
+        if (!row) return
+        event.preventDefault()
+        row.focus()
+        return
+      }
       if (isTyping(event.target) || document.querySelector('[role="dialog"], [role="alertdialog"], [role="menu"]')) return
       if (Date.now() - went < 1500) {
         went = 0

@@ -9,7 +9,7 @@ import signal
 import webbrowser
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,9 +19,13 @@ from gangline.console.output import terminal
 from gangline.console.views import access
 
 if TYPE_CHECKING:
+    from gangline.kube.client import ApiClient
+    from gangline.kube.resources import Json
     from gangline.ui.app import Dashboard, Verb
     from gangline.ui.serving import Address
 
+#: the dashboard's words for the verdicts of doctor
+LEVELS: Final = {"ok": "ok", "warning": "warning", "failure": "error", "unknown": "skipped"}
 #: where the dashboard is found on a laptop
 USUAL_PORT = 8484
 
@@ -148,7 +152,7 @@ def command(
     where = Address(*listen, tls_cert, tls_key)
     title = cluster or context or login.server.partition("://")[2]
     first = namespace or login.namespace
-    dashboard = Dashboard(kept, pages, verbs(), first, title, own=login_by == "kubeconfig", oidc=oidc)
+    dashboard = Dashboard(kept, pages, verbs(), first, title, own=login_by == "kubeconfig", oidc=oidc, doctor=examined)
     try:
         asyncio.run(_serve(dashboard, where, base, ready_file, browser=browser))
     except OSError as error:
@@ -177,6 +181,28 @@ async def _serve(dashboard: Dashboard, where: Address, base: str, ready_file: Pa
         if browser:
             await asyncio.to_thread(webbrowser.open, link)
         await ended.wait()
+
+
+async def examined(client: ApiClient) -> list[Json]:
+    """The findings of `gangline admin doctor --cluster` with the rights of a client."""
+    from gangline.console.doctor import installation
+    from gangline.console.doctor.cluster import ClusterReads
+
+    cluster = ClusterReads(client)
+    try:
+        found = await installation.EXAMINATION.of(cluster)
+    finally:
+        await cluster.close()
+    return [
+        {
+            "name": each.check,
+            "level": LEVELS[each.verdict],
+            "text": each.detail,
+            "advice": each.advice,
+            "objects": list(each.objects),
+        }
+        for each in found
+    ]
 
 
 def verbs() -> dict[str, Verb]:

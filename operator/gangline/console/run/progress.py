@@ -13,7 +13,7 @@ from gangline.console.views.table import gpu_use
 from gangline.console.views.watch import in_use
 from gangline.control.answers.workloads.snapshot import FINISHED, AnswerSnapshot, JobState, WorkloadView
 from gangline.control.answers.workloads.words import why
-from gangline.control.audit import audit_check
+from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
 from gangline.engine import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart
@@ -106,7 +106,7 @@ def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
     """Replay the operator's record and check the promises."""
     outcome = AuditResult()
     try:
-        audit_check.check(audit_check.read(audit_check.files(record), outcome), outcome)
+        audit_check.check(audit_check.read(decision_index.files(record), outcome), outcome)
     except (FactError, OSError) as error:
         return PromiseReport((), (f"the operator's record cannot be read: {error}",))
     jobs = {view.key: view.job for view in views}

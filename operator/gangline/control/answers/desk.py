@@ -20,6 +20,7 @@ from gangline.control.answers.pages import EVERYTHING, ListPage
 from gangline.control.answers.refusals import NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import EngineOutlooks, Source
+from gangline.control.answers.usage.attempt_watch import AttemptWatch
 from gangline.control.answers.usage.happenings import Log
 from gangline.control.answers.workloads import briefs, unqueued
 from gangline.control.answers.workloads.briefs import Brief, Briefs
@@ -47,6 +48,8 @@ SLICE: Final = 25
 #: views that are kept for the next answer
 _KEPT: Final = 2_000
 
+_NOBODY: Final[Mapping[str, str]] = {}
+
 Routes = Mapping[tuple[str, str], str]
 
 
@@ -61,16 +64,20 @@ class Wish:
     finished: bool = False
     times: bool = False
     page: ListPage = EVERYTHING
+    #: keys of annotations or labels of which the values are added
+    annotations: tuple[str, ...] = ()
 
 
 class JobNames(Mapping[str, str]):
-    """Names of jobs by the keys of their Workloads, looked up one by one."""
+    """Names of jobs by the keys of their Workloads, looked up one by one. `gone`: those of Workloads that are no more."""
 
-    def __init__(self, workloads: Mapping[str, WorkloadObject]) -> None:
+    def __init__(self, workloads: Mapping[str, WorkloadObject], gone: Mapping[str, str]) -> None:
         self._workloads = workloads
+        self._gone = gone
 
     def __getitem__(self, key: str) -> str:
-        return job_name(self._workloads[key])
+        raw = self._workloads.get(key)
+        return job_name(raw) if raw is not None else self._gone[key]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._workloads)
@@ -81,14 +88,20 @@ class JobNames(Mapping[str, str]):
 
 class Desk:
     """Reads the mirror and the engine for answers. `order` returns the waiting workloads of a ClusterQueue in the engine's order;
-    `log` has what happened lately, None where nobody keeps that.
+    `log` has what happened lately, `record` the attempts of jobs; None where nobody keeps that.
     """
 
     def __init__(
-        self, source: Source, foresight: EngineOutlooks, order: Callable[[str], list[str]], log: Log | None = None
+        self,
+        source: Source,
+        foresight: EngineOutlooks,
+        order: Callable[[str], list[str]],
+        log: Log | None = None,
+        record: AttemptWatch | None = None,
     ) -> None:
         self.source = source
         self.log = log
+        self.record = record
         self._briefs = Briefs()
         self._read: dict[str, tuple[WorkloadObject, str, WorkloadView]] = {}
         self._foresight = foresight
@@ -173,9 +186,9 @@ class Desk:
     def _own_queues(self, namespace: str, routes: Routes) -> set[str]:
         return {queue for (space, _), queue in routes.items() if space == namespace}
 
-    def job_names(self) -> Mapping[str, str]:
-        """Names of jobs by the keys of their Workloads."""
-        return JobNames(self.source.mirror.workloads)
+    def job_names(self, gone: Mapping[str, str] = _NOBODY) -> Mapping[str, str]:
+        """Names of jobs by the keys of their Workloads; `gone`: of those that are no more."""
+        return JobNames(self.source.mirror.workloads, gone)
 
     async def _found(self, asker: Asker, namespace: str, kind: str, name: str, routes: Routes) -> WorkloadView:
         """The newest workload of that name in the namespace. Raises NotReadableError before it tells whether there is one."""

@@ -20,7 +20,7 @@ from gangline.control.answers.pages import Listed
 from gangline.control.answers.refusals import NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError, Source
-from gangline.control.answers.workloads.briefs import Brief, Order
+from gangline.control.answers.workloads.briefs import KINDS, Brief, Order
 from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.answers.workloads.snapshot import (
     OUTSIDE,
@@ -36,11 +36,13 @@ from gangline.control.nodes.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE,
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-from gangline.objects import WorkloadObject
+from gangline.objects import Stored, WorkloadObject
 
 #: preempted workloads of which the pods are named, and pods of each
 MOST_VICTIMS: Final = 3
 MOST_PODS: Final = 2
+#: characters of an annotation's value that are shown
+LONGEST_VALUE: Final = 256
 
 
 def waits_for_preempted(view: WorkloadView) -> bool:
@@ -120,7 +122,7 @@ class JobAnswers(Desk):
         page = [entry if isinstance(entry, WorkloadView) else views.get(entry) for entry in shown]
         queues = self._own_queues(wish.namespace, routes) | {wish.cluster_queue}
         there = [view for view in page if view is not None]
-        items = await self._items(asker, queues, there, routes, with_times=wish.times)
+        items = await self._items(asker, queues, there, routes, with_times=wish.times, annotations=wish.annotations)
         return Listed(items, max(0, len(entries) - wish.page.offset - len(shown)))
 
     async def _ranked(self, briefs: Mapping[str, Brief], routes: Routes) -> list[tuple[Order, str]]:
@@ -175,6 +177,7 @@ class JobAnswers(Desk):
         routes: Routes,
         *,
         with_times: bool,
+        annotations: Sequence[str] = (),
     ) -> list[Json]:
         sight, shown = await self._shown(asker, views, known_queues, routes)
         keys = [view.key for view in views]
@@ -185,8 +188,27 @@ class JobAnswers(Desk):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             item = as_item(view, known.get(key) if with_times else None)
-            found.append(item | {"fallenBack": away[told.cluster_queue]})
+            more = {"annotations": self._annotations(told, annotations)} if annotations and not view.hidden else {}
+            found.append(item | {"fallenBack": away[told.cluster_queue], **more})
         return found
+
+    def _annotations(self, view: WorkloadView, keys: Sequence[str]) -> dict[str, str]:
+        """The values of a job's annotations, or of its labels where it has no annotation of a key; long ones are cut."""
+        raw = self.source.mirror.workloads.get(view.key)
+        obj = self._object_of(view, raw)
+        if obj is None:
+            return {}
+        found = {key: obj.annotations.get(key, obj.labels.get(key)) for key in keys}
+        return {key: str(value)[:LONGEST_VALUE] for key, value in found.items() if value is not None}
+
+    def _object_of(self, view: WorkloadView, raw: WorkloadObject | None) -> Stored | None:
+        """The job behind a view, or its Workload where the job is not known."""
+        mirror = self.source.mirror
+        if raw is not None:
+            job = mirror.job_of(raw)
+            return (mirror.job(job) if job is not None else None) or raw
+        resource = KINDS.get(view.job_kind.lower())
+        return mirror.objects[resource].get(f"{view.namespace}/{view.job_name}") if resource is not None else None
 
     async def _times(self, keys: Sequence[str], sight: Sight, routes: Routes) -> dict[str, Times]:
         waiting = [key for key in keys if self._waits(key)]

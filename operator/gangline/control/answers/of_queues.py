@@ -14,6 +14,7 @@ from gangline.control.answers.sight import Asker
 from gangline.control.answers.usage import accounts, past, shares
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.engine import accelerators
+from gangline.forecast.history.attempts import AttemptQuery
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
@@ -138,6 +139,9 @@ class QueueAnswers(Desk):
         self._check_queue(Wish(namespace, cluster_queue), routes)
         after = self.source.now() / 1000 - since
         found = await accounts.ended(self.source, self._foresight, namespace, after, routes)
+        if self.record is not None:
+            query = AttemptQuery(since=after, namespace=namespace)
+            found = past.with_attempts(found, await self.record.attempts(query), after)
         runs = [run for run in found if cluster_queue in ("", run.cluster_queue)]
         shown = runs[page.offset : page.end]
         sight = await asker.sight({run.namespace for run in shown}, self._own_queues(namespace, routes))

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
-from gangline.control.answers.desk import Desk, Routes, Wish, view_of
+from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, view_of
 from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
-from gangline.control.answers.refusals import NoEventsError
+from gangline.control.answers.refusals import (
+    NoAttemptsError,
+    NoEventsError,
+    NoSuchDecisionError,
+    NotReadableError,
+    TooSlowError,
+)
 from gangline.control.answers.sight import Asker, Sight
+from gangline.control.answers.usage import attempts, decided
 from gangline.control.answers.usage.accounts import user_of_workload
-from gangline.control.answers.usage.happenings import Happening, Log
+from gangline.control.answers.usage.attempt_watch import AttemptWatch
+from gangline.control.answers.usage.happenings import EventSubject, Happening, Log, subject_of
+from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import WorkloadView
+from gangline.control.audit.decision_index import RecordedDecision
+from gangline.control.audit.decision_inputs import NotRepeatableError
+from gangline.control.audit.replay_process import ReplayError
 from gangline.engine import HeadStart
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
+from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject
@@ -24,6 +39,24 @@ from gangline.objects import WorkloadObject
 _AT_ONCE: Final = 1000
 #: the last reserved starts of a queue that are told one by one
 _STARTS: Final = 20
+#: parts of the record that one answer reads, each bounded, to find decisions of a ClusterQueue
+_PARTS: Final = 4
+#: decisions or attempts that are shown before other tasks get their turn
+_ROWS: Final = 50
+#: the last attempts of jobs of one name
+_OF_JOB: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionList:
+    """A page of decisions. `last`: the number after which the next page begins, None = there is none; `covered_from`: the instant
+    from which on the record covers all, in seconds, None while nothing is recorded; `recorded`: decisions are recorded at all.
+    """
+
+    items: list[Json]
+    last: int | None
+    covered_from: float | None
+    recorded: bool
 
 
 class RecordAnswers(Desk):
@@ -62,6 +95,196 @@ class RecordAnswers(Desk):
     def _names_in(self, found: Collection[Happening]) -> Mapping[str, str]:
         """Names of the jobs that texts of events name by the keys of their Workloads."""
         return self.job_names() if any("/" in each.text for each in found) else {}
+
+    # --- recorded decisions -------------------------------------------------------------------------------------------
+
+    async def decisions(
+        self,
+        asker: Asker,
+        namespace: str,
+        cluster_queue: str = "",
+        after: int = -1,
+        most: int = 250,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        workload: str = "",
+    ) -> DecisionList:
+        """The decisions after a number, of those that were made between two instants, as the record has them, oldest first: about
+        Workloads of a namespace ("" = all), about one of them, or of a ClusterQueue in all namespaces. Raises NoSuchQueueError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        record = self.source.record
+        if record is None:
+            return DecisionList([], None, None, recorded=False)
+        of = "" if cluster_queue else namespace
+        window = {"since": _millis(since), "until": _millis(until), "namespace": of, "workload": workload}
+        found: list[RecordedDecision] = []
+        subjects: dict[str, EventSubject] = {}
+        more = True
+        for _ in range(_PARTS):
+            page = await record.page(after, most - len(found), **window)
+            subjects |= await self._subjects(page.decisions, routes, known=subjects)
+            found += [
+                each
+                for each in page.decisions
+                if not cluster_queue or decided.queue_of(each, subjects.get(each.workload)) == cluster_queue
+            ]
+            after, more = page.last, page.more
+            if not more or len(found) >= most:
+                break
+        sight = await asker.sight(decided.namespaces_of(found), self._own_queues(namespace, routes))
+        jobs = self.job_names({key: each.job_name for key, each in subjects.items()})
+        rows: list[Json] = []
+        for number, each in enumerate(found, start=1):
+            rows.append(decided.row(each, subjects, sight, jobs))
+            if number % _ROWS == 0:
+                await asyncio.sleep(0)
+        begun = record.covered_from
+        return DecisionList(rows, after if more else None, begun / 1000 if begun is not None else None, recorded=True)
+
+    async def decision(self, asker: Asker, namespace: str, number: int) -> Json:
+        """A decision about a Workload of a namespace ("" = of any), what the engine knew, and whether it decides the same again.
+
+        Raises NoSuchDecisionError, NotReadableError, TooSlowError.
+        """
+        record, routes = self.source.record, self._routes()
+        if record is None:
+            raise NoSuchDecisionError("this operator keeps no record of its decisions (--audit)")
+        found = await record.find(number)
+        if found is None or namespace not in ("", found[0].namespace):
+            where = f" about a Workload of namespace {namespace}" if namespace else ""
+            raise NoSuchDecisionError(f"the record has no decision {number}{where}")
+        each, part = found
+        if not decided.sees(each, await asker.sight(decided.namespaces_of([each]), ())):
+            raise NotReadableError("you may not list the Workloads of the namespace that this decision is about")
+        if part is None:
+            raise NoSuchDecisionError("the record has not any more what was known before this decision")
+        try:
+            told = await record.inputs(each, part)
+        except NotRepeatableError as error:
+            raise NoSuchDecisionError(str(error)) from error
+        except ReplayError as error:
+            raise TooSlowError(str(error)) from error
+        keys = decided.keys_in(told)
+        subjects = await self._subjects([each], routes, keys)
+        spaces = {key.partition("/")[0] for key in keys} | decided.namespaces_of([each])
+        sight = await asker.sight(spaces, self._own_queues(namespace or each.namespace, routes))
+        jobs = self.job_names({key: of.job_name for key, of in subjects.items()})
+        return {"decision": decided.row(each, subjects, sight, jobs), **decided.inputs_seen(told, subjects, sight)}
+
+    async def record_check(self, asker: Asker) -> Json | None:
+        """The last check of the whole record; None where there is none. It never waits for one."""
+        record = self.source.record
+        if record is None:
+            return None
+        told = record.check()
+        sight = await asker.sight({key.partition("/")[0] for key in decided.keys_in(told)}, ())
+        return {**told, "differences": [each | decided.rounds_seen(each, sight) for each in told["differences"]]}
+
+    async def _subjects(
+        self,
+        found: Iterable[RecordedDecision],
+        routes: Routes,
+        others: Iterable[str] = (),
+        known: Mapping[str, EventSubject] | None = None,
+    ) -> dict[str, EventSubject]:
+        """The jobs of Workloads that decisions name, and of others, by their keys: as they are, or as they were last seen."""
+        keys = {key for each in found for key in (each.workload, decided.preemptor(each))} | set(others)
+        subjects: dict[str, EventSubject] = {}
+        gone: dict[str, EventSubject] | None = None
+        for number, key in enumerate(sorted(keys - {""} - set(known or ())), start=1):
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+            raw = self.source.mirror.workloads.get(key)
+            view = self._view(key, raw, routes) if raw is not None else None
+            if view is not None:
+                subjects[key] = decided.with_user(subject_of(view), user_of_workload(self.source, key))
+                continue
+            if gone is None:
+                gone = self.log.subjects() if self.log is not None else {}
+            if key in gone:
+                subjects[key] = gone[key]
+        return subjects
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def attempt_record(self) -> AttemptWatch:
+        """The record of attempts. Raises NoAttemptsError."""
+        if self.record is None:
+            raise NoAttemptsError("nobody keeps a record of attempts here")
+        return self.record
+
+    async def attempts(
+        self, asker: Asker, namespace: str, since: float, page: ListPage = EVERYTHING, cluster_queue: str = ""
+    ) -> Listed:
+        """A page of the attempts in progress and of those that ended in the last `since` seconds, of a namespace ("" = of all)
+        and a ClusterQueue. Raises NoSuchQueueError, NoAttemptsError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        after = self.source.now() / 1000 - since
+        query = AttemptQuery(since=after, namespace=namespace, cluster_queue=cluster_queue)
+        found = await self.attempt_record.attempts(query)
+        shown = found[page.offset : page.end]
+        rows = await self._attempt_rows(asker, namespace, shown, routes)
+        return Listed(rows, max(0, len(found) - page.offset - len(shown)))
+
+    async def attempts_of(self, asker: Asker, namespace: str, kind: str, name: str) -> list[Json]:
+        """The attempts of the jobs of this name in a namespace, also of deleted ones, the last first.
+
+        Raises NotReadableError, NoSuchJobError, WrongNameError, NoAttemptsError.
+        """
+        record, routes = self.attempt_record, self._routes()
+        if not (await asker.sight({namespace}, ())).sees(namespace):
+            raise NotReadableError(f"you may not list the Workloads of namespace {namespace}")
+        found = await record.attempts(AttemptQuery(namespace=namespace, job_name=name, most=_OF_JOB))
+        found = [each for each in found if briefs.singular(kind) in ("", each.job_kind.lower())]
+        if not found:
+            view = await self._found(asker, namespace, kind, name, routes)
+            found = await record.attempts(AttemptQuery(namespace=namespace, job_name=view.job_name, most=_OF_JOB))
+            found = [each for each in found if each.job_kind == view.job_kind]
+        return await self._attempt_rows(asker, namespace, found, routes)
+
+    async def _attempt_rows(
+        self, asker: Asker, namespace: str, found: Sequence[JobAttempt], routes: Routes
+    ) -> list[Json]:
+        spaces = {each.namespace for each in found} | {each.by.partition("/")[0] for each in found if each.by}
+        sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        now, rows = self.source.now() / 1000, list[Json]()
+        for number, row in enumerate(attempts.rows(found, sight, self.job_names(), now)):
+            if number % _ROWS == _ROWS - 1:
+                await asyncio.sleep(0)
+            rows.append(row)
+        return rows
+
+    async def usage(
+        self,
+        asker: Asker,
+        namespace: str,
+        since: float,
+        by: str,
+        half_life: float | None = None,
+        page: ListPage = EVERYTHING,
+        cluster_queue: str = "",
+    ) -> Listed:
+        """A page of the sums of attempts over the last `since` seconds: with a namespace, of the ClusterQueues that it uses.
+
+        All jobs count, whoever may see them. Raises NoSuchQueueError, NoAttemptsError.
+        """
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        own = self._own_queues(namespace, routes)
+        queues = frozenset({cluster_queue}) if cluster_queue else frozenset(own) if namespace else None
+        now = self.source.now() / 1000
+        window = Window(now - since, now, by, half_life, queues)
+        found = await self.attempt_record.usage(window)
+        sight = await asker.sight({space for space, _ in found if space}, own)
+        rows = await asyncio.to_thread(attempts.sums, found, window, sight)
+        shown = rows[page.offset : page.end]
+        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 
@@ -137,6 +360,10 @@ class RecordAnswers(Desk):
         space = key.partition("/")[0]
         seen = sight.sees(space)
         return {"namespace": space if seen else "", "user": user_of_workload(self.source, key) if seen else ""}
+
+
+def _millis(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _is_of(each: Happening, namespace: str, cluster_queue: str) -> bool:

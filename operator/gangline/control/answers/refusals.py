@@ -27,5 +27,17 @@ class NoEventsError(Exception):
     """The process keeps no log of what happened to jobs."""
 
 
+class NoAttemptsError(Exception):
+    """The process keeps no record of the stretches in which jobs held quota."""
+
+
 class NoSuchNodeError(LookupError):
     """There is no such node, or none of a flavor that the asker's namespace may use."""
+
+
+class NoSuchDecisionError(LookupError):
+    """The record has no such decision, or not any more what came before it."""
+
+
+class TooSlowError(Exception):
+    """A replay of the record did not come to an end."""

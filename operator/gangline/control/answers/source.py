@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gangline.api import names
+from gangline.control.audit.audit_reader import AuditReader
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.forecasting import simulation_process
@@ -52,6 +53,8 @@ class Source:
     cards: CardInventory | None = None
     #: uid of a job, Workload or pod -> the warnings about it of the last minutes, the newest first
     warnings: Callable[[], Mapping[str, Sequence[Warned]]] = dict
+    #: None where no decisions are recorded
+    record: AuditReader | None = None
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""

@@ -4,13 +4,14 @@ of a reservation against the policy of its queue."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from gangline.control.audit import audit_log, fact_codec
 from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
+from gangline.control.audit.decision_index import LONGEST_LINE, lines
 from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
 from gangline.files import read_lines
 from gangline.kube.resources import Json
@@ -100,30 +101,40 @@ class AuditResult:
         }
 
 
-#: bytes of a line, and of a file; the operator begins another file after 64 MiB
-LONGEST_LINE: Final = 64 * 2**20
+#: bytes of a file; the operator begins another one after 64 MiB
 MOST_BYTES: Final = 2**30
-
-
-def files(path: Path) -> list[Path]:
-    """The record's file and its rotated predecessors, oldest first."""
-    aside = [p for p in path.parent.glob(f"{path.name}.*") if p.suffix[1:].isdigit()]
-    return [*sorted(aside, key=lambda p: -int(p.suffix[1:])), path]
 
 
 def read(paths: Iterable[Path], outcome: AuditResult) -> Iterator[Entry]:
     """The entries of several files, in order. Raises fact_codec.FactError naming file and line; OSError."""
     for path in paths:
         for number, written in enumerate(read_lines(path, longest=LONGEST_LINE, most=MOST_BYTES), start=1):
-            line = written.strip()
-            if not line:
-                continue
-            try:
-                yield audit_log.from_line(line)
-            except fact_codec.FactError as error:
-                if line.endswith(b"}"):
-                    raise fact_codec.FactError(f"{path}, line {number}: {error}") from error
-                outcome.unreadable += 1  # the process was killed while it wrote this line
+            yield from _entry(written, lambda number=number, path=path: f"{path}, line {number}", outcome)
+
+
+def read_part(descriptor: int, begin: int, end: int, outcome: AuditResult) -> Iterator[Entry]:
+    """The entries of a part of an open file, in order, with a Gap in place of one that another version of Gangline wrote. Raises
+    OSError.
+    """
+    for place, line in lines(descriptor, begin, end):
+        try:
+            yield from _entry(line, lambda place=place: f"byte {place} of the record", outcome)
+        except fact_codec.FactError as error:
+            outcome.unreadable += 1
+            yield Gap(str(error))
+
+
+def _entry(written: bytes, where: Callable[[], str], outcome: AuditResult) -> Iterator[Entry]:
+    """The entry of a line; none of one that is empty, or was cut off."""
+    line = written.strip()
+    if not line:
+        return
+    try:
+        yield audit_log.from_line(line)
+    except fact_codec.FactError as error:
+        if line.endswith(b"}"):
+            raise fact_codec.FactError(f"{where()}: {error}") from error
+        outcome.unreadable += 1  # the process was killed while it wrote this line
 
 
 def check(entries: Iterable[Entry], outcome: AuditResult) -> AuditResult:
@@ -218,8 +229,7 @@ class _Replayed:
         if entry.now >= self._asked + ASKED:
             self._ask_for_missed_starts(entry.now)
         if self._from_facts:
-            # an engine that starts from facts alone does not know which workloads and warnings were reported, and when
-            recorded, repeated = _without_reports(entry.decisions), _without_reports(repeated)
+            recorded, repeated = without_reports(entry.decisions), without_reports(repeated)
         else:
             recorded = entry.decisions
         if recorded != repeated:
@@ -228,18 +238,19 @@ class _Replayed:
                 outcome.differences.append(_difference(entry.now, recorded, repeated))
 
 
-def _without_reports(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+def without_reports(decisions: tuple[model.Decision, ...]) -> tuple[model.Decision, ...]:
+    """The decisions that follow from facts alone: which workloads and warnings were reported, and when, follows from a run."""
     return tuple(decision for decision in decisions if not isinstance(decision, model.ReportPending | model.Warn))
 
 
 def _difference(
     now: model.Millis, recorded: tuple[model.Decision, ...], repeated: tuple[model.Decision, ...]
 ) -> Difference:
-    missing = tuple(_name(decision) for decision in recorded if decision not in repeated)
-    extra = tuple(_name(decision) for decision in repeated if decision not in recorded)
+    missing = tuple(named(decision) for decision in recorded if decision not in repeated)
+    extra = tuple(named(decision) for decision in repeated if decision not in recorded)
     return Difference(now, missing, extra)
 
 
-def _name(decision: model.Decision) -> str:
+def named(decision: model.Decision) -> str:
     about = decision.about if isinstance(decision, model.Warn) else decision.workload
     return f"{type(decision).__name__} {about}"

@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, TypeAlias
 
@@ -22,6 +22,7 @@ import orjson
 import gangline
 from gangline import bounded, files
 from gangline.control.audit import fact_codec
+from gangline.control.audit.decision_index import DecisionIndex
 from gangline.engine import IsolatedEngine, model
 from gangline.kube.resources import Json
 
@@ -51,11 +52,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One call of `decide` and its decisions."""
+    """One call of `decide` and its decisions. `number`: of the first of these (`decision_index`); 0 where none was given."""
 
     now: model.Millis
     decisions: tuple[model.Decision, ...]
     room: int | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,10 @@ def to_line(entry: Entry) -> bytes:
         case Begin(run, serial, at, settings, known):
             body: Json = {"run": run, "serial": serial, "at": at, "known": known}
             body |= {"settings": fact_codec.written(settings), "version": gangline.__version__}
-        case Round(now, decisions, room):
-            body = {
-                "now": now,
-                "room": room,
-                "decided": [fact_codec.decision_to_json(decision) for decision in decisions],
-            }
+        case Round(now, decisions, room, number):
+            numbered: Json = {"number": number, "count": len(decisions)} if number else {}
+            decided = [fact_codec.decision_to_json(decision) for decision in decisions]
+            body = {"now": now, **numbered, "room": room, "decided": decided}
         case Gap(why):
             body = {"gap": why}
         case _:
@@ -98,7 +98,8 @@ def from_line(line: bytes) -> Entry:
         case {"gap": str(why)}:
             return Gap(why)
         case {"now": int(now), "decided": list(decided)}:
-            return Round(now, tuple(fact_codec.decision_from_json(entry) for entry in decided), body.get("room"))
+            decisions = tuple(fact_codec.decision_from_json(entry) for entry in decided)
+            return Round(now, decisions, body.get("room"), body.get("number", 0))
         case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
             return Begin(run, serial, at, fact_codec.from_json(model.Settings, settings), known)
         case _:
@@ -111,6 +112,7 @@ class AuditLog:
 
     def __init__(self, path: Path, *, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self.lost = 0  #: how often an entry could not be written
+        self.index = DecisionIndex(path)
         self._path = path
         self._max_bytes = max_bytes
         self._kept = kept
@@ -154,10 +156,14 @@ class AuditLog:
     def _run(self) -> None:
         file: IO[bytes] | None = None
         stopping = False
+        self.index.follow()  # what earlier processes have recorded
         while not stopping:
             stopping = self._stop.wait(FLUSH_EVERY)
             try:
+                anything = bool(self._waiting) or file is None
                 file = self._write(file or self._open())
+                if anything:
+                    self.index.follow()
             except Exception as error:  # the thread must survive any error: a full disk, a directory that is gone
                 self._give_up(str(error))
                 _abandon(file)
@@ -221,6 +227,8 @@ class AuditLog:
     def _line(self, entry: Entry) -> bytes:
         """The entry as a line. An entry that cannot be written costs itself alone: a Gap takes its place."""
         try:
+            if isinstance(entry, Round) and entry.decisions:
+                entry = replace(entry, number=self.index.number(entry.now, len(entry.decisions)))
             return to_line(entry)
         except Exception as error:
             self.lost += 1

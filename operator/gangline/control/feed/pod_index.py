@@ -240,6 +240,9 @@ class PodIndex:
 
     # --- out ---
 
+    def pod(self, key: str) -> Pod | None:
+        return self._pods.get(key)
+
     def workload_of(self, pod: str) -> str:
         """The Workload that a pod was proven to belong to, "" = none."""
         found = self._pods.get(pod)

@@ -1,7 +1,7 @@
 """The history store beside the event loop: database access and training run in threads and processes.
 
-Ended runs are kept in memory until they are written; a database that does not answer costs only that memory. Writing a run again
-changes nothing, so a process that restarts may hand in all runs that it sees.
+Ended runs and attempts are kept in memory until they are written; a database that does not answer costs only that memory. Writing
+one again changes nothing, so a process that restarts may hand in all that it sees.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
-from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.errors import ModelError, StoreError, TooFewRunsError, TrainingError
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt, newest_first
+from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
+from gangline.forecast.history.usage import Group, UsageSum, Window, add
 from gangline.forecast.learning.worker import train_file
+from gangline.tenants import SharedRoom
 
 if TYPE_CHECKING:
     from gangline.forecast.learning.quantile_model import QuantileModel
@@ -34,6 +37,8 @@ RETRY: Final = 15.0
 PRUNE_EVERY: Final = 6 * 3600.0
 #: how many runs wait for a database that does not answer; beyond, the oldest are dropped and counted
 MAX_WAITING: Final = 100_000
+#: … and how many attempts; beyond, the oldest ones of the namespace with most are
+MAX_ATTEMPTS: Final = 20_000
 #: how many of the latest runs are loaded at the start
 REMEMBERED: Final = 50_000
 
@@ -49,6 +54,7 @@ class History:
         self._model_file = model_file
         self._wall = wall
         self._waiting: dict[str, Run] = {}
+        self._attempts: SharedRoom[str, tuple[str, JobAttempt]] = SharedRoom(MAX_ATTEMPTS)  # with their cluster
         self._arrived = asyncio.Event()
         self._store: HistoryStore | None = None
         self._pruned = -PRUNE_EVERY
@@ -93,6 +99,49 @@ class History:
             written = []
         return list({run.uid: run for run in (*written, *waiting)}.values())
 
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    def put_attempt(self, cluster: str, attempt: JobAttempt) -> None:
+        """Queue an attempt to be written soon."""
+        self._attempts.put(attempt.namespace, attempt.key, (cluster, attempt))
+        self._arrived.set()
+
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
+        """The attempts that are asked for, with those not written yet; those alone where the database does not answer."""
+        waiting = [each for cluster, each in self._attempts.values() if cluster == query.cluster]
+        try:
+            written = await self._in_thread(lambda: self._opened().attempts(query))
+        except StoreError as error:
+            self._refused(error)
+            written = []
+        found = {each.key: each for each in (*written, *waiting)}  # one in progress in the database may have ended
+        return newest_first([each for each in found.values() if query.fits(each)], query.most)
+
+    async def usage(self, window: Window, newer: Mapping[str, JobAttempt]) -> dict[Group, UsageSum]:
+        """The sums of a cluster's attempts, but for those that the caller has `newer`, by key."""
+        waiting = {each.key: each for cluster, each in self._attempts.values() if cluster == window.cluster}
+
+        def add_up() -> dict[Group, UsageSum]:
+            sums = self._opened().usage(window, newer.keys() | waiting.keys())
+            add(sums, (each for key, each in waiting.items() if key not in newer), window)
+            return sums
+
+        try:
+            return await self._in_thread(add_up)
+        except StoreError as error:
+            self._refused(error)
+            sums: dict[Group, UsageSum] = {}
+            add(sums, (each for key, each in waiting.items() if key not in newer), window)
+            return sums
+
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
+        """The attempts that an earlier leader of this cluster has left in progress. Raises StoreError."""
+        return await self._in_thread(lambda: self._opened().open_attempts(cluster))
+
+    async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid. Raises StoreError."""
+        return await self._in_thread(lambda: self._opened().last_attempts(uids))
+
     async def keep(self, name: str, text: str) -> None:
         """Store a text beside the runs. Raises StoreError, also after close()."""
         if self._closed:
@@ -104,7 +153,7 @@ class History:
         return await self._in_thread(lambda: self._opened().kept(name))
 
     async def run(self) -> None:
-        """Write ended runs, until cancelled."""
+        """Write ended runs, and attempts, until cancelled."""
         while True:
             await self._arrived.wait()
             await asyncio.sleep(GATHER)
@@ -114,24 +163,28 @@ class History:
                 self._arrived.set()
 
     async def flush(self) -> bool:
-        """Write the waiting runs. Returns False when the database refuses them; they are kept then."""
-        batch = dict(self._waiting)
-        if not batch:
+        """Write the waiting runs and attempts. Returns False when the database refuses them; they are kept then."""
+        batch, attempts = dict(self._waiting), list(self._attempts.values())
+        if not batch and not attempts:
             return True
         try:
-            await self._in_thread(lambda: self._write(list(batch.values())))
+            await self._in_thread(lambda: self._write(list(batch.values()), attempts))
         except StoreError as error:
             self._refused(error)
             return False
         for uid, run in batch.items():
             if self._waiting.get(uid) is run:
                 del self._waiting[uid]
+        for entry in attempts:
+            space, key = entry[1].namespace, entry[1].key
+            if self._attempts.get(space, key) is entry:
+                self._attempts.drop(space, key)
         self.written += len(batch)
         self.error = ""
         return True
 
     async def close(self, patience: float) -> None:
-        """Write the remaining runs, within `patience` seconds, and close the database."""
+        """Write the remaining runs and attempts, within `patience` seconds, and close the database."""
         if self._closed:
             return
         self._closed = True
@@ -190,14 +243,16 @@ class History:
             self._store = HistoryStore(self._url)
         return self._store
 
-    def _write(self, runs: list[Run]) -> None:
+    def _write(self, runs: list[Run], attempts: list[tuple[str, JobAttempt]]) -> None:
         store = self._opened()
         store.put(runs)
+        for cluster in {cluster for cluster, _ in attempts}:
+            store.put_attempts(cluster, [each for of, each in attempts if of == cluster])
         if time.monotonic() - self._pruned >= PRUNE_EVERY:
             self._pruned = time.monotonic()
             store.prune(self._wall())
 
     def _refused(self, error: StoreError) -> None:
         if str(error) != self.error:
-            log.warning("the history is not available, runs wait in memory: %s", error)
+            log.warning("the history is not available, runs and attempts wait in memory: %s", error)
         self.error = str(error)

@@ -18,7 +18,7 @@ from gangline.control.forecasting.group_coverage import Groups, counts_of
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.promises import PromiseRecord as QueueRecord
 from gangline.control.forecasting.runtime_facts import EstimateRecord
-from gangline.forecast.history.run_store import StoreError
+from gangline.forecast.errors import StoreError
 from gangline.forecast.quantiles import LEVELS
 from gangline.kube.resources import Json
 

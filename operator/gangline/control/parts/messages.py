@@ -80,6 +80,15 @@ class EvictionWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class GpusMeasured:
+    """Telemetry says of the last so many seconds whether the GPUs of a pod, given by its key, were idle."""
+
+    pod: str
+    seconds: float
+    idle: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Recovered:
     """A gang that lost nodes runs again; `text` says how it recovered."""
 

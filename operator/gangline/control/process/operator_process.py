@@ -27,8 +27,10 @@ from gangline.control.answers.api import aggregated_api
 from gangline.control.answers.api.pending_view import Visibility
 from gangline.control.answers.source import OperatorForesight
 from gangline.control.answers.source import Source as AnswersSource
+from gangline.control.answers.usage.attempt_watch import AttemptWatch
 from gangline.control.answers.usage.happenings import Happenings
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine
+from gangline.control.audit.audit_reader import AuditReader
 from gangline.control.controller import Controller
 from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.forecast_metrics import ForecastMetrics
@@ -88,6 +90,7 @@ class Operator:
             if self.audit
             else IsolatedEngine(options.settings)
         )
+        self.record = AuditReader(self.audit.index, client.clock.millis) if self.audit is not None else None
         self.stop = asyncio.Event()
         self.failed: BaseException | None = None
         self.leading = asyncio.Event()
@@ -140,6 +143,15 @@ class Operator:
         use = quarantine.turns.use
         self.metrics.show_turns(lambda: use.most(10), lambda: use.total, lambda: len(self.controller.waiting()))
         self.forecasting = self.controller.forecasting
+        self.attempts = AttemptWatch(
+            self.controller.mirror,
+            self.controller.pods,
+            self.controller.messages,
+            store=self.forecasting.history if self.forecasting is not None else None,
+            now=client.clock.millis,
+            wake=self.controller.wake,
+        )
+        self.controller.attach(self.attempts)
         self.visibility = Visibility(self.controller, self.forecasting)
         self.watches.deliver(self.controller.sink)
         page = MetricsPage(self.metrics)
@@ -204,10 +216,13 @@ class Operator:
             controller.pods,
             controller.cards,
             self.recorder.warnings,
+            self.record,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)
-        answers = Answers(source, OperatorForesight(source, forecasting), self.visibility.order, happenings.log)
+        answers = Answers(
+            source, OperatorForesight(source, forecasting), self.visibility.order, happenings.log, self.attempts
+        )
         return aggregated_api.AggregatedApi(
             client,
             self.visibility,
@@ -270,6 +285,7 @@ class Operator:
             self._guard(self._govern(), "leadership"),
             self._guard(self._publish(), "address"),
             self._guard(memory.give_back(), "memory"),
+            self._guard(self.attempts.run(), "attempts"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
             self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
             self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),
@@ -436,6 +452,9 @@ class Operator:
         for part in self.controller.parts:
             async with in_order(part.name, STEP):
                 await part.close()
+        if self.record is not None:
+            async with in_order("check of the record", STEP):
+                await self.record.close()
         if self.audit is not None:
             async with in_order("audit", STEP):
                 await asyncio.to_thread(self.audit.close)

@@ -386,6 +386,19 @@ class BackfillPlanner:
         """ClusterQueue -> the workload that is reserved first."""
         return {reservation.queue: reservation.gang.key for reservation in self._first_of_each_queue()}
 
+    def starts(self) -> dict[str, Millis | None]:
+        """The reserved workloads, in the order of their reservations, and when each starts; None: nobody knows."""
+        return {r.gang.key: r.start if r.start < FAR else None for r in self.timeline.reservations}
+
+    def ends(self) -> dict[str, Millis]:
+        """The backfilled workloads on whose end the first reservation of a queue counts, and that reservation's start."""
+        found: dict[str, Millis] = {}
+        for reservation in self._first_of_each_queue():
+            if reservation.start < FAR:
+                for gang in self._revoking.awaited_by(reservation):
+                    found[gang.key] = min(reservation.start, found.get(gang.key, reservation.start))
+        return found
+
     def _note_delays(self, now: Millis) -> None:
         waiting: dict[str, str] = {}
         for reservation in self._first_of_each_queue():

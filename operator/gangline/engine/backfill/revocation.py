@@ -60,6 +60,23 @@ class Revoking:
         """The workloads that were backfilled before it while it waited, and are not being evicted."""
         return [gang for _, gang in self._passed_by(reservation) if gang.holds and not gang.evicting]
 
+    def awaited_by(self, reservation: Reservation) -> list[WorkloadState]:
+        """The workloads that passed it and on whose end it counts: not those that may stay beside it, nor those that are
+        expected to stay longer, so that it was planned beside them.
+
+        It only looks: ranks that are kept with workloads when they are first asked for are not asked for here, so decisions do
+        not depend on it.
+        """
+        own, end_of = self._store.queues[reservation.queue], self._timeline.end_of
+        return [
+            gang
+            for key, gang in self._timeline.backfilled_holders.gangs.items()
+            if key not in reservation.beside
+            and not gang.evicting
+            and end_of(key) <= reservation.start
+            and (key in reservation.gang.backfill.passed_by or _started_meanwhile(gang, reservation, own))
+        ]
+
     def victims(self, reservation: Reservation, any_: bool, spared: Container[str], now: Millis) -> list[WorkloadState]:
         """The victims that make room for the head: as few as possible of those that may be revoked, newest first, so that the
         head fits once the leaving workloads are gone.
@@ -184,12 +201,20 @@ def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueStat
         return False
     if gang.key in reservation.gang.backfill.passed_by:
         return True
-    if gang.quota.reserved_at < reservation.gang.since:
+    if not _started_meanwhile(gang, reservation, own):
         return False
-    if queue is not own:
-        return queue.over_quota(gang.quota.usage)
     pending = own.pending
-    return isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(reservation.gang)
+    return queue is not own or (isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(reservation.gang))
+
+
+def _started_meanwhile(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
+    """Whether the workload started while the reserved one waited, in its queue, or with quota that another queue of its tree
+    borrows.
+    """
+    queue = queue_of(gang)
+    if queue is None or queue.root is not own.root or gang.quota.reserved_at < reservation.gang.since:
+        return False
+    return queue is own or queue.over_quota(gang.quota.usage)
 
 
 # --- delay causes -----------------------------------------------------------------------------------------------------

@@ -58,6 +58,14 @@ class TrackedNode:
     def idle(self) -> bool:
         return not self.assigned and not self.placed
 
+    def left(self) -> dict[str, int]:
+        """What pods may still take of it, by resource."""
+        taken = (self.assigned, self.placed, self.others)
+        return {
+            resource: max(0, amount - sum(each.get(resource, 0) for each in taken))
+            for resource, amount in self.node.allocatable.items()
+        }
+
     @property
     def overfull(self) -> bool:
         """Whether more is taken than there is, of something that the room's assigned pods take."""

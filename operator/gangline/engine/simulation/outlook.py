@@ -53,6 +53,8 @@ class Stretch:
     ended: Millis
     admission: Admission
     after: tuple[str, ...] = ()  # workloads whose end or eviction let it start
+    backfilled: bool = False
+    must_end_by: Millis | None = None  # of a backfilled run: the reserved start that counts on its end, as it was then
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Course(Simulation):
         self._released: dict[str, Admission] = {}
         self._released_at = now
         self._after: dict[str, tuple[str, ...]] = {}  # what let each run start
+        self._ends_by: dict[str, Millis] = {}  # the reserved starts that count on the end of a run
         self._result = CourseResult()
         #: when the course ends, before which it may break off; and the workloads that have to start in it, None = all
         self._end: Millis = NEVER
@@ -166,6 +169,8 @@ class Course(Simulation):
         if self._wanted is not None:
             self._wanted.discard(key)
         self._after[key] = self._made_room(workload)
+        if workload.backfilled and (ends_by := self.engine.backfill_ends().get(key)) is not None:
+            self._ends_by[key] = ends_by
 
     def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
         self._release(workload, run)
@@ -181,21 +186,25 @@ class Course(Simulation):
         if admission is None:
             return
         if run is not None:
-            self._note(key, admission, run, self.now)
+            self._note(workload, admission, run, self.now)
         if self._released_at < self.now:
             self._released, self._released_at = {}, self.now
         self._released[key] = admission
 
-    def _note(self, key: str, admission: Admission, run: SimulatedRun, end: Millis) -> None:
-        after = self._after.pop(key, ())
-        self._result.stretches.append(Stretch(key, admission.cluster_queue, run.began, end, admission, after))
+    def _note(self, workload: Workload, admission: Admission, run: SimulatedRun, end: Millis) -> None:
+        key, backfilled = workload.key, workload.backfilled
+        after, must_end_by = self._after.pop(key, ()), self._ends_by.pop(key, None)
+        queue = admission.cluster_queue
+        self._result.stretches.append(
+            Stretch(key, queue, run.began, end, admission, after, backfilled=backfilled, must_end_by=must_end_by)
+        )
 
     def _cut_off(self) -> None:
         """Runs still in progress: they last until their end, as far as it is known."""
         for key, run in self.runs.items():
-            admission = self.workloads[key].admission
-            if admission is not None:
-                self._note(key, admission, run, min(self._end, run.end))
+            workload = self.workloads[key]
+            if workload.admission is not None:
+                self._note(workload, workload.admission, run, min(self._end, run.end))
         self._result.stretches.sort(key=lambda stretch: (stretch.began, stretch.workload))
 
     def _made_room(self, workload: Workload) -> tuple[str, ...]:

@@ -1,17 +1,20 @@
-"""The history store: finished and open runs in a database, SQLite by default, or any other that SQLAlchemy supports.
+"""The history store: runs and attempts, ended or not, in a database, SQLite by default, or any other that SQLAlchemy supports.
 
-Every call is one atomic transaction. Writing a run again replaces it. Calls block; an event loop makes them in a thread.
+Every call is one atomic transaction. Writing a run or an attempt again replaces it. Calls block; an event loop makes them in a
+thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import (
+    Boolean,
     Column,
     Connection,
     Float,
@@ -37,7 +40,11 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from gangline import files, tenants
+from gangline.forecast.errors import StoreError
+from gangline.forecast.history import usage
+from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt
 from gangline.forecast.history.runs import Run
+from gangline.forecast.history.usage import Group, UsageSum, Window
 
 # --- the tables of the history store, and migrations from older versions ----------------------------------------------
 
@@ -78,6 +85,47 @@ TALLIES: Final = Table(
     Column("text", Text, nullable=False),
 )
 
+ATTEMPTS: Final = Table(
+    "gangline_attempts",
+    METADATA,
+    Column("key", String(320), primary_key=True),
+    Column("cluster", String(253), nullable=False),
+    Column("uid", String(253), nullable=False),
+    Column("reserved", Float(53), nullable=False),
+    Column("submitted", Float(53), nullable=False),
+    Column("queued", Float(53), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("namespace", String(253), nullable=False),
+    Column("workload", String(253), nullable=False),
+    Column("job_kind", String(253), nullable=False),
+    Column("job_name", String(253), nullable=False),
+    Column("user", String(253), nullable=False),
+    Column("local_queue", String(253), nullable=False),
+    Column("cluster_queue", String(253), nullable=False),
+    Column("flavor", String(253), nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("pods", Integer, nullable=False),
+    Column("started", Float(53)),
+    Column("ready", Float(53)),
+    Column("reports_ready", Boolean, nullable=False),
+    Column("unready", Float(53), nullable=False),
+    Column("unready_since", Float(53)),
+    Column("checkpoint", Float(53)),
+    Column("ended", Float(53)),
+    Column("end", String(64), nullable=False),
+    Column("reason", String(253), nullable=False),
+    Column("text", Text, nullable=False),
+    Column("by", String(507), nullable=False),
+    Column("by_job", String(507), nullable=False),
+    Column("backfilled", Boolean, nullable=False),
+    Column("idle", Float(53)),
+    Column("nodes", Text, nullable=False),  # names, with a line for each
+    Column("node_count", Integer, nullable=False),
+    Index("gangline_attempts_ended", "ended"),
+    Index("gangline_attempts_uid", "uid"),
+    Index("gangline_attempts_job", "namespace", "job_name"),
+)
+
 
 class SchemaError(RuntimeError):
     """The database was made by a newer version of Gangline."""
@@ -87,8 +135,12 @@ def _add_tallies(connection: Connection) -> None:
     TALLIES.create(connection, checkfirst=True)
 
 
-#: step n migrates a database from version n + 1 to n + 2. Released steps are never changed, only added.
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies,)
+def _add_attempts(connection: Connection) -> None:
+    ATTEMPTS.create(connection, checkfirst=True)
+
+
+#: step n migrates a database from version n to n + 1. Released steps are never changed, only added.
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts)
 
 
 def migrate(connection: Connection) -> None:
@@ -119,23 +171,26 @@ T = TypeVar("T")
 
 RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
 MAX_RUNS: Final = 200_000  # the latest ones are kept, those of each namespace as far as all have room
+MAX_ATTEMPTS: Final = 200_000  # … and of attempts
 _BATCH: Final = 500
 _RENAMED: Final = {"limit": "limit_seconds", "hint": "hint_seconds"}
 _READS: Final = "gangline_reads"
+_LARGEST: Final = 2**31 - 1  # that the databases' integers hold
+#: attempts that are added up before the threads of others get their turn, for so long
+_ADDED: Final = 500
+_PAUSE: Final = 0.001
 _FIELDS: Final = tuple(field.name for field in fields(Run))
-_TEXT_LIMITS: Final = {c.name: c.type.length for c in RUNS.columns if isinstance(c.type, String) and c.type.length}
-
-
-class StoreError(RuntimeError):
-    """The history cannot be read or written; the message names the database without its password."""
+_ATTEMPT_FIELDS: Final = tuple(field.name for field in fields(JobAttempt))
 
 
 class HistoryStore:
     """Store of runs by UID. Times are Unix seconds."""
 
-    def __init__(self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS) -> None:
+    def __init__(
+        self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS, max_attempts: int = MAX_ATTEMPTS
+    ) -> None:
         """Open or create the store. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
-        self._retention, self._max_runs = retention, max_runs
+        self._retention, self._max_runs, self._max_attempts = retention, max_runs, max_attempts
         try:
             parsed = make_url(url if "://" in url else f"sqlite:///{url}")
         except ArgumentError as error:
@@ -167,12 +222,16 @@ class HistoryStore:
 
     def put(self, runs: Iterable[Run]) -> int:
         """Write runs atomically, replacing existing ones. Returns their number."""
-        by_uid = {run.uid: _row(run) for run in runs}
-        rows = [by_uid[uid] for uid in sorted(by_uid)]  # sorted, so that two writers can't deadlock
+        return self._put(RUNS, {run.uid: _row(run) for run in runs})
+
+    def _put(self, table: Table, by_key: dict[str, dict[str, Any]]) -> int:
+        rows = [by_key[key] for key in sorted(by_key)]  # sorted, so that two writers can't deadlock
+        if not rows:
+            return 0
         try:
             with self._engine.begin() as connection:
                 for first in range(0, len(rows), _BATCH):
-                    _upsert(connection, RUNS, rows[first : first + _BATCH])
+                    _upsert(connection, table, rows[first : first + _BATCH])
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
         return len(rows)
@@ -185,7 +244,7 @@ class HistoryStore:
         latest = (RUNS.c.submit.desc(), RUNS.c.uid.desc())
         query = select(RUNS).where(RUNS.c.submit >= since)
         if limit is not None:
-            sizes = self._read(lambda connection: _sizes(connection, since))
+            sizes = self._read(lambda connection: _sizes(connection, RUNS.c.namespace, RUNS.c.submit >= since))
             most = tenants.fair_limit(sizes.values(), limit)
             if any(size > most for size in sizes.values()):
                 place = func.row_number().over(partition_by=RUNS.c.namespace, order_by=latest).label("place")
@@ -224,21 +283,98 @@ class HistoryStore:
         return rows[0][0] if rows else None
 
     def prune(self, now: float) -> int:
-        """Delete runs that are older than the retention or beyond the maximum number. Returns their number.
+        """Delete runs and attempts that are older than the retention or beyond the maximum number. Returns their number.
 
-        Beyond the number, the oldest ones of the namespaces with most runs go.
+        Beyond the number, the oldest ones of the namespaces with most go. An attempt in progress is kept, however old it is.
         """
+        ended = ATTEMPTS.c.ended.is_not(None)
         try:
             with self._engine.begin() as connection:
-                gone = int(connection.execute(delete(RUNS).where(RUNS.c.submit < now - self._retention)).rowcount)
-                sizes = _sizes(connection, 0.0)
-                most = tenants.fair_limit(sizes.values(), self._max_runs)
-                for namespace, size in sizes.items():
-                    if size > most:
-                        gone += _keep_latest(connection, namespace, most)
-                return gone
+                return self._prune(connection, RUNS.c.submit, now, self._max_runs) + self._prune(
+                    connection, ATTEMPTS.c.reserved, now, self._max_attempts, ended
+                )
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
+
+    def _prune(self, connection: Connection, age: Column[float], now: float, most: int, *among: Any) -> int:
+        """Delete old rows of a table, `among` those that may go. `age`: its column that says how old each is."""
+        table = age.table
+        gone = int(connection.execute(delete(table).where(age < now - self._retention, *among)).rowcount)
+        sizes = _sizes(connection, table.c.namespace, *among)
+        each = tenants.fair_limit(sizes.values(), most)
+        for namespace, size in sizes.items():
+            if size > each:
+                gone += _keep_latest(connection, age, each, table.c.namespace == namespace, *among)
+        return gone
+
+    # --- attempts -----------------------------------------------------------------------------------------------------
+
+    def put_attempts(self, cluster: str, attempts: Iterable[JobAttempt]) -> int:
+        """Write attempts of a cluster atomically, replacing existing ones. Returns their number."""
+        return self._put(ATTEMPTS, {each.key: _attempt_row(cluster, each) for each in attempts})
+
+    def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
+        """The attempts that are asked for: those in progress, and those that ended last, in no order."""
+        c = ATTEMPTS.c
+        wanted = [c.cluster == query.cluster]
+        wanted += [
+            column == value
+            for column, value in (
+                (c.namespace, query.namespace),
+                (c.cluster_queue, query.cluster_queue),
+                (c.job_name, query.job_name),
+            )
+            if value
+        ]
+        running = select(ATTEMPTS).where(c.ended.is_(None), *wanted).order_by(c.reserved.desc()).limit(query.most)
+        last = select(ATTEMPTS).where(c.ended >= query.since, *wanted).order_by(c.ended.desc()).limit(query.most)
+        return [_read_attempt(row) for row in (*self._all(running), *self._all(last))]
+
+    def open_attempts(self, cluster: str) -> list[JobAttempt]:
+        """The attempts of a cluster that have not ended, as far as this store knows."""
+        return [
+            _read_attempt(row)
+            for row in self._all(
+                select(ATTEMPTS)
+                .where(ATTEMPTS.c.ended.is_(None), ATTEMPTS.c.cluster == cluster)
+                .limit(self._max_attempts)
+            )
+        ]
+
+    def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid."""
+        c = ATTEMPTS.c
+        query = select(c.uid, func.max(c.reserved), func.max(c.number), func.max(c.ended)).group_by(c.uid)
+        found: dict[str, LastAttempt] = {}
+        wanted = sorted(uids)
+        for first in range(0, len(wanted), _BATCH):
+            rows = self._all(query.where(c.uid.in_(wanted[first : first + _BATCH])))
+            found.update({str(row[0]): LastAttempt(row[1], row[2], row[3]) for row in rows})
+        return found
+
+    def usage(self, window: Window, without: Collection[str]) -> dict[Group, UsageSum]:
+        """The sums of a cluster's attempts, but for those with these keys."""
+        c, sums = ATTEMPTS.c, dict[Group, UsageSum]()
+        query = select(ATTEMPTS).where(
+            c.cluster == window.cluster,
+            c.reserved <= window.until,
+            (c.ended >= window.since) | c.ended.is_(None),
+        )
+        if window.queues is not None:
+            query = query.where(c.cluster_queue.in_(sorted(window.queues)))
+
+        def counted(rows: Iterable[Row[Any]]) -> Iterator[JobAttempt]:
+            for number, row in enumerate(rows):
+                if number % _ADDED == _ADDED - 1:
+                    time.sleep(_PAUSE)  # decisions are made in another thread, and go first
+                if row.key not in without:
+                    yield _read_attempt(row)
+
+        def add_up(connection: Connection) -> None:
+            usage.add(sums, counted(connection.execution_options(yield_per=_BATCH).execute(query)), window)
+
+        self._read(add_up)
+        return sums
 
     def _all(self, query: Any) -> Sequence[Row[Any]]:
         return self._read(lambda connection: connection.execute(query).all())
@@ -251,18 +387,17 @@ class HistoryStore:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
 
 
-def _sizes(connection: Connection, since: float) -> dict[str, int]:
-    """Each namespace, and how many runs it has."""
-    query = select(RUNS.c.namespace, func.count()).where(RUNS.c.submit >= since).group_by(RUNS.c.namespace)
+def _sizes(connection: Connection, namespace: Column[str], *among: Any) -> dict[str, int]:
+    """Each namespace, and how many rows of a table it has."""
+    query = select(namespace, func.count()).where(*among).group_by(namespace)
     return {str(row[0]): int(row[1]) for row in connection.execute(query)}
 
 
-def _keep_latest(connection: Connection, namespace: str, most: int) -> int:
-    """Delete all but about so many runs of a namespace; those that were submitted at the same time stay together."""
-    own = RUNS.c.namespace == namespace
-    newest = select(RUNS.c.submit).where(own).order_by(RUNS.c.submit.desc()).offset(max(0, most - 1)).limit(1)
+def _keep_latest(connection: Connection, age: Column[float], most: int, *own: Any) -> int:
+    """Delete all but about so many rows of a namespace; those of the same age stay together."""
+    newest = select(age).where(*own).order_by(age.desc()).offset(max(0, most - 1)).limit(1)
     edge = connection.execute(newest).scalar()
-    gone = connection.execute(delete(RUNS).where(own, RUNS.c.submit < edge))
+    gone = connection.execute(delete(age.table).where(*own, age < edge))
     return int(gone.rowcount)
 
 
@@ -293,12 +428,39 @@ def _upsert(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]
     connection.execute(statement.on_conflict_do_update(index_elements=[key.name], set_=new), list(rows))
 
 
+def _limits(table: Table) -> dict[str, int]:
+    return {c.name: c.type.length for c in table.columns if isinstance(c.type, String) and c.type.length}
+
+
+_RUN_TEXTS: Final = _limits(RUNS)
+_ATTEMPT_TEXTS: Final = _limits(ATTEMPTS)
+
+
 def _row(run: Run) -> dict[str, Any]:
-    """The stored row: texts truncated to their columns, without NUL, which PostgreSQL rejects."""
-    row = {_RENAMED.get(name, name): getattr(run, name) for name in _FIELDS}
-    for name, length in _TEXT_LIMITS.items():
+    return _stored({_RENAMED.get(name, name): getattr(run, name) for name in _FIELDS}, _RUN_TEXTS)
+
+
+def _stored(row: dict[str, Any], limits: dict[str, int]) -> dict[str, Any]:
+    """The row as databases take it: texts truncated to their columns, without NUL, which PostgreSQL rejects."""
+    for name, length in limits.items():
         row[name] = row[name][:length]
     return {name: value.replace("\0", "") if isinstance(value, str) else value for name, value in row.items()}
+
+
+def _attempt_row(cluster: str, attempt: JobAttempt) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
+    row |= {name: min(_LARGEST, row[name]) for name in ("gpus", "pods", "number", "node_count")}
+    row |= {"key": attempt.key, "cluster": cluster, "nodes": "\n".join(attempt.nodes)}
+    return _stored(row, _ATTEMPT_TEXTS)
+
+
+def _read_attempt(row: Row[Any]) -> JobAttempt:
+    columns = row._mapping
+    nodes: str = columns["nodes"]
+    return JobAttempt(
+        **{name: columns[name] for name in _ATTEMPT_FIELDS if name != "nodes"},
+        nodes=tuple(nodes.split("\n")) if nodes else (),
+    )
 
 
 def _run(row: Row[Any]) -> Run:

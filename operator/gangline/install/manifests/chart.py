@@ -186,7 +186,7 @@ def _test(condition: Condition, *, boolean: bool = False) -> str:
         case Set(path):
             return f"(not (empty .Values.{path}))" if boolean else f".Values.{path}"
         case Equal(path, text):
-            return f"(eq .Values.{path} {_quoted(text)})"
+            return f"(eq (toString .Values.{path}) {_quoted(text)})"
         case Not(of):
             return f"(not {_test(of)})"
         case All(of):

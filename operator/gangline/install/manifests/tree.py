@@ -83,6 +83,8 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Equal:
+    """The value is this text, whatever else it may be."""
+
     path: str
     text: str
 

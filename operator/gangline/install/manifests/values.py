@@ -220,6 +220,12 @@ class HistoryValues(ValuesModel):
     volume: Volume = Volume()
 
 
+class AuditValues(ValuesModel):
+    enabled: bool | Literal["auto"] = "auto"
+    """Record facts and decisions: the dashboard shows the past decision by decision, each with its inputs, and
+    `gangline admin audit` repeats them. At most 5 files of 64 MiB, beside the history. auto: where the dashboard is served."""
+
+
 class CertificateValues(ValuesModel):
     mode: Literal["own", "cert-manager"] = "own"
     """Who issues the webhooks' certificate: the webhooks themselves, into a Secret that the replicas share, or cert-manager."""
@@ -330,6 +336,8 @@ class Values(ValuesModel):
     certificates: CertificateValues = CertificateValues()
     history: HistoryValues = HistoryValues()
     """Where finished runs are kept, from which forecasts learn. By default in the pod: lost with it, learned again."""
+    audit: AuditValues = AuditValues()
+    """The record of the operator's decisions, in the pod, or on the history's volume."""
     metrics: MetricsValues = MetricsValues()
     monitoring: Monitoring = Monitoring()
     network_policy: NetworkPolicy = NetworkPolicy()

@@ -47,6 +47,7 @@ _CLIENT_CA: Final = Set("webhooks.clientCa")
 _DATABASE: Final = Set("history.database.secret")
 _VOLUME: Final = Set("history.volume.enabled")
 _UI: Final = Set("ui.enabled")
+_AUDIT: Final = All((Set("audit.enabled"), Not(All((Equal("audit.enabled", "auto"), Not(_UI))))))
 _UI_TLS: Final = Set("ui.tlsSecret")
 _OIDC: Final = Set("ui.oidc.issuer")
 _OIDC_SECRET: Final = Set("ui.oidc.secret")
@@ -94,6 +95,7 @@ def _operator() -> Json:
         "--config=/etc/gangline/config.yaml",
         When(Not(_DATABASE), f"--history={_HISTORY_DIRECTORY}/history.db"),
         f"--model={_HISTORY_DIRECTORY}/model.gz",
+        When(_AUDIT, f"--audit={_HISTORY_DIRECTORY}/audit/audit.jsonl"),
         *_logging(OPERATOR),
         When(Set("metrics.secure"), f"--metrics-listen=0.0.0.0:{METRICS_PORT}"),
         When(

@@ -21,13 +21,18 @@ from gangline.console.output.formats import document
 from gangline.console.output.layout import Rows
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking
+from gangline.control.answers.sight import ALL
+from gangline.control.answers.usage import decided
 from gangline.control.answers.workloads.words import age
-from gangline.control.audit import audit_check
+from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
 from gangline.engine import BACKFILL, BUDGET, EARLY_END
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
+
+#: seconds of decisions that the operator is asked for
+DAY: Final = 86_400.0
 
 
 @click.command("audit")
@@ -39,10 +44,15 @@ from gangline.kube.resources import Json
     help="Each reserved start instead of sums: the last 20 of a queue. -u and --since imply it.",
 )
 @click.option(
+    "--decisions",
+    is_flag=True,
+    help="Each recorded decision instead of sums, the oldest first: those of FILE, or of the operator's own record.",
+)
+@click.option(
     "--since",
     type=Span(),
     default=None,
-    help="Only starts within this time, such as 12h, before now, or before the end of FILE.",
+    help="Only starts or decisions within this time, such as 12h, before now, or before the end of FILE.",
 )
 @presenting.options("user", "queue")
 def command(
@@ -51,6 +61,7 @@ def command(
     context: str | None,
     namespace: str | None,
     starts: bool,
+    decisions: bool,
     since: float | None,
     shape: Presentation,
 ) -> None:
@@ -63,7 +74,15 @@ def command(
     Without FILE the leading operator says how the reserved jobs of its queues have fared since it began to lead.
 
     --queue and --since choose which reserved starts of a FILE are shown. The verdict and JSON are of the whole record.
+
+    --decisions lists what was decided, one decision per line: for whom, and why. With it --user, --queue, --sort and all forms of
+    -o hold. The operator lists the last day, unless --since says otherwise, of its own record (`--audit`).
     """
+    if decisions and starts:
+        raise click.UsageError("choose one of --decisions and --starts")
+    if decisions and file is None:
+        access.run(_ask_decisions(kubeconfig, context, namespace, shape, since or DAY))
+        return
     if file is None:
         one_by_one = starts or since is not None or bool(shape.selection.users)
         access.run(_ask(kubeconfig, context, namespace, shape, since, one_by_one=one_by_one))
@@ -72,13 +91,18 @@ def command(
         raise click.UsageError(
             "FILE is read here: --kubeconfig, --context, -n and --starts belong to the question without it"
         )
+    if decisions:
+        if shape.watch:
+            raise click.UsageError("--watch is for the operator's answers: FILE is printed once")
+        presenting.show(DECISIONS, shape, _decisions_of(file, since))
+        return
     queues = shape.selection.queues
     if shape.format.kind and (queues or since is not None):
         raise click.UsageError("--queue and --since choose rows of the table: JSON is of the whole record")
     presenting.only_a_document(replace(shape, selection=replace(shape.selection, queues=())), "a record")
     outcome = AuditResult()
     try:
-        audit_check.check(audit_check.read(audit_check.files(file), outcome), outcome)
+        audit_check.check(audit_check.read(decision_index.files(file), outcome), outcome)
     except (FactError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if not outcome.runs:
@@ -111,6 +135,48 @@ async def _ask(
             return [start for start in starts_of(await _asked(api, namespace)) if start["started"] >= earliest]
 
         await presenting.present(STARTS, shape, look)
+
+
+async def _ask_decisions(
+    kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Presentation, since: float
+) -> None:
+    async with access.client(kubeconfig, context) as api:
+        await presenting.present(DECISIONS, shape, lambda: _recorded(api, namespace, since))
+
+
+async def _recorded(api: ApiClient, namespace: str | None, since: float) -> list[Json]:
+    """The decisions of the operator's record: all, or those about jobs of a namespace."""
+    own = f"/namespaces/{namespace or api.login.namespace}/decisions"
+    query: dict[str, str | bool | int] = {"sinceSeconds": max(1, round(since)), "limit": 1000}
+    try:
+        try:
+            return await _pages(api, own if namespace else "/decisions", query)
+        except asking.NotAllowedError:
+            return await _pages(api, own, query)
+    except (asking.NotServedError, asking.NotAllowedError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _pages(api: ApiClient, path: str, query: dict[str, str | bool | int]) -> list[Json]:
+    asked, found = dict(query), list[Json]()
+    while True:
+        page = await asking.get(api, path, asked)
+        if page["metadata"].get("record") is False:
+            raise click.ClickException("this operator keeps no record of its decisions: it runs without --audit")
+        found += page["items"]
+        asked["continue"] = page["metadata"].get("continue") or ""
+        if not asked["continue"]:
+            return found
+
+
+def _decisions_of(file: Path, since: float | None) -> list[Json]:
+    """The decisions of a record, of the last so many seconds of it. Raises ClickException."""
+    try:
+        found = [decided.row(each, {}, ALL, {}) for each in decision_index.decisions_of(file)]
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    last = max((row["at"] for row in found), default=0.0)
+    return found if since is None else [row for row in found if row["at"] >= last - since]
 
 
 async def _queues(api: ApiClient, namespace: str | None, shape: Presentation) -> list[Json]:
@@ -199,6 +265,32 @@ STARTS: Final[Listing[Json]] = Listing(
     empty="No reserved job has started in this time.",
     user=lambda start: tuple(name for name in (start.get("user"), start.get("namespace")) if name),
     queue=lambda start: (start["clusterQueue"],),
+)
+
+
+def _decided_for(row: Json) -> str:
+    """The job of a decision; the Workload's name where the job is not known, and what a warning is about else."""
+    return f"{row['jobKind'].lower()}/{row['jobName']}" if row["jobKind"] else row["jobName"]
+
+
+#: one row per decision
+DECISIONS: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("AT", lambda row, now: clock.wall(row["at"], now), key=lambda row, _: row["at"]),
+        Column("NAMESPACE", lambda row, _: row["namespace"], rank=2, least=10),
+        Column("JOB", lambda row, _: _decided_for(row), least=20),
+        Column("QUEUE", lambda row, _: row["clusterQueue"] or row["queue"], rank=3, least=12),
+        Column("GPUS", lambda row, _: str(row["gpus"] or "–"), right=True, rank=1, key=lambda row, _: row["gpus"] or 0),
+        Column("DECISION", lambda row, _: row["decision"]),
+        Column("FLAVORS", lambda row, _: ",".join(row["flavors"]), wide=True),
+        Column("NUMBER", lambda row, _: str(row["number"]), wide=True, key=lambda row, _: row["number"]),
+        Column("WHY", lambda row, _: row["text"]),
+    ),
+    as_json=lambda row: row,
+    name=lambda row: f"{row['decision']} {_decided_for(row)}",
+    empty="Nothing was decided in this time, as far as the record goes.",
+    user=lambda row: tuple(name for name in (row["user"], row["namespace"]) if name),
+    queue=lambda row: tuple(name for name in (row["queue"], row["clusterQueue"]) if name),
 )
 
 

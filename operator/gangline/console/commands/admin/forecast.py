@@ -19,11 +19,11 @@ from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.forecast import metrics
-from gangline.forecast.errors import ModelError, TooFewRunsError, TrainingError
+from gangline.forecast.errors import ModelError, StoreError, TooFewRunsError, TrainingError
 from gangline.forecast.evaluate import Report, Scores, Window, evaluate
 from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.playback import known_at
-from gangline.forecast.history.run_store import HistoryStore, StoreError
+from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run, from_trace
 from gangline.forecast.learning.quantile_model import QuantileModel, load
 from gangline.forecast.learning.worker import TIMEOUT, train_in_process

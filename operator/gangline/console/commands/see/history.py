@@ -1,4 +1,4 @@
-"""`gangline history`: runs that have ended, as Slurm's sacct shows them."""
+"""`gangline history`: runs that have ended, as Slurm's sacct shows them, or each attempt of them with what it lost."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ from gangline.kube.resources import Json
     help="Only runs of this ClusterQueue, of any namespace.",
     shell_complete=completing.cluster_queues,
 )
+@click.option(
+    "--attempts", is_flag=True, help="Each attempt, in progress or ended: how it ended, and what was lost with it."
+)
 @click.option("--since", type=Span(), default="1d", show_default=True, help="How far to look back, such as 12h or 7d.")
 @presenting.options("user", "state", "queue")
 def command(
@@ -37,33 +40,37 @@ def command(
     namespace: str | None,
     all_namespaces: bool,
     cluster_queue: str,
+    attempts: bool,
     since: float,
     shape: Presentation,
 ) -> None:
     """Show runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours; like sacct.
 
     A run counts from its last start, or as much earlier as it had saved of the runs before; the rest of these is part of its
-    wait.
+    wait. With --attempts, each stretch in which a job held quota is listed for itself, from its reservation to its release.
     """
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
             everywhere = all_namespaces or bool(cluster_queue and namespace is None)
-            await presenting.present(LISTING, shape, lambda: runs(api, where, everywhere, since, cluster_queue))
+            listing, kind = (ATTEMPTS, "jobattempts") if attempts else (LISTING, "pastruns")
+            await presenting.present(listing, shape, lambda: rows(api, kind, where, everywhere, since, cluster_queue))
 
     access.run(work())
 
 
-async def runs(api: ApiClient, namespace: str, everywhere: bool, since: float, cluster_queue: str = "") -> list[Json]:
-    """The operator's answer, those that ended last first."""
+async def rows(
+    api: ApiClient, kind: str, namespace: str, everywhere: bool, since: float, cluster_queue: str = ""
+) -> list[Json]:
+    """The operator's answer about runs or attempts, those that ended last first."""
     query: dict[str, str | bool | int] = {"sinceSeconds": max(1, round(since)), "clusterQueue": cluster_queue}
-    own = f"/namespaces/{namespace}/pastruns"
+    own = f"/namespaces/{namespace}/{kind}"
     try:
         if not everywhere:
             return await asking.listed(api, own, query)
         try:
-            return await asking.listed(api, "/pastruns", query)
+            return await asking.listed(api, f"/{kind}", query)
         except asking.NotAllowedError:
             remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
             return await asking.listed(api, own, query)
@@ -135,6 +142,68 @@ LISTING: Final[Listing[Json]] = Listing(
     user=lambda run: tuple(name for name in (run["user"], run["namespace"]) if name),
     state=lambda run: (run["state"],),
     queue=lambda run: tuple(name for name in (run["clusterQueue"], run["localQueue"]) if name),
-    states=("Succeeded", "Failed", "Ended"),
+    states=("Succeeded", "Failed", "Cancelled", "Ended"),
     remarks=_total,
+)
+
+
+def _hours(field: str, name: str) -> Column[Json]:
+    return Column(
+        name,
+        lambda row, _: f"{row[field]:.1f}" if row[field] else "",
+        right=True,
+        sparse=name != "GPU-H",
+        key=lambda row, _: row[field],
+    )
+
+
+def _losses(found: Sequence[Json]) -> list[str]:
+    """GPU-hours of all, and those that were lost, by cause."""
+    lost: dict[str, float] = defaultdict(float)
+    for row in found:
+        if row["lostTo"]:
+            lost[row["lostTo"]] += row["lostGpuHours"]
+    whole = sum(row["gpuHours"] for row in found)
+    total = f"{len(found)} attempt{'s' if len(found) != 1 else ''}, {whole:.1f} GPU-hours"
+    parts = ", ".join(f"{hours:.1f} to {cause}" for cause, hours in sorted(lost.items()))
+    return [f"{total}, of which {sum(lost.values()):.1f} were lost ({parts})" if lost else total]
+
+
+ATTEMPTS: Final[Listing[Json]] = Listing(
+    columns=(
+        Column("NAMESPACE", lambda row, _: row["namespace"], rank=2, least=10),
+        Column("NAME", lambda row, _: row["jobName"], least=20),
+        Column("NO", lambda row, _: str(row["attempt"]), right=True, key=lambda row, _: row["attempt"]),
+        Column("KIND", lambda row, _: row["jobKind"], rank=5, least=8, sparse=True),
+        Column("USER", lambda row, _: row["user"], rank=3, least=8, sparse=True),
+        Column("QUEUE", lambda row, _: row["clusterQueue"] or row["localQueue"], rank=1, least=10),
+        Column("FLAVOR", lambda row, _: row["flavor"], rank=4, least=8),
+        Column("GPUS", lambda row, _: str(row["gpus"] or "–"), right=True, key=lambda row, _: row["gpus"]),
+        Column(
+            "RESERVED", lambda row, now: clock.wall(row["reserved"], now), wide=True, key=lambda row, _: row["reserved"]
+        ),
+        Column("READY", lambda row, now: clock.wall(row["ready"], now), wide=True, key=lambda row, _: row["ready"]),
+        Column(
+            "HELD",
+            lambda row, now: age((row["ended"] or now) - row["reserved"]),
+            right=True,
+            key=lambda row, now: (row["ended"] or now) - row["reserved"],
+        ),
+        _hours("gpuHours", "GPU-H"),
+        _hours("idleGpuHours", "IDLE-H"),
+        _hours("lostGpuHours", "LOST-H"),
+        Column("ENDED", lambda row, now: clock.when(row["ended"], now), rank=1, key=lambda row, _: row["ended"]),
+        Column("BY", lambda row, _: row["by"], wide=True, sparse=True),
+        Column("WHY", lambda row, _: row["text"] or row["reason"], wide=True),
+        Column("STATE", lambda row, _: row["end"] or "Running"),
+    ),
+    as_json=lambda row: row,
+    name=lambda row: f"{row['jobKind'].lower()}/{row['jobName']}" if row["jobKind"] else row["jobName"],
+    empty="No job has held quota in this time (--since 7d looks back further).",
+    style=lambda row: "red" if row["lostTo"] else "",
+    user=lambda row: tuple(name for name in (row["user"], row["namespace"]) if name),
+    state=lambda row: (row["end"] or "Running",),
+    queue=lambda row: tuple(name for name in (row["clusterQueue"], row["localQueue"]) if name),
+    states=("Running", "Succeeded", "Failed", "Preempted", "Evicted", "Cancelled", "Released"),
+    remarks=_losses,
 )

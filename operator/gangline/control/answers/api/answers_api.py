@@ -28,18 +28,22 @@ from gangline.control.answers.live.answers import Looks
 from gangline.control.answers.live.table import LiveTable
 from gangline.control.answers.pages import Listed, ListPage
 from gangline.control.answers.refusals import (
+    NoAttemptsError,
     NoEventsError,
+    NoSuchDecisionError,
     NoSuchJobError,
     NoSuchNodeError,
     NoSuchQueueError,
     NotReadableError,
     NotWaitingError,
     PodsUnknownError,
+    TooSlowError,
 )
 from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
 from gangline.control.answers.workloads.briefs import WrongNameError
+from gangline.forecast.history.usage import BY
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.tls.requests import BusyError, Turnstile
@@ -53,7 +57,7 @@ PER_USER: Final = 8
 #: the same for simulations that a request starts
 SIMULATIONS: Final = (2, 8, 1)
 #: resources whose answers start a simulation of their own, besides what is created
-SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves"})
+SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves", "decisions/inputs"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
 #: bytes, levels and values of a request's body
@@ -150,6 +154,9 @@ class AnswersApi:
             ("plannedruns", "list"): self._plan,
             ("queueshares", "list"): self._by_queue(self._answers.shares),
             ("pastruns", "list"): self._past,
+            ("jobattempts", "list"): self._attempts,
+            ("queuedjobs/attempts", "get"): self._attempts_of,
+            ("usagesums", "list"): self._usage,
             ("flavornodes", "list"): self._nodes,
             ("flavornodes/moves", "get"): self._moves,
             ("jobevents", "list"): self._events,
@@ -157,6 +164,9 @@ class AnswersApi:
             ("queueaudits", "list"): self._by_queue(self._answers.audits),
             ("forecastaccuracies", "list"): self._accuracies,
             ("operatorstates", "list"): self._operator,
+            ("decisions", "list"): self._decisions,
+            ("decisions/inputs", "get"): self._decision_inputs,
+            ("recordchecks", "list"): self._record_checks,
             ("whatifs", "create"): self._what_if,
             ("liverows", WATCH): _only_watched,
         }
@@ -203,14 +213,16 @@ class AnswersApi:
                 raise web.HTTPBadRequest(text=str(error)) from None
             except (whatif.WrongJobError, changes.WrongChangeError) as error:
                 raise web.HTTPUnprocessableEntity(text=str(error)) from None
-            except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError) as error:
+            except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError, NoSuchDecisionError) as error:
                 raise web.HTTPNotFound(text=str(error)) from None
             except NotReadableError as error:
                 raise web.HTTPForbidden(text=str(error)) from None
             except NotWaitingError as error:
                 raise web.HTTPConflict(text=str(error)) from None
-            except (NoForecastsError, PodsUnknownError, NoEventsError) as error:
+            except (NoForecastsError, PodsUnknownError, NoEventsError, NoAttemptsError) as error:
                 raise web.HTTPNotImplemented(text=str(error)) from None
+            except TooSlowError as error:
+                raise web.HTTPGatewayTimeout(text=str(error)) from None
             except ForgottenError as error:
                 raise web.HTTPGone(text=str(error)) from None
             kind = f"{served.kind}List" if verb == "list" else served.kind
@@ -237,7 +249,7 @@ class AnswersApi:
 
     async def _list(self, request: Request) -> Json:
         asked = request.question
-        wish = Wish(request.namespace, asked.cluster_queue, asked.finished, asked.times, asked.page)
+        wish = Wish(request.namespace, asked.cluster_queue, asked.finished, asked.times, asked.page, asked.annotations)
         return self._listed(await self._answers.jobs(self._asker(request), wish), asked.page)
 
     async def _get(self, request: Request) -> Json:
@@ -304,6 +316,35 @@ class AnswersApi:
         )
         return self._listed(found, asked.page)
 
+    async def _attempts(self, request: Request) -> Json:
+        asked = request.question
+        found = await self._answers.attempts(
+            self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
+        )
+        return self._listed(found, asked.page)
+
+    async def _attempts_of(self, request: Request) -> Json:
+        found = await self._answers.attempts_of(
+            self._asker(request), request.namespace, request.question.kind, request.name
+        )
+        return {"metadata": {"namespace": request.namespace, "name": request.name}, "attempts": found}
+
+    async def _usage(self, request: Request) -> Json:
+        asked = request.question
+        by = asked.by or BY[0]
+        if by not in BY:
+            raise QuestionError(f"by must be one of {', '.join(BY)}, not {bounded.shown(by)}")
+        found = await self._answers.usage(
+            self._asker(request),
+            request.namespace,
+            asked.since,
+            by,
+            asked.half_life,
+            asked.page,
+            asked.cluster_queue,
+        )
+        return self._listed(found, asked.page)
+
     async def _nodes(self, request: Request) -> Json:
         asked = request.question
         found = await self._answers.nodes(self._asker(request), request.namespace, asked.page, asked.cluster_queue)
@@ -330,6 +371,38 @@ class AnswersApi:
             await asyncio.sleep(0)
         more = {"continue": str(after)} if after < last else {}
         return {"metadata": {"resourceVersion": str(after), **more}, "now": self._now, "items": found}
+
+    # --- recorded decisions -------------------------------------------------------------------------------------------
+
+    async def _decisions(self, request: Request) -> Json:
+        """A page of decisions. It goes on after a decision, by its number, and may be empty where others follow."""
+        asked, now = request.question, self._now
+        if asked.workload and not request.namespace:
+            raise QuestionError("workload belongs to a question about a namespace")
+        found = await self._answers.decisions(
+            self._asker(request),
+            request.namespace,
+            asked.cluster_queue,
+            asked.page.offset or -1,
+            asked.page.limit or 0,
+            since=now - asked.since,
+            until=now - asked.until if asked.until else None,
+            workload=f"{request.namespace}/{asked.workload}" if asked.workload else "",
+        )
+        more: Json = {"continue": str(found.last)} if found.last is not None else {}
+        covered = {"from": found.covered_from, "record": found.recorded}
+        return {"metadata": {**more, **covered}, "now": now, "items": found.items}
+
+    async def _decision_inputs(self, request: Request) -> Json:
+        number = bounded.whole(request.name)
+        if number is None:
+            raise NoSuchDecisionError(f"decisions have numbers, and {bounded.shown(request.name)} is none")
+        found = await self._answers.decision(self._asker(request), request.namespace, number)
+        return {"metadata": {"name": request.name}, **found}
+
+    async def _record_checks(self, request: Request) -> Json:
+        found = await self._answers.record_check(self._asker(request))
+        return {"items": [{"metadata": {"name": "record"}, **found}] if found is not None else []}
 
     async def _watch_events(
         self, request: web.Request, user: User, namespace: str, known: frozenset[str], access: ResourceAttributes

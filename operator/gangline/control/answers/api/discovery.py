@@ -19,7 +19,8 @@ class ServedResource:
     """A resource, or a subresource of one, and the kind of what is answered.
 
     A resource without verbs belongs to another group; here it has only a subresource. `everywhere`: what it lists in a namespace
-    it also lists in all of them. `parameters`: name and type of those in the query.
+    it also lists in all of them, and the subresource of a name that is unique in the cluster is also got without a namespace.
+    `parameters`: name and type of those in the query.
     """
 
     plural: str
@@ -45,7 +46,10 @@ class ServedResource:
             if verb == WATCH and "list" in self.verbs:
                 continue
             if verb == "get":
-                yield verb, f"{scope}/{self.plural}/{{name}}" + (f"/{self.subresource}" if self.subresource else "")
+                one = f"{self.plural}/{{name}}" + (f"/{self.subresource}" if self.subresource else "")
+                yield verb, f"{scope}/{one}"
+                if self.subresource and self.everywhere:
+                    yield verb, f"{root}/{one}"
                 continue
             yield verb, f"{scope}/{self.plural}"
             if verb in ("list", WATCH) and self.namespaced and self.everywhere:
@@ -146,7 +150,14 @@ ANSWERS: Final = ApiGroup(
             ("get", "list"),
             singular="queuedjob",
             everywhere=True,
-            parameters=(*_PAGED, ("clusterQueue", "string"), ("finished", "boolean"), ("times", "boolean"), _KIND),
+            parameters=(
+                *_PAGED,
+                ("clusterQueue", "string"),
+                ("finished", "boolean"),
+                ("times", "boolean"),
+                ("annotations", "string"),
+                _KIND,
+            ),
             about="Jobs that name a queue: state, position, and with times=true the expected start and runtime.",
         ),
         ServedResource(
@@ -198,6 +209,14 @@ ANSWERS: Final = ApiGroup(
             about="The jobs that a waiting job would preempt now, were it next, and what each would lose. Nothing is preempted.",
         ),
         ServedResource(
+            "queuedjobs",
+            "JobAttempts",
+            ("get",),
+            "attempts",
+            parameters=(_KIND,),
+            about="Each stretch in which the jobs of this name held quota: how it ended, and what it lost.",
+        ),
+        ServedResource(
             "plannedruns",
             "PlannedRun",
             ("list",),
@@ -205,6 +224,30 @@ ANSWERS: Final = ApiGroup(
             everywhere=True,
             parameters=(*_PAGED, ("clusterQueue", "string"), ("horizonSeconds", "integer")),
             about="Which jobs run and when waiting ones will.",
+        ),
+        ServedResource(
+            "jobattempts",
+            "JobAttempt",
+            ("list",),
+            singular="jobattempt",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string"), ("sinceSeconds", "integer")),
+            about="Each stretch in which a job held quota, those in progress first: how it ended, and what it lost.",
+        ),
+        ServedResource(
+            "usagesums",
+            "UsageSum",
+            ("list",),
+            singular="usagesum",
+            everywhere=True,
+            parameters=(
+                *_PAGED,
+                ("clusterQueue", "string"),
+                ("sinceSeconds", "integer"),
+                ("by", "string"),
+                ("halfLifeSeconds", "integer"),
+            ),
+            about="GPU-hours of a time by queue, namespace, user, flavor, kind or day: useful, lost to what, waited for.",
         ),
         ServedResource(
             "flavornodes",
@@ -276,6 +319,38 @@ ANSWERS: Final = ApiGroup(
             everywhere=True,
             parameters=(*_PAGED, ("clusterQueue", "string")),
             about="Whether reserved jobs of a ClusterQueue started as promised, and what delayed them.",
+        ),
+        ServedResource(
+            "decisions",
+            "RecordedDecision",
+            ("list",),
+            singular="decision",
+            everywhere=True,
+            parameters=(
+                *_PAGED,
+                ("clusterQueue", "string"),
+                ("workload", "string"),
+                ("sinceSeconds", "integer"),
+                ("untilSeconds", "integer"),
+            ),
+            about="Decisions as the operator's record has them, the oldest first.",
+        ),
+        ServedResource(
+            "decisions",
+            "DecisionInputs",
+            ("get",),
+            "inputs",
+            everywhere=True,
+            about="What was known when a decision was made, and whether the same is decided again.",
+        ),
+        ServedResource(
+            "recordchecks",
+            "RecordCheck",
+            ("list",),
+            singular="recordcheck",
+            namespaced=False,
+            about="Whether all recorded decisions are made again when they are repeated: the last check. To ask begins "
+            "another one, at most every ten minutes.",
         ),
         ServedResource(
             "forecastaccuracies",

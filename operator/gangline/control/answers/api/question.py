@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gangline import bounded
+from gangline.api import label_syntax
 from gangline.control.answers.pages import ListPage
 
 #: items of one page, where the request gives no limit, and at most
@@ -21,6 +22,8 @@ LONGEST_SINCE: Final = 180 * 86_400
 #: seconds of a stream, where the request says nothing, and at most
 USUAL_STREAM: Final = 300
 LONGEST_STREAM: Final = 3600
+#: keys of annotations that one question may name
+MOST_KEYS: Final = 4
 #: characters of the longest name in the API
 _NAME: Final = 253
 #: parameters that clients add to any request, and that change nothing here
@@ -42,7 +45,16 @@ class Question:
     finished: bool = False
     times: bool = False
     horizon: int = DEFAULT_HORIZON
+    #: a window of time, from so many seconds ago until so many
     since: int = DEFAULT_SINCE
+    until: int = 0
+    #: decisions about one Workload of the namespace
+    workload: str = ""
+    #: by what sums are grouped, and after how many seconds a GPU-hour weighs half
+    by: str = ""
+    half_life: int | None = None
+    #: keys of annotations or labels of which the values are wanted
+    annotations: tuple[str, ...] = ()
     #: a list that goes on, for so many seconds, after this version; None: from now on
     watch: bool = False
     after: int | None = None
@@ -54,6 +66,10 @@ class Question:
         for name in query:
             if name not in known and name not in _HARMLESS:
                 raise QuestionError(f"{bounded.shown(name)}: there is no such parameter")
+        since = _span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), LONGEST_SINCE)
+        until = _number(query, "untilSeconds", 0)
+        if until >= since:
+            raise QuestionError(f"untilSeconds must be less than sinceSeconds, which is {since}, not {until}")
         return cls(
             page=ListPage(_number(query, "continue", 0), min(MOST, _number(query, "limit", 0) or DEFAULT_LIMIT)),
             cluster_queue=_name(query, "clusterQueue"),
@@ -61,7 +77,14 @@ class Question:
             finished=_flag(query, "finished"),
             times=_flag(query, "times"),
             horizon=_span("horizonSeconds", _number(query, "horizonSeconds", DEFAULT_HORIZON), LONGEST_HORIZON),
-            since=_span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), LONGEST_SINCE),
+            since=since,
+            until=until,
+            by=_name(query, "by"),
+            workload=_name(query, "workload"),
+            half_life=_span("halfLifeSeconds", half, LONGEST_SINCE)
+            if (half := _number(query, "halfLifeSeconds", 0))
+            else None,
+            annotations=_keys(query, "annotations"),
             **(_stream(query) if "watch" in known else {}),
         )
 
@@ -99,6 +122,20 @@ def _name(query: Mapping[str, str], name: str) -> str:
     if len(text) > _NAME:
         raise QuestionError(f"{name} has more than {_NAME} characters")
     return text
+
+
+def _keys(query: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Keys of annotations or labels, with commas between them."""
+    text = query.get(name)
+    if not text:
+        return ()
+    keys = text.split(",", MOST_KEYS)
+    if len(keys) > MOST_KEYS:
+        raise QuestionError(f"{name} must have at most {MOST_KEYS} keys")
+    for key in keys:
+        if not label_syntax.is_key(key):
+            raise QuestionError(f"{name}: {bounded.shown(key)} is no key of an annotation or a label")
+    return tuple(dict.fromkeys(keys))
 
 
 def _flag(query: Mapping[str, str], name: str) -> bool:

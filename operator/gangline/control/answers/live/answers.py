@@ -52,6 +52,22 @@ class Kept:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """The starts that are reserved, and the backfilled runs on whose end these count: see `Engine`. Times are milliseconds."""
+
+    starts: Mapping[str, int | None]
+    ends: Mapping[str, int]
+
+    def reserves(self, key: str, number: int) -> bool:
+        """Whether the next run of a workload has a reserved start, at an instant that is known."""
+        return number == 0 and self.starts.get(key) is not None
+
+    def must_end_by(self, key: str) -> float | None:
+        """The instant by which a backfilled run must be gone, in seconds; None where no reserved start counts on that."""
+        return self.ends[key] / 1000 if key in self.ends else None
+
+
 class LiveAnswers(Desk):
     """The rows of the live view."""
 
@@ -197,6 +213,8 @@ class LiveAnswers(Desk):
         found: list[RunRow] = []
         seen: Counter[str] = Counter()
         made = 0
+        engine = self.source.engine
+        promises = Promises(engine.reservations(), engine.backfill_ends())
         for looked, run in enumerate(outlook.stretches[:MOST_RUNS] if outlook is not None else ()):
             if looked % _LOOKED_UP == _LOOKED_UP - 1:
                 await asyncio.sleep(0)
@@ -206,10 +224,12 @@ class LiveAnswers(Desk):
             number = seen[run.workload]
             seen[run.workload] += 1
             before = known.runs.get(number)
-            if before is not None and before[0] is outlook and before[1] is value and not before[2].running:
+            reserved = promises.reserves(run.workload, number)
+            unchanged = before is not None and before[0] is outlook and before[1] is value
+            if before is not None and unchanged and not before[2].running and before[2].reserved == reserved:
                 found.append(before[2])
                 continue
-            row = self._run_row(run, outlook, value, known.view, number)
+            row = self._run_row(run, outlook, value, known.view, number, promises)
             known.runs[number] = outlook, value, row
             found.append(row)
             if (made := made + 1) % SLICE == 0:
@@ -219,10 +239,10 @@ class LiveAnswers(Desk):
                 await asyncio.sleep(0)
             value = self.source.mirror.workload_value(key)
             if not seen[key] and value is not None and value.admission is not None and not value.finished:
-                found.append(self._begun(value, known.view))
+                found.append(self._begun(value, known.view, promises))
         return found
 
-    def _begun(self, value: Workload, view: WorkloadView) -> RunRow:
+    def _begun(self, value: Workload, view: WorkloadView, promises: Promises) -> RunRow:
         """A run in progress that is in no outlook yet."""
         began = (value.admitted_at or self.source.now()) / 1000
         ends, latest_end = self._expected_end(value, began)
@@ -232,12 +252,16 @@ class LiveAnswers(Desk):
             queue=view.cluster_queue,
             gpus=view.gpus,
             running=True,
+            backfilled=value.backfilled,
+            must_end_by=promises.must_end_by(value.key),
             began=began,
             ends=ends,
             latest_end=latest_end,
         )
 
-    def _run_row(self, run: Stretch, outlook: Outlook, value: Workload, view: WorkloadView, number: int) -> RunRow:
+    def _run_row(
+        self, run: Stretch, outlook: Outlook, value: Workload, view: WorkloadView, number: int, promises: Promises
+    ) -> RunRow:
         """`number`: how many runs of the workload come before this one, each but the last ended by an eviction."""
         running, began = value.admission is not None and number == 0, run.began
         if running:  # perhaps since after the outlook
@@ -245,12 +269,16 @@ class LiveAnswers(Desk):
         ends = (run.ended + began - run.began) / 1000
         start = outlook.starts.get(run.workload) if not running and number == 0 else None
         forecast, _ = self.source.expected(run.workload, run.admission)
+        foreseen = run.must_end_by / 1000 if run.must_end_by is not None else None
         return self._row(
             value,
             view,
             number=number,
             queue=run.cluster_queue,
             running=running,
+            reserved=not running and promises.reserves(run.workload, number),
+            backfilled=value.backfilled if running else run.backfilled,
+            must_end_by=promises.must_end_by(run.workload) if running else foreseen,
             gpus=sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
             began=began / 1000,
             ends=ends,
@@ -266,10 +294,13 @@ class LiveAnswers(Desk):
         *,
         queue: str,
         running: bool,
+        backfilled: bool,
+        must_end_by: float | None,
         gpus: int,
         began: float,
         ends: float | None,
         latest_end: float | None,
+        reserved: bool = False,
         number: int = 0,
         latest_start: float | None = None,
         after: tuple[str, ...] = (),
@@ -289,7 +320,9 @@ class LiveAnswers(Desk):
             ends=ends,
             latest_start=latest_start,
             latest_end=latest_end,
-            backfilled=value.backfilled,
+            backfilled=backfilled,
+            reserved=reserved,
+            must_end_by=must_end_by,
             after=after,
             nodes=tuple(sorted({pod.node for pod in pods if pod.node and pod.alive})),
         )

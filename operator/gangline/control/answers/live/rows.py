@@ -143,7 +143,8 @@ class NodeRow:
 class RunRow:
     """A run in progress or an expected one. Times are seconds since the epoch; `number`: of the expected runs of a job, each but
     the last of which ends by an eviction; `after`: keys of the Workloads whose end lets it start; `latest_start`: p90; `nodes`:
-    where its pods are now; `ends`: None where nobody knows.
+    where its pods are now; `ends`: None where nobody knows; `reserved`: its start is reserved; `must_end_by`: of a backfilled
+    run the reserved start that counts on its end.
     """
 
     workload: str
@@ -160,6 +161,8 @@ class RunRow:
     latest_start: float | None
     latest_end: float | None
     backfilled: bool
+    reserved: bool
+    must_end_by: float | None
     after: tuple[str, ...]
     nodes: tuple[str, ...]
 
@@ -193,6 +196,8 @@ class RunRow:
             "fromLatest": self.latest_start,
             "toLatest": self.latest_end,
             "backfilled": self.backfilled,
+            "reserved": self.reserved,
+            "mustEndBy": self.must_end_by,
             "after": [sight.name(other, jobs) for other in self.after] if seen else [],
             "nodes": list(self.nodes),
         }

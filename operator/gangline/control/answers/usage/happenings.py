@@ -141,6 +141,10 @@ class Log:
         self._signal.set()
         self._signal = asyncio.Event()
 
+    def subjects(self) -> dict[str, EventSubject]:
+        """The jobs of all events that are remembered, by the keys of their Workloads, as they were last."""
+        return {each.of.key: each.of for each in self._kept}
+
     def after(self, number: int, most: int) -> list[Happening]:
         """The events after this number, `most` of them, oldest first. Raises ForgottenError."""
         if number > self.last or number < self.before_first:
@@ -222,8 +226,8 @@ class Happenings(Part):
             return
         if known is not None and state is JobState.INACTIVE and known.reason == told:
             return  # why it waited before is still there: what made it inactive follows
-        view = self._view(raw)
-        self._known[key] = _Known(state, told, of := _subject(view))
+        view = view_of_workload(self._mirror, raw)
+        self._known[key] = _Known(state, told, of := subject_of(view))
         if known is None and view.created >= since:
             self.log.add(SUBMITTED, of)
             if state is JobState.PENDING and not reason:
@@ -236,7 +240,7 @@ class Happenings(Part):
         if self._since is None:
             return
         try:
-            self.log.add(what, _subject(self._view(raw)), text)
+            self.log.add(what, subject_of(view_of_workload(self._mirror, raw)), text)
         except Exception as error:
             log.debug("an event is not told: %r", error)
 
@@ -251,15 +255,17 @@ class Happenings(Part):
         by = next((each.key for each in self._mirror.workloads_of(job)), "") if job is not None else ""
         return f"preempted for {by or 'another job'} ({found.cause})"
 
-    def _view(self, raw: WorkloadObject) -> WorkloadView:
-        local = self._mirror.local_queues.get(f"{raw.namespace}/{raw.queue_name}")
-        view = workload_view(raw, routes_of([local] if local is not None else []))
-        job = self._mirror.job_of(raw)
-        owner = self._mirror.job(job) if job is not None else None
-        return replace(view, user=user_of(owner) or view.user) if owner is not None else view
+
+def view_of_workload(mirror: Mirror, raw: WorkloadObject) -> WorkloadView:
+    """The view of a Workload, with the user whom its job names."""
+    local = mirror.local_queues.get(f"{raw.namespace}/{raw.queue_name}")
+    view = workload_view(raw, routes_of([local] if local is not None else []))
+    job = mirror.job_of(raw)
+    owner = mirror.job(job) if job is not None else None
+    return replace(view, user=user_of(owner) or view.user) if owner is not None else view
 
 
-def _subject(view: WorkloadView) -> EventSubject:
+def subject_of(view: WorkloadView) -> EventSubject:
     return EventSubject(
         view.namespace,
         view.name,

@@ -1,6 +1,7 @@
 """Runs that have ended: how long they waited and ran, on which flavor, with how many GPU-hours; like Slurm's sacct.
 
-From Workloads that still exist, and from the history of those that were deleted, which remembers less: neither kind nor outcome.
+From Workloads that still exist, from the history of those that were deleted, which remembers neither kind nor outcome, and from
+the record of attempts, which remembers these, and jobs that were cancelled while they held quota.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.workloads.snapshot import FINISHED, WorkloadView
+from gangline.forecast.history.attempts import CANCELLED, FINAL, JobAttempt
 from gangline.forecast.history.runs import Run
 from gangline.kube.resources import Json
 
@@ -106,6 +108,43 @@ def merged(existing: Iterable[PastRun], remembered: Iterable[PastRun], since: fl
             earlier = found.get(run.uid)
             found[run.uid] = run if run.started is not None or earlier is None else _with_start(run, earlier)
     return sorted(found.values(), key=lambda run: (-run.ended, run.uid))
+
+
+def with_attempts(runs: Iterable[PastRun], attempts: Iterable[JobAttempt], since: float) -> list[PastRun]:
+    """The runs with what the record of attempts knows besides: of deleted jobs the kind and the outcome, and cancelled jobs."""
+    found = {run.uid: run for run in runs}
+    for each in attempts:
+        if each.end not in FINAL or each.ended is None or each.ended < since:
+            continue
+        run = found.get(each.uid)
+        if run is None:
+            found[each.uid] = _of_attempt(each, each.ended)
+        elif run.state == ENDED:
+            found[each.uid] = replace(run, kind=each.job_kind, state=each.end, message=each.text)
+        elif each.end == CANCELLED:
+            found[each.uid] = replace(run, state=each.end)
+    return sorted(found.values(), key=lambda run: (-run.ended, run.uid))
+
+
+def _of_attempt(attempt: JobAttempt, ended: float) -> PastRun:
+    return PastRun(
+        key=f"{attempt.namespace}/{attempt.workload}",
+        uid=attempt.uid,
+        job=attempt.job_name,
+        kind=attempt.job_kind,
+        user=attempt.user,
+        namespace=attempt.namespace,
+        local_queue=attempt.local_queue,
+        cluster_queue=attempt.cluster_queue,
+        flavor=attempt.flavor,
+        gpus=attempt.gpus,
+        pods=attempt.pods,
+        submitted=attempt.submitted,
+        started=attempt.started,
+        ended=ended,
+        state=attempt.end,
+        message=attempt.text,
+    )
 
 
 def _with_start(run: PastRun, remembered: PastRun) -> PastRun:

@@ -28,7 +28,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.nodes.stall import progress_reports, stall_verdict
 from gangline.control.nodes.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, StallEvidence, StallState, StallVerdict
-from gangline.control.parts.messages import OwnPaceEnded
+from gangline.control.parts.messages import GpusMeasured, OwnPaceEnded
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.status import run_changes
@@ -293,7 +293,11 @@ class StallWatch(Part):
 
     def take_readings(self, readings: list[Reading]) -> None:
         for reading in readings:
-            self._telemetry.setdefault(reading.key, PodTelemetry()).take(reading)
+            pod = self._telemetry.setdefault(reading.key, PodTelemetry())
+            before = pod.at
+            pod.take(reading)
+            if reading.gpu is not None and before and 0 < pod.at - before <= STALE:
+                self._messages.publish(GpusMeasured(reading.key, (pod.at - before) / 1000, reading.gpu < IDLE))
 
     def _forget_ended(self) -> None:
         """Forget ended runs and deleted pods."""

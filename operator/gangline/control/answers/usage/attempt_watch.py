@@ -1,0 +1,362 @@
+"""Watches Workloads for attempts: stretches in which a job holds quota. Each is written when it begins, changes and ends.
+
+Only the leader writes. What an earlier leader has left in progress it takes over: attempts that go on are continued, the others
+are closed as the conditions of their Workloads say. While the database does not answer, attempts are kept in memory; what it has
+is taken over once it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from gangline.control.answers.usage import attempt_reading as reading
+from gangline.control.answers.usage.attempt_reading import AttemptEnd
+from gangline.control.answers.usage.happenings import view_of_workload
+from gangline.control.feed.mirror import Mirror
+from gangline.control.feed.pod_index import PodIndex
+from gangline.control.parts.messages import GpusMeasured, Messages
+from gangline.control.parts.part import Part
+from gangline.engine import accelerators
+from gangline.forecast.errors import StoreError
+from gangline.forecast.history import usage
+from gangline.forecast.history.attempts import CANCELLED, AttemptQuery, JobAttempt, LastAttempt, newest_first
+from gangline.forecast.history.usage import Group, UsageSum, Window
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Event
+from gangline.kube.resources import Resource
+from gangline.objects import WorkloadObject
+from gangline.tenants import SharedRoom
+
+log = logging.getLogger(__name__)
+
+#: Workloads that are looked at in one round
+AT_ONCE: Final = 200
+#: attempts that a leader without a history remembers
+REMEMBERED: Final = 5_000
+#: a database that does not answer is asked again after this, in seconds
+RETRY: Final = 15.0
+#: idle seconds are written this often, in seconds
+KEEP_EVERY: Final = 300.0
+#: sums are kept for those who ask the same, for so many seconds, and so many of them
+SUMS_FOR: Final = 15.0
+MOST_SUMS: Final = 32
+
+
+class AttemptStore(Protocol):
+    """Where attempts are kept, and what is asked of it."""
+
+    def put_attempt(self, cluster: str, attempt: JobAttempt) -> None:
+        """Keep an attempt, in place of what was known of it."""
+        ...
+
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
+        """The attempts that are asked for."""
+        ...
+
+    async def usage(self, window: Window, newer: Mapping[str, JobAttempt]) -> dict[Group, UsageSum]:
+        """The sums of attempts, but for those that the caller has `newer`, by key."""
+        ...
+
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
+        """The attempts that an earlier leader has left in progress. Raises StoreError."""
+        ...
+
+    async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid. Raises StoreError."""
+        ...
+
+
+class RecentAttempts:
+    """The attempts of this leader alone, as many as there is room for: a namespace with many displaces its own ones."""
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._kept: SharedRoom[str, JobAttempt] = SharedRoom(most)
+
+    def put_attempt(self, cluster: str, attempt: JobAttempt) -> None:
+        self._kept.put(attempt.namespace, attempt.key, attempt)
+
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
+        return newest_first([each for each in self._kept.values() if query.fits(each)], query.most)
+
+    async def usage(self, window: Window, newer: Mapping[str, JobAttempt]) -> dict[Group, UsageSum]:
+        sums: dict[Group, UsageSum] = {}
+        usage.add(sums, (each for each in self._kept.values() if each.key not in newer), window)
+        return sums
+
+    async def open_attempts(self, cluster: str) -> list[JobAttempt]:
+        return []
+
+    async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
+        return {}
+
+
+@dataclass(slots=True)
+class _Open:
+    """An attempt in progress. `seen`: this process has seen its Workload hold the quota. `coming`: the end that is known to
+    come. `measured`: its idle time has changed since it was written.
+    """
+
+    attempt: JobAttempt
+    seen: bool = True
+    coming: AttemptEnd | None = None
+    measured: bool = False
+
+
+class AttemptWatch(Part):
+    """Keeps the record of attempts. Its own troubles cost a record, never an object."""
+
+    name = "attempts"
+    kinds = (kube.WORKLOADS,)
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        pods: PodIndex,
+        messages: Messages,
+        *,
+        store: AttemptStore | None,
+        now: Callable[[], int],
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Watch the Workloads of a mirror. `store`: None where no history is kept; `now` in milliseconds since the epoch; `wake`
+        is called when there is something to look at.
+        """
+        self._mirror = mirror
+        self._pods = pods
+        self._store: AttemptStore = store if store is not None else RecentAttempts()
+        self._now = now
+        self._wake = wake
+        self._open: dict[str, _Open] = {}  # by key of the Workload
+        self._last: dict[str, tuple[str, LastAttempt]] = {}  # Workloads that exist -> uid, and their last attempt
+        self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
+        self._pending: dict[str, None] = {}
+        self._led = asyncio.Event()
+        self._watching = False
+        self._sums: dict[object, tuple[float, asyncio.Task[dict[Group, UsageSum]]]] = {}
+        messages.subscribe(GpusMeasured, self._measured)
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        self._led.set()
+
+    async def run(self) -> None:
+        """Take over what an earlier leader has left, and write what telemetry measures, until cancelled."""
+        await self._led.wait()
+        while not await self._take_over():
+            if not self._watching:
+                self._begin()
+            await asyncio.sleep(RETRY)
+        self._begin()
+        while True:
+            await asyncio.sleep(KEEP_EVERY)
+            self.keep_measured()
+
+    async def _take_over(self) -> bool:
+        """Take over the attempts that the store has in progress. Returns False if it does not answer."""
+        uids = {raw.uid: key for key, raw in self._mirror.workloads.items()}
+        try:
+            left = await self._store.open_attempts(self._mirror.cluster_id())
+            last = await self._store.last_attempts(uids)
+            self._resume(left, {uids[uid]: (uid, each) for uid, each in last.items() if uid in uids})
+        except StoreError as error:
+            log.warning("attempts of earlier leaders are not known yet: %s", error)
+            return False
+        except Exception:
+            log.exception("attempts of earlier leaders could not be taken over")
+        return True
+
+    def _resume(self, left: Iterable[JobAttempt], last: Mapping[str, tuple[str, LastAttempt]]) -> None:
+        for each in sorted(left, key=lambda each: each.reserved):
+            self._resume_one(f"{each.namespace}/{each.workload}", each)
+        for key, (uid, before) in last.items():
+            if (mine := self._last.get(key)) is None or mine[0] != uid:
+                self._last[key] = uid, before
+            elif mine[1].reserved > before.reserved:  # it began while the database was away: now its number is known
+                self._last[key] = uid, replace(mine[1], number=before.number + mine[1].number)
+                if (running := self._open.get(key)) is not None and running.attempt.uid == uid:
+                    queued = before.ended if before.ended is not None else running.attempt.queued
+                    running.attempt = replace(
+                        running.attempt, number=before.number + running.attempt.number, queued=queued
+                    )
+                    self._put(running.attempt)
+
+    def _resume_one(self, key: str, left: JobAttempt) -> None:
+        """Take over an attempt that the store has in progress."""
+        running, (uid, last) = self._open.get(key), self._last.get(key, ("", None))
+        if running is not None and running.attempt.key == left.key:
+            running.attempt = replace(running.attempt, number=left.number, queued=left.queued)
+        elif running is not None and running.seen:
+            self._end(left, reading.UNSEEN, self._now() / 1000)
+        elif last is not None and uid == left.uid and last.reserved >= left.reserved:
+            if (
+                last.reserved > left.reserved
+            ):  # otherwise it has ended while the database was away, which is about to be written
+                self._end(left, reading.UNSEEN, self._now() / 1000)
+        else:
+            if running is not None:
+                self._close(key, running)
+            self._open[key] = _Open(left, seen=False)
+
+    def _begin(self) -> None:
+        """Look at every Workload, and at every change from now on."""
+        self._watching = True
+        self._changed.take()
+        self._pending.update(dict.fromkeys((*self._open, *self._mirror.workloads)))
+        self._wake()
+
+    def observe(self, resource: Resource, event: Event) -> None:
+        """Note what the mirror has learned from the event, if it shows that already."""
+        if self._watching:
+            self._look_at(self._changed.take())
+
+    def act(self, now: int) -> None:
+        if not self._watching:
+            return
+        self._pending.update(dict.fromkeys(sorted(self._changed.take())))
+        keys = list(self._pending)[:AT_ONCE]
+        for key in keys:
+            del self._pending[key]
+        self._look_at(keys)
+        self.due = now if self._pending else None
+
+    def _look_at(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            try:
+                self._look(key)
+            except (
+                Exception
+            ) as error:  # a record that can't be written is no reason to leave its object out of decisions
+                log.warning("%s: an attempt is not recorded: %r", key, error)
+
+    def _look(self, key: str) -> None:
+        raw, running = self._mirror.workloads.get(key), self._open.get(key)
+        reserved = reading.reserved_at(raw) if raw is not None else None
+        if running is not None:
+            goes_on = raw is not None and raw.uid == running.attempt.uid and reserved == running.attempt.reserved
+            if goes_on and raw is not None:
+                self._advance(running, raw)
+            if not goes_on or raw is None or raw.finished:
+                self._close(key, running)
+        if raw is None:
+            self._last.pop(key, None)
+        elif reserved is not None and key not in self._open and self._is_new(raw, reserved):
+            self._open_new(raw, reserved)
+
+    def _is_new(self, raw: WorkloadObject, reserved: float) -> bool:
+        """Whether no attempt of this reservation is known, or one that has ended although the Workload holds it again."""
+        uid, last = self._last.get(raw.key, ("", None))
+        if last is None or uid != raw.uid or reserved > last.reserved:
+            return True
+        return reserved == last.reserved and not raw.finished
+
+    def _open_new(self, raw: WorkloadObject, reserved: float) -> None:
+        uid, last = self._last.get(raw.key, ("", None))
+        view = view_of_workload(self._mirror, raw)
+        number, queued = 1, view.created
+        if last is not None and uid == raw.uid:
+            again = last.reserved == reserved  # within one second: the same attempt goes on
+            number = last.number if again else last.number + 1
+            if number > 1:
+                queued = last.ended if last.ended is not None and not again else reserved
+        running = _Open(reading.begun(raw, view, reserved, number, queued))
+        self._open[raw.key] = running
+        self._last[raw.key] = raw.uid, LastAttempt(reserved, number, None)
+        self._advance(running, raw, first=True)
+        if raw.finished:
+            self._close(raw.key, running)
+
+    def _advance(self, running: _Open, raw: WorkloadObject, *, first: bool = False) -> None:
+        """Note what a Workload shows of its attempt in progress."""
+        before, running.seen = running.attempt, True
+        if raw.finished and not first:
+            return  # what it ran on is not there any more
+        view, value = view_of_workload(self._mirror, raw), self._mirror.workload_value(raw.key)
+        nodes = [pod.node for pod in self._pods.of(raw.key) if pod.node]
+        running.attempt = reading.advanced(before, raw, view, value, nodes)
+        running.coming = reading.about_to_end(raw, self._find)
+        if first or running.attempt != before:
+            self._put(running.attempt)
+
+    def _close(self, key: str, running: _Open) -> None:
+        """Record the end of an attempt, as its Workload says or, where it is gone, as it was last seen."""
+        del self._open[key]
+        raw, attempt, at = self._mirror.workloads.get(key), running.attempt, self._now() / 1000
+        if raw is not None and raw.uid == attempt.uid:
+            end, at = reading.ended(attempt, raw, running.coming, self._find)
+        elif running.seen:
+            end = running.coming or AttemptEnd(CANCELLED)
+        else:
+            end = reading.UNSEEN
+        self._end(attempt, end, at)
+
+    def _end(self, attempt: JobAttempt, end: AttemptEnd, at: float) -> None:
+        finished = reading.closed(attempt, end, at)
+        key = f"{attempt.namespace}/{attempt.workload}"
+        uid, last = self._last.get(key, ("", None))
+        if last is not None and uid == attempt.uid and last.reserved == attempt.reserved:
+            self._last[key] = uid, replace(last, ended=finished.ended)
+        self._put(finished)
+
+    def _put(self, attempt: JobAttempt) -> None:
+        self._store.put_attempt(self._mirror.cluster_id(), attempt)
+
+    def _find(self, uid: str, job_uid: str) -> WorkloadObject | None:
+        """The Workload of a preemptor."""
+        job = self._mirror.job_with(job_uid)
+        found = self._mirror.workloads_of(job) if job is not None else []
+        return next((each for each in found if each.uid == uid), found[0] if found else None)
+
+    # --- telemetry ----------------------------------------------------------------------------------------------------
+
+    def _measured(self, message: GpusMeasured) -> None:
+        pod = self._pods.pod(message.pod)
+        running = self._open.get(pod.workload) if pod is not None else None
+        value = self._mirror.workload_value(pod.workload) if pod is not None else None
+        if pod is None or running is None or value is None:
+            return
+        gpus = next((accelerators(each.requests) for each in value.pod_sets if each.name == pod.pod_set), 0)
+        idle = gpus * message.seconds if message.idle else 0.0
+        running.attempt = replace(running.attempt, idle=(running.attempt.idle or 0.0) + idle)
+        running.measured = True
+
+    def keep_measured(self) -> None:
+        """Write the attempts of which more was measured."""
+        for running in self._open.values():
+            if running.measured:
+                running.measured = False
+                self._put(running.attempt)
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    async def attempts(self, query: AttemptQuery) -> list[JobAttempt]:
+        """The attempts that are asked for, those in progress first, then those that ended last."""
+        query = replace(query, cluster=self._mirror.cluster_id())
+        found = {each.key: each for each in await self._store.attempts(query)} | self._running()
+        return newest_first([each for each in found.values() if query.fits(each)], query.most)
+
+    async def usage(self, window: Window) -> dict[Group, UsageSum]:
+        """The sums over a window up to now. Who asks the same within a few seconds gets the same."""
+        now = self._now() / 1000
+        asked = (window.by, round(window.until - window.since), window.half_life, window.queues)
+        at, task = self._sums.get(asked, (0.0, None))
+        if task is None or now - at > SUMS_FOR or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.ensure_future(self._add_up(replace(window, cluster=self._mirror.cluster_id())))
+            self._sums.pop(asked, None)
+            self._sums[asked] = now, task
+            if len(self._sums) > MOST_SUMS:
+                del self._sums[next(iter(self._sums))]
+        return await asyncio.shield(task)
+
+    async def _add_up(self, window: Window) -> dict[Group, UsageSum]:
+        running = self._running()
+        sums = await self._store.usage(window, running)
+        usage.add(sums, running.values(), window)
+        return sums
+
+    def _running(self) -> dict[str, JobAttempt]:
+        return {each.attempt.key: each.attempt for each in self._open.values()}

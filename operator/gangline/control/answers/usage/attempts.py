@@ -1,0 +1,101 @@
+"""Attempts, and sums of them, as rows of an answer: what one asker may see of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gangline.control.answers.sight import Sight
+from gangline.forecast.history.attempts import JobAttempt
+from gangline.forecast.history.usage import CLUSTER_QUEUE, DAY, LOCAL_QUEUE, NAMESPACE, USER, Group, UsageSum, Window
+from gangline.kube.resources import Json
+
+
+def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], now: float) -> Iterator[Json]:
+    """Attempts as JSON. `jobs`: names of jobs by the keys of their Workloads."""
+    for each in attempts:
+        key = f"{each.namespace}/{each.workload}"
+        visible, label = sight.sees(each.namespace), sight.label(key)
+        stages, hour = each.stages(now), each.gpus / 3600
+        lost, useful = stages.ended - stages.losing, stages.losing - stages.working
+        called = {each.by: each.by_job} if each.by else jobs
+        name = f"{each.workload if visible else label}.{each.number}"
+        yield {
+            "metadata": {"namespace": each.namespace, "name": name} if visible else {"name": name},
+            "hidden": not visible,
+            "namespace": each.namespace if visible else "",
+            "workload": each.workload if visible else label,
+            "jobKind": each.job_kind if visible else "",
+            "jobName": each.job_name if visible else label,
+            "user": each.user if visible else "",
+            "localQueue": each.local_queue if visible else "",
+            "clusterQueue": sight.queue_name(each.cluster_queue),
+            "flavor": each.flavor,
+            "gpus": each.gpus,
+            "pods": each.pods,
+            "attempt": each.number,
+            "submitted": each.submitted,
+            "reserved": each.reserved,
+            "started": each.started,
+            "ready": each.ready,
+            "ended": each.ended,
+            "end": each.end,
+            "reason": each.reason if visible else "",
+            "text": sight.text(each.text, called) if visible else "",
+            "by": sight.name(each.by, called) if each.by and visible else "",
+            "savedSeconds": each.saved(now),
+            "lostSeconds": lost,
+            "lostGpuHours": _hours(hour * lost),
+            "gpuHours": _hours(hour * (stages.ended - stages.reserved)),
+            "startingGpuHours": _hours(hour * (stages.working - stages.reserved)),
+            "idleGpuHours": _hours(min(each.idle / 3600, hour * useful)) if each.idle is not None else None,
+            "usefulGpuHours": _hours(hour * useful),
+            "lostTo": each.loss if lost else "",
+            "backfilled": each.backfilled,
+            "nodes": list(each.nodes) if visible else [],
+            "nodeCount": each.node_count,
+        }
+
+
+def sums(found: Mapping[Group, UsageSum], window: Window, sight: Sight) -> list[Json]:
+    """Sums as JSON, those of most GPU-hours first, days in their order. All that has one name for the asker is one sum."""
+    named: dict[tuple[str, bool], UsageSum] = {}
+    for group, each in found.items():
+        named.setdefault(_name(group, window.by, sight), UsageSum()).merge(each)
+    ordered = sorted(named.items(), key=lambda entry: (0.0 if window.by == DAY else -entry[1].hours, entry[0]))
+    return [_sum(name, hidden, each, window) for (name, hidden), each in ordered]
+
+
+def _name(group: Group, by: str, sight: Sight) -> tuple[str, bool]:
+    """The name of a group for the asker, and whether it is a label. Users of a hidden namespace are one group."""
+    namespace, name = group
+    if by == CLUSTER_QUEUE:
+        shown = sight.queue_name(name)
+        return shown, shown != name
+    if by not in (LOCAL_QUEUE, NAMESPACE, USER) or sight.sees(namespace):
+        return f"{namespace}/{name}" if by == LOCAL_QUEUE else name, False
+    return sight.label(namespace if by == USER else f"{namespace}/{name}"), True
+
+
+def _sum(name: str, hidden: bool, found: UsageSum, window: Window) -> Json:
+    meta: dict[str, Any] = {"name": name}
+    return {
+        "metadata": meta,
+        "name": name,
+        "hidden": hidden,
+        "jobs": len(found.jobs),
+        "attempts": found.attempts,
+        "gpuHours": _hours(found.hours),
+        "usefulGpuHours": _hours(found.useful),
+        "startingGpuHours": _hours(found.starting),
+        "idleGpuHours": _hours(found.idle) if found.idle is not None else None,
+        "lost": {cause: _hours(hours) for cause, hours in found.lost.items()},
+        "waitedGpuHours": _hours(found.waited),
+        "medianWaitSeconds": found.median_wait,
+        "preemptions": found.preemptions,
+        "weightedGpuHours": _hours(found.weighted / 3600) if window.half_life is not None else None,
+    }
+
+
+def _hours(value: float) -> float:
+    return round(value, 6)

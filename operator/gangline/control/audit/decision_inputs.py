@@ -1,0 +1,177 @@
+"""What the engine knew when it made a decision, and whether it decides the same again, by a replay of the record up to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from gangline.control.audit.audit_check import named, without_reports
+from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
+from gangline.engine import Engine, accelerators, accelerators_of, model
+from gangline.kube.resources import Json
+
+#: decisions of a round, and rows of a summary, that are listed one by one
+MOST_LISTED: Final = 500
+MOST_ROWS: Final = 32
+
+
+class NotRepeatableError(Exception):
+    """The record does not say all that came before the decision; the text says why."""
+
+
+def inputs(entries: Iterable[Entry], place: int) -> Json:
+    """The inputs of a decision: the one at this place of the round that is the last of the entries, which begin with a run.
+
+    Workloads are named by their keys. Times are Unix seconds, amounts in the engine's units. Raises NotRepeatableError.
+    """
+    before, last = _Known(), None
+    for entry in entries:
+        if last is not None:
+            before.take(last)
+        last = entry
+    if not isinstance(last, Round) or place >= len(last.decisions):
+        raise NotRepeatableError("the record has no such decision")
+    return before.decide(last, place)
+
+
+class _Known:
+    """An engine, with the facts that it was given last."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._from_facts = False
+        self._workloads: dict[str, model.Workload] = {}
+        self._forecasts: dict[str, model.RuntimeForecast] = {}
+
+    def take(self, entry: Entry) -> None:
+        match entry:
+            case Begin():
+                self._engine, self._from_facts = Engine(entry.settings), entry.serial > 0
+                self._workloads.clear()
+                self._forecasts.clear()
+            case Round():
+                self._known().decide(entry.now, entry.room)
+            case Gap(why):
+                raise NotRepeatableError(f"the record has a gap before the decision: {why}")
+            case _:
+                self._note(entry)
+                self._known().observe(entry)
+
+    def _known(self) -> Engine:
+        if self._engine is None:
+            raise NotRepeatableError("the record does not say what was known at its beginning")
+        return self._engine
+
+    def _note(self, change: model.Change) -> None:
+        match change:
+            case model.Put(model.Workload() as workload):
+                self._workloads[workload.key] = workload
+            case model.Put(model.RuntimeForecast() as forecast):
+                self._forecasts[forecast.workload] = forecast
+            case model.Gone(kind, key) if kind is model.Workload:
+                self._workloads.pop(key, None)
+            case model.Gone(kind, key) if kind is model.RuntimeForecast:
+                self._forecasts.pop(key, None)
+            case _:
+                pass
+
+    def decide(self, entry: Round, place: int) -> Json:
+        """The inputs of a decision of the next round, and that round decided again."""
+        engine, decision = self._known(), entry.decisions[place]
+        about = decision.about if isinstance(decision, model.Warn) else decision.workload
+        queue = engine.cluster_queue_of(about)
+        if not queue and isinstance(decision, model.Warn) and decision.kind == "ClusterQueue":
+            queue = decision.about
+        by = decision.by if isinstance(decision, model.Preempt) else ""
+        known: Json = {
+            "workload": self._workload(about, entry.now),
+            "queue": _queue(engine, queue) if queue else None,
+            "by": self._workload(by, entry.now) if by else None,
+            "nodes": _nodes(engine),
+        }
+        repeated = tuple(engine.decide(entry.now, entry.room))
+        recorded = entry.decisions
+        if self._from_facts:
+            recorded, repeated = without_reports(recorded), without_reports(repeated)
+        return {
+            "same": recorded == repeated,
+            "recorded": _listed(recorded, repeated),
+            "repeated": _listed(repeated, recorded),
+            "inputs": known,
+        }
+
+    def _workload(self, key: str, now: model.Millis) -> Json | None:
+        """What was known of a workload; None for an unknown one."""
+        engine, workload = self._known(), self._workloads.get(key)
+        if workload is None:
+            return None
+        queue, forecast = engine.cluster_queue_of(key), self._forecasts.get(key)
+        waiting = engine.pending(queue) if queue else []
+        ran = max(0, now - workload.admitted_at) if workload.admitted else 0
+        amounts = Counter[str]()
+        for pod_set in workload.pod_sets:
+            for resource, amount in pod_set.requests.items():
+                amounts[resource] += pod_set.count * amount
+        return {
+            "workload": key,
+            "priority": workload.priority,
+            "created": workload.created / 1000,
+            "queue": workload.queue,
+            "position": waiting.index(key) if key in waiting else None,
+            "gpus": accelerators_of(workload.pod_sets),
+            "amounts": dict(sorted(amounts.items())),
+            "state": engine.state_of(key),
+            "forecast": _forecast(forecast) if forecast is not None else None,
+            "saved": round(workload.saved / 1000 + max(0.0, ran / 1000 - engine.unsaved_seconds(key, now)), 3),
+        }
+
+
+def _forecast(forecast: model.RuntimeForecast) -> Json | None:
+    lengths = dict(forecast.quantiles)
+    if 0.5 not in lengths or 0.9 not in lengths:
+        return None
+    return {"p50": lengths[0.5] / 1000, "p90": lengths[0.9] / 1000}
+
+
+def _queue(engine: Engine, name: str) -> Json:
+    figures = engine.cluster_queue_figures(name)
+    quotas = sorted(figures.quotas.items()) if figures is not None else []
+    head = engine.heads().get(name, "")
+    reserved = engine.reservations().get(head) if head else None
+    rows: list[Json] = []
+    for (flavor, resource), quota in quotas[:MOST_ROWS]:
+        limits = engine.quota_limits(name, flavor, resource)
+        rows.append(
+            {
+                "flavor": flavor,
+                "resource": resource,
+                "nominal": quota.nominal,
+                "used": quota.reservation,
+                "borrowed": max(0, quota.reservation - quota.nominal),
+                "available": max(0, limits.available) if limits is not None else 0,
+            }
+        )
+    return {
+        "name": name,
+        "cohorts": engine.cohorts_of(name),
+        "quotas": rows,
+        "waiting": len(engine.pending(name)),
+        "head": head,
+        "reservedUntil": reserved / 1000 if reserved is not None else None,
+    }
+
+
+def _nodes(engine: Engine) -> Json:
+    """How many nodes have how many accelerators free, of those to which new work may go, the emptiest first."""
+    free = Counter(accelerators(left) for left in engine.free_on_nodes().values())
+    rows = [{"gpus": gpus, "nodes": nodes} for gpus, nodes in sorted(free.items(), reverse=True)]
+    return {"free": rows[:MOST_ROWS]}
+
+
+def _listed(decisions: tuple[model.Decision, ...], others: tuple[model.Decision, ...]) -> list[str]:
+    """The decisions as `Kind workload`; of very many only those that the other round has not."""
+    if len(decisions) > MOST_LISTED:
+        other = {named(decision): decision for decision in others}
+        decisions = tuple(decision for decision in decisions if other.get(named(decision)) != decision)
+    return [named(decision) for decision in decisions[:MOST_LISTED]]

@@ -180,6 +180,23 @@ _LARGEST: Final = 2**31 - 1  # that the databases' integers hold
 _ADDED: Final = 500
 _PAUSE: Final = 0.001
 _FIELDS: Final = tuple(field.name for field in fields(Run))
+#: fields of which sums are made, those first that a JobAttempt takes by their places
+_SUMMED: Final = (
+    *(
+        "uid",
+        "reserved",
+        "submitted",
+        "queued",
+        "namespace",
+        "user",
+        "local_queue",
+        "cluster_queue",
+        "flavor",
+        "job_kind",
+    ),
+    *("gpus", "started", "ready", "reports_ready", "unready", "unready_since", "checkpoint", "ended", "end", "reason"),
+    "idle",
+)
 _ATTEMPT_FIELDS: Final = tuple(field.name for field in fields(JobAttempt))
 
 
@@ -355,7 +372,7 @@ class HistoryStore:
     def usage(self, window: Window, without: Collection[str]) -> dict[Group, UsageSum]:
         """The sums of a cluster's attempts, but for those with these keys."""
         c, sums = ATTEMPTS.c, dict[Group, UsageSum]()
-        query = select(ATTEMPTS).where(
+        query = select(c.key, *(c[name] for name in _SUMMED)).where(
             c.cluster == window.cluster,
             c.reserved <= window.until,
             (c.ended >= window.since) | c.ended.is_(None),
@@ -367,8 +384,8 @@ class HistoryStore:
             for number, row in enumerate(rows):
                 if number % _ADDED == _ADDED - 1:
                     time.sleep(_PAUSE)  # decisions are made in another thread, and go first
-                if row.key not in without:
-                    yield _read_attempt(row)
+                if row[0] not in without:
+                    yield JobAttempt(*row[1:4], **dict(zip(_SUMMED[3:], row[4:], strict=True)))
 
         def add_up(connection: Connection) -> None:
             usage.add(sums, counted(connection.execution_options(yield_per=_BATCH).execute(query)), window)

@@ -247,6 +247,17 @@ async def test_a_preempted_job_that_is_deleted_before_it_stopped_was_preempted(l
     assert (row["end"], row["by"]) == ("Preempted", "gpujob/urgent")
 
 
+async def test_who_preempted_it_is_known_also_when_that_job_is_gone(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=40)
+    leader.here.mirror.remove(kube.GPU_JOBS, "ml/urgent")
+    leader.delete(after=1, job="urgent")
+    leader.ready(False, after=1)
+    leader.release(after=1)
+    (row,) = await leader.rows()
+    assert (row["by"], row["lostTo"]) == ("gpujob/urgent", "preemption")
+
+
 async def test_a_job_that_waits_or_is_deleted_waiting_has_no_attempt(leader: Leader) -> None:
     leader.change(lambda status, now: None)
     leader.delete(after=9)

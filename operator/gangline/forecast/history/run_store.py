@@ -180,7 +180,7 @@ _LARGEST: Final = 2**31 - 1  # that the databases' integers hold
 _ADDED: Final = 500
 _PAUSE: Final = 0.001
 _FIELDS: Final = tuple(field.name for field in fields(Run))
-#: fields of which sums are made, those first that a JobAttempt takes by their places
+#: fields of which sums are made
 _SUMMED: Final = (
     *(
         "uid",
@@ -366,7 +366,7 @@ class HistoryStore:
         wanted = sorted(uids)
         for first in range(0, len(wanted), _BATCH):
             rows = self._all(query.where(c.uid.in_(wanted[first : first + _BATCH])))
-            found.update({str(row[0]): LastAttempt(row[1], row[2], row[3]) for row in rows})
+            found.update({uid: LastAttempt(*last) for uid, *last in map(tuple, rows)})
         return found
 
     def usage(self, window: Window, without: Collection[str]) -> dict[Group, UsageSum]:
@@ -385,7 +385,7 @@ class HistoryStore:
                 if number % _ADDED == _ADDED - 1:
                     time.sleep(_PAUSE)  # decisions are made in another thread, and go first
                 if row[0] not in without:
-                    yield JobAttempt(*row[1:4], **dict(zip(_SUMMED[3:], row[4:], strict=True)))
+                    yield JobAttempt(**dict(zip(_SUMMED, tuple(row)[1:], strict=True)))
 
         def add_up(connection: Connection) -> None:
             usage.add(sums, counted(connection.execution_options(yield_per=_BATCH).execute(query)), window)

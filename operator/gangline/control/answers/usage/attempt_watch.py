@@ -289,7 +289,9 @@ class AttemptWatch(Part):
         view, value = view_of_workload(self._mirror, raw), self._mirror.workload_value(raw.key)
         nodes = [pod.node for pod in self._pods.of(raw.key) if pod.node]
         running.attempt = reading.advanced(before, raw, view, value, nodes)
-        running.coming = reading.about_to_end(raw, self._find)
+        coming = reading.about_to_end(raw, self._find)
+        if coming is None or coming.by or running.coming is None:
+            running.coming = coming  # otherwise what is known stays: the other job may be gone meanwhile
         if first or running.attempt != before:
             self._put(running.attempt)
 

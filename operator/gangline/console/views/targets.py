@@ -9,27 +9,32 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from gangline.api import jobkinds
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
 from gangline.console.views import jobs, own_rights
-from gangline.control.answers.workloads.briefs import KINDS, singular
-from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState, WorkloadView, snapshot
-from gangline.jobs.pods.member import group_name
-from gangline.jobs.serving import BY_RESOURCE
+from gangline.control.answers.workloads.briefs import job_kinds, singular
+from gangline.control.answers.workloads.snapshot import (
+    FINISHED,
+    HOLDING,
+    AnswerSnapshot,
+    JobState,
+    WorkloadView,
+    snapshot,
+)
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
-from gangline.objects import LocalQueueObject, PodObject, WorkloadObject
+from gangline.objects import LocalQueueObject, WorkloadObject
+
+if TYPE_CHECKING:
+    from gangline.objects import PodObject
 
 T = TypeVar("T")
 
-#: kinds that own Workloads of groups which they have made
-SERVING: Final = frozenset(resource.kind for resource in BY_RESOURCE)
 #: looks at an object that changes all the time
 _TRIES: Final = 8
 
@@ -71,22 +76,27 @@ class Target:
 
 async def find(api: ApiClient, namespace: str, name: str) -> Target:
     """The newest job of a name, or `kind/name`. Raises NoSuchJob."""
-    workloads = (await api.list(WORKLOADS, namespace)).items
-    queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, queues), complete=False)
+    workloads, seen = await _seen(api, namespace)
     view = own_rights.find(seen, namespace, name)
     if view is not None:
         raw = next(each for each in workloads if each["metadata"]["uid"] == view.uid)
         resource, job = await _owner(api, namespace, raw)
         return Target(view.job, view, raw, resource, job)
     kind, _, plain = name.rpartition("/")
-    for each in [KINDS[known] for known in KINDS if singular(kind) in ("", known)]:
+    for each in [resource for known, resource in job_kinds().items() if singular(kind) in ("", known)]:
         try:
             job = await api.get(each, namespace, plain)
         except (NotFound, Forbidden):
             continue
         return Target(f"{each.kind.lower()}/{plain}", None, None, each, job)
     raise NoSuchJob(namespace, name)
+
+
+async def _seen(api: ApiClient, namespace: str) -> tuple[list[Json], AnswerSnapshot]:
+    """The Workloads of the namespace as they are, and as values."""
+    workloads = (await api.list(WORKLOADS, namespace)).items
+    queues = (await api.list(LOCAL_QUEUES, namespace)).items
+    return workloads, snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, queues), complete=False)
 
 
 async def _owner(api: ApiClient, namespace: str, workload: Json) -> tuple[Resource | None, Json | None]:
@@ -104,15 +114,20 @@ def _parent(workload: Json) -> Json | None:
     """The owner reference to the object that serves and has made the group of this Workload, which it owns together with its
     pods; None without one.
     """
+    from gangline.jobs.serving import BY_RESOURCE  # much of the operator, which a command that only asks does not need
+
+    serving = {resource.kind for resource in BY_RESOURCE}
     references = workload["metadata"].get("ownerReferences") or ()
-    return next((each for each in references if each["kind"] in SERVING), None)
+    return next((each for each in references if each["kind"] in serving), None)
 
 
 def resource_of(api_version: str, kind: str) -> Resource:
     """The kind of a job by its owner reference; one that is not known here is named as kinds are."""
+    from gangline.api import jobkinds  # as above
+
     group, _, version = api_version.rpartition("/")
     declared = jobkinds.declaration_of(group, kind)
-    known = declared.resource if declared is not None else KINDS.get(kind.lower())
+    known = declared.resource if declared is not None else job_kinds().get(kind.lower())
     if known is not None and known.group == group:
         return known
     return Resource(group, version, f"{kind.lower()}s", kind=kind)
@@ -120,6 +135,9 @@ def resource_of(api_version: str, kind: str) -> Resource:
 
 async def members(api: ApiClient, workload: Json) -> list[PodObject]:
     """The pods of a group whose Workload this is; the annotation that names it has precedence over the label."""
+    from gangline.jobs.pods.member import group_name
+    from gangline.objects import PodObject
+
     meta = workload["metadata"]
     listed = (await api.list(PODS, meta["namespace"])).items
     return [pod for pod in map(PodObject, listed) if group_name(pod) == meta["name"]]
@@ -273,9 +291,7 @@ async def matching(
     api: ApiClient, namespace: str, selection: ListSelection, among: Collection[JobState] | None = None
 ) -> list[str]:
     """Jobs of the namespace that have not ended, as `kind/name`."""
-    workloads = (await api.list(WORKLOADS, namespace)).items
-    local_queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, local_queues), complete=False)
+    _, seen = await _seen(api, namespace)
     live = [
         jobs.ListedJob(view)
         for view in seen.workloads

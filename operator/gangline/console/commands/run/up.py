@@ -10,8 +10,7 @@ from pathlib import Path
 
 import click
 
-from gangline.console.node_counts import NodeCounts
-from gangline.console.options import kubernetes_version
+from gangline.console.node_counts import NodeCounts, kubernetes_version
 from gangline.console.output import terminal
 from gangline.console.run import example as examples
 from gangline.console.run.example import ExampleError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +14,15 @@ from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
-from gangline.control.answers.explanation import Line, explain
 from gangline.control.answers.workloads import briefs
-from gangline.control.answers.workloads.briefs import KINDS, matches, singular
+from gangline.control.answers.workloads.briefs import job_kinds, matches, singular
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, WorkloadView
-from gangline.control.answers.workloads.words import age
-from gangline.control.writes.events import Warned
+from gangline.control.answers.workloads.words import Line, age
 from gangline.kube.client import ApiClient, Forbidden, NotFound
 from gangline.kube.resources import WORKLOADS, Json, Resource
+
+if TYPE_CHECKING:
+    from gangline.control.writes.events import Warned
 
 
 @click.command("why")
@@ -60,6 +62,8 @@ async def _why(
         try:
             answer = await _asked(api, where, job, "why")
         except own_rights.NoOperator as error:
+            from gangline.control.answers.explanation import explain  # much of the operator, which has not answered
+
             view, seen = await _looked_up(api, where, job, error)
             (view,) = own_rights.with_warnings([view], await own_rights.warned(api, where))
             return briefs.as_json(view), explain(view, seen, time.time()), {}
@@ -154,7 +158,7 @@ def _show_history(view: WorkloadView, events: list[history.Event], source: str, 
 async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
     """The sentence about a job that exists without a Workload; "" if there is no such job that the user may read."""
     kind, _, name = job.rpartition("/")
-    for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
+    for resource in [each for known, each in job_kinds().items() if singular(kind) in ("", known)]:
         try:
             found = await api.get(resource, namespace, name)
             warned = own_rights.by_uid(await own_rights.warned(api, namespace))

@@ -25,7 +25,7 @@ class StandIn(ThreadingHTTPServer):
 
     def __init__(self, answers: Mapping[str, Json | tuple[int, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.answers = dict(answers)
+        self.answers: dict[str, Any] = dict(answers)
         self.asked: list[str] = []
         self.before: Callable[[str], None] = lambda path: None
 

@@ -17,7 +17,7 @@ KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 class StandIn(ThreadingHTTPServer):
-    """`answers`: by path, an object, or a status and the bytes of a body; other paths are answered with 404. `asked`: method and
+    """`answers`: by path, an object, or a status and the bytes of a body; `otherwise`: of other paths. `asked`: method and
     path of each request. `before`: called with the path before it is answered.
     """
 
@@ -26,12 +26,18 @@ class StandIn(ThreadingHTTPServer):
     def __init__(self, answers: Mapping[str, Json | tuple[int, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: dict[str, Any] = dict(answers)
+        self.otherwise: Json | tuple[int, bytes] = status(
+            404, "NotFound", "the server could not find the requested resource"
+        )
         self.asked: list[str] = []
         self.before: Callable[[str], None] = lambda path: None
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A command that ends does not wait for its answers."""
 
     def kubeconfig(self, folder: Path, namespace: str = "ml") -> Path:
         return kubeconfig(folder, f"http://{self.address}", namespace)
@@ -46,9 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append(f"{self.command} {path}")
         self.server.before(path)
-        found = self.server.answers.get(
-            path, status(404, "NotFound", "the server could not find the requested resource")
-        )
+        found = self.server.answers.get(path, self.server.otherwise)
         code, body = found if isinstance(found, tuple) else (found.get("code", 200), json.dumps(found).encode())
         self.send_response(code)
         self.send_header("Content-Type", "application/json")

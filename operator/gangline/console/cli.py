@@ -157,6 +157,10 @@ class LazyGroup(click.Group):
         """Find a subcommand. The former spelling of one works too, and a line on stderr names the new one."""
         name = args[0]
         if (group := self._former.get(name)) is None:
+            if name not in self.entries and not name.startswith("-") and not ctx.resilient_parsing:
+                from gangline.console.output.spelling import meant
+
+                raise click.UsageError(f"No such command {name!r}.{meant(name, self._known())}", ctx)
             return super().resolve_command(ctx, args)
         _, inner, _ = super().resolve_command(ctx, [group])
         assert isinstance(inner, LazyGroup)
@@ -169,14 +173,29 @@ class LazyGroup(click.Group):
         return f"{group} {name}", command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. The message of an error may quote texts of others."""
+        """Run the command. The message of an error may quote texts of others. Ctrl-C ends it as it ends other programs."""
         try:
             return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort) as error:
+            from gangline.console.output import exit_codes, terminal
+
+            terminal.end_line()
+            raise click.exceptions.Exit(exit_codes.INTERRUPTED) from error
         except click.ClickException as error:
             from gangline.console.output import terminal
 
             vars(error).update(message=terminal.clean(error.message))  # what it prints of itself
             raise
+
+    def _known(self) -> list[str]:
+        """The commands that a mistyped one may mean; those of groups with the group's name."""
+        inner = [
+            f"{group} {name}"
+            for group, entry in self.entries.items()
+            for rows in (entry.sections or {}).values()
+            for name in rows
+        ]
+        return [*self.entries, *inner]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for, from the table: nothing is imported for it."""

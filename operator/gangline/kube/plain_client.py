@@ -66,7 +66,7 @@ class PlainClient:
         except (OSError, HTTPException) as error:
             raise Unavailable(0, type(error).__name__, str(error)) from error
         if response.status != 200:
-            raise from_response(response.status, body)
+            raise from_response(response.status, body, asked=f"GET {path}")
         try:
             return bounded.load_shallow(body)
         except bounded.BadJsonError as error:

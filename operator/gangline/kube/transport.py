@@ -28,7 +28,7 @@ import orjson
 import gangline
 from gangline import bounded
 from gangline.kube.config import Login, LoginError
-from gangline.kube.errors import ApiError, Unauthorized, Unavailable, from_response
+from gangline.kube.errors import ApiError, Forbidden, Unauthorized, Unavailable, from_response
 from gangline.kube.resources import Json, Resource
 
 if TYPE_CHECKING:
@@ -250,7 +250,8 @@ class Transport:
                 answer = await _read(response, self._most_bytes)
             if response.status != 401 or last_try or not self.login.reject():
                 break
-        error = from_response(response.status, answer, response.headers.get("Retry-After"))
+        asked = f"{call.method} {self.login.server}{call.path}"
+        error = from_response(response.status, answer, response.headers.get("Retry-After"), asked=asked)
         if self._observe:
             self._observe(call.verb, call.resource, error)
         raise error
@@ -342,14 +343,10 @@ def _total(seconds: float) -> aiohttp.ClientTimeout:
 def unavailable(error: BaseException) -> Unavailable:
     import aiohttp
 
-    refused = isinstance(error, aiohttp.ClientConnectorError)
-    timeout = isinstance(error, TimeoutError) and not refused
+    unreached = isinstance(error, aiohttp.ClientConnectorError)
+    timeout = isinstance(error, TimeoutError) and not unreached
     name = "Timeout" if timeout else type(error).__name__
-    return Unavailable(0, name, str(error) or name, timeout=timeout)
-
-
-#: the words of an API server whose RBAC refuses a request
-_NOT_GRANTED: Final = "is forbidden: User "
+    return Unavailable(0, name, str(error) or name, timeout=timeout, unreached=unreached)
 
 
 def tell_refusals(say: Callable[..., object]) -> Observer:
@@ -361,7 +358,7 @@ def tell_refusals(say: Callable[..., object]) -> Observer:
     told: set[tuple[str, Resource]] = set()
 
     def observe(verb: str, resource: Resource, error: ApiError) -> None:
-        if error.status == 403 and _NOT_GRANTED in error.message and (verb, resource) not in told:
+        if isinstance(error, Forbidden) and error.lacks_right and (verb, resource) not in told:
             told.add((verb, resource))
             say(
                 "a %s of %s was refused (403): where that lasts, `gangline admin rbac` prints what is needed",

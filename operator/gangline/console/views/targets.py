@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
 from gangline.console.views import jobs, own_rights
@@ -26,7 +28,7 @@ from gangline.control.answers.workloads.snapshot import (
     snapshot,
 )
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import Conflict, Forbidden, NotFound
+from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
 from gangline.objects import LocalQueueObject, WorkloadObject
 
@@ -206,8 +208,8 @@ _QUEUES: Final[dict[str, Resource]] = {
 
 
 def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:
-    """The API server's refusal, and who has the right."""
-    if resource.kind in _ROLES:
+    """The API server's refusal, and who has the right, if a right is what is missing."""
+    if error.lacks_right and resource.kind in _ROLES:
         where = f" in namespace {namespace}" if namespace else ""
         return f"{error.message}\nthe ClusterRole {_ROLES[resource.kind]} gives it{where}: an administrator has it"
     return error.message
@@ -247,7 +249,7 @@ class JobChoice:
     ) -> Sequence[str]:
         """The names, or the jobs that the filters leave, of those in the states `among` (None: all that have not ended).
 
-        Asks before many are changed. Raises click.ClickException where none is left, click.Abort for a no.
+        Asks before many are changed. Raises click.ClickException where none is left, and for a no.
         """
         if not self.by_filters:
             return self.names
@@ -257,7 +259,7 @@ class JobChoice:
             raise click.ClickException(f"no job in namespace {namespace}{states} is left by these filters")
         if not (self.yes or dry_run):
             jobs = "job" if len(found) == 1 else "jobs"
-            terminal.confirm(f"{verb} {len(found)} {jobs} of namespace {namespace} ({_some(found)})?", abort=True)
+            terminal.confirm(f"{verb} {len(found)} {jobs} of namespace {namespace} ({_some(found)})?")
         return found
 
 
@@ -292,12 +294,21 @@ async def matching(
 ) -> list[str]:
     """Jobs of the namespace that have not ended, as `kind/name`."""
     _, seen = await _seen(api, namespace)
-    live = [
-        jobs.ListedJob(view)
-        for view in seen.workloads
-        if view.state not in FINISHED and (among is None or view.state in among)
-    ]
+    views = [view for view in seen.workloads if view.state not in FINISHED and (among is None or view.state in among)]
+    if selection.users:
+        views = await _with_users(api, namespace, views)
+    live = [jobs.ListedJob(view) for view in views]
     return list(dict.fromkeys(job.view.job for job in selection.of(jobs.LISTING, live, 0.0)))
+
+
+async def _with_users(api: ApiClient, namespace: str, views: Sequence[WorkloadView]) -> list[WorkloadView]:
+    """The views with the users whom their jobs name: a Workload has no such label. Kinds that may not be listed name none."""
+    users: dict[str, str] = {}
+    for kind in sorted({view.job_kind.lower() for view in views if not view.user} & job_kinds().keys()):
+        with suppress(ApiError):
+            for job in (await api.list(job_kinds()[kind], namespace, label_selector=names.USER)).items:
+                users[job["metadata"]["uid"]] = job["metadata"]["labels"][names.USER]
+    return [replace(view, user=view.user or users.get(view.job_uid, "")) for view in views]
 
 
 def _some(found: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import click
 
 from gangline.api import names
 from gangline.console.output import terminal
+from gangline.console.output.spelling import meant
 from gangline.console.views import access, completing, targets
 from gangline.console.views.targets import Target
 from gangline.control.answers.workloads.snapshot import FINISHED, JobState, WorkloadView, snapshot
@@ -44,10 +45,11 @@ async def moved(api: ApiClient, namespace: str, name: str, queue: str, *, dry_ru
     try:
         found = await api.get(LOCAL_QUEUES, namespace, queue)
     except NotFound:
-        known = (
-            ", ".join(each["metadata"]["name"] for each in (await api.list(LOCAL_QUEUES, namespace)).items) or "none"
-        )
-        raise click.ClickException(f"namespace {namespace} has no LocalQueue {queue!r} (there is: {known})") from None
+        known = [each["metadata"]["name"] for each in (await api.list(LOCAL_QUEUES, namespace)).items]
+        there = f"(there is: {', '.join(known) or 'none'})"
+        raise click.ClickException(
+            f"namespace {namespace} has no LocalQueue {queue!r} {there}.{meant(queue, known)}"
+        ) from None
     stopped = (found["spec"].get("stopPolicy") or "None") != "None"
 
     async def attempt() -> str:
@@ -92,9 +94,11 @@ def top(
 
 
 async def topped(api: ApiClient, namespace: str, name: str, class_name: str = "", *, dry_run: bool = False) -> str:
-    """Put a waiting job first in its LocalQueue. Returns what was done, as a sentence. Raises click.ClickException where no class
-    is high enough.
+    """Put a waiting job first in its LocalQueue, or give it a class. Returns what was done, as a sentence. Raises
+    click.ClickException where no class is high enough, and for a class that does not exist.
     """
+    if class_name:
+        await _check_class(api, class_name)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -104,12 +108,16 @@ async def topped(api: ApiClient, namespace: str, name: str, class_name: str = ""
                 f"{target.title} has no Workload, so it is in no queue: `gangline why` says what it lacks"
             )
         first = _first(await _others(api, target.view))
-        if first is None or _is_ahead(target.view, first):
-            return f"{target.title} is before all others of LocalQueue {target.view.queue} already"
+        first = None if first is not None and _is_ahead(target.view, first) else first
+        has = (obj["metadata"].get("labels") or {}).get(names.PRIORITY_CLASS) or ""
+        already = f"before all others of LocalQueue {target.view.queue} already"
+        if first is None and class_name in ("", has):
+            return f"{target.title} is {already}" + (f", with WorkloadPriorityClass {has}" if class_name else "")
         chosen = class_name or _lowest(await _classes(api), target.view, first)
         label = {"metadata": {"labels": {names.PRIORITY_CLASS: chosen}}}
         await targets.patched(api, target.resource, obj, label, dry_run=dry_run)
-        return f"{target.title} {'would get' if dry_run else 'gets'} WorkloadPriorityClass {chosen}, to be before {first.job}"
+        gets = f"{target.title} {'would get' if dry_run else 'gets'} WorkloadPriorityClass {chosen}"
+        return f"{gets}; it was {already}" if first is None else f"{gets}, to be before {first.job}"
 
     return await targets.until_unchanged(attempt)
 
@@ -142,8 +150,22 @@ async def _classes(api: ApiClient) -> list[Json]:
         ) from error
 
 
-def _lowest(classes: Sequence[Json], view: WorkloadView, first: WorkloadView) -> str:
-    """The lowest class with which the job is before that one."""
+async def _check_class(api: ApiClient, name: str) -> None:
+    """Raises click.ClickException for a class that does not exist. Who may not read it finds out by the write."""
+    try:
+        await api.get(WORKLOAD_PRIORITY_CLASSES, None, name)
+    except Forbidden:
+        return
+    except NotFound:
+        known = [each["metadata"]["name"] for each in await _classes(api)]
+        there = f"(there is: {', '.join(known) or 'none'})"
+        raise click.ClickException(f"there is no WorkloadPriorityClass {name!r} {there}.{meant(name, known)}") from None
+
+
+def _lowest(classes: Sequence[Json], view: WorkloadView, first: WorkloadView | None) -> str:
+    """The lowest class with which the job is before that one; "" where there is none."""
+    if first is None:
+        return ""
     older = (view.created, view.uid) < (first.created, first.uid)
     enough = [each for each in classes if each["value"] > first.priority or (older and each["value"] == first.priority)]
     if not enough:

@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.console.objects import pending
-from tests.console.standin import ANSWERS, KUEUE, StandIn, kubeconfig, listed, serving
+from tests.console.objects import cluster_queue, local_queue, pending
+from tests.console.standin import ANSWERS, KUEUE, StandIn, kubeconfig, listed, serving, status
 
 from gangline.console import cli
-from gangline.console.output import exit_codes
+from gangline.console.output import exit_codes, terminal
 from gangline.console.views import access
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import workload_view
+from gangline.install import removal
+from gangline.kube.resources import NAMESPACES, ObjectKey
 
 ROOT = Path(__file__).parents[2]
 OF_ML = f"{ANSWERS}/namespaces/ml"
@@ -186,3 +188,87 @@ def test_why_answers_at_once_and_remedies_follow(operator: StandIn, tmp_path: Pa
 def test_a_mistyped_command_or_option_is_answered_with_the_one_that_is_meant(line: str, meant: str) -> None:
     done = gangline(line)
     assert done.exit_code == exit_codes.USAGE and meant in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("line", ["why resnt", "eta resnt", "eta resnt --history", "preempt --dry-run job/resnt"])
+def test_a_mistyped_job_is_answered_with_the_one_that_is_meant(line: str, operator: StandIn, tmp_path: Path) -> None:
+    no_job = status(404, "NotFound", "no job resnt in namespace ml", group="answers.gangline.io")
+    paths = [f"{OF_ML}/queuedjobs/resnt{rest}" for rest in ("", "/why", "/promises", "/victims")]
+    operator.answers |= dict.fromkeys(paths, no_job)
+    done = gangline(line, operator.kubeconfig(tmp_path))
+    assert done.exit_code == exit_codes.FAILURE
+    assert done.stderr == "Error: no job resnt in namespace ml. Did you mean 'resnet'?\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cancel resnt", "no job 'resnt' in namespace ml that you may read. Did you mean 'resnet'?"),
+        ("move resnet gpsu", "namespace ml has no LocalQueue 'gpsu' (there is: gpus). Did you mean 'gpus'?"),
+        ("hold lq/gpsu", "namespace ml has no LocalQueue 'gpsu' (there is: gpus). Did you mean 'gpus'?"),
+        (
+            "limits set visoin --flavor a --nominal 1",
+            "there is no ClusterQueue 'visoin' (there is: vision). Did you mean 'vision'?",
+        ),
+        ("hold cq/elephant", "there is no ClusterQueue 'elephant' (there is: vision)"),
+    ],
+)
+def test_a_mistyped_name_in_the_cluster_is_answered_with_the_one_that_is_meant(
+    line: str, said: str, tmp_path: Path
+) -> None:
+    answers = {
+        f"{KUEUE}/namespaces/ml/workloads": listed("Workload", [pending("resnet", namespace="ml")]),
+        f"{KUEUE}/namespaces/ml/localqueues": listed("LocalQueue", [local_queue("gpus")]),
+        f"{KUEUE}/clusterqueues": listed("ClusterQueue", [cluster_queue("vision")]),
+    }
+    with serving(answers) as server:
+        done = gangline(line, server.kubeconfig(tmp_path))
+    assert done.exit_code == exit_codes.FAILURE and done.stderr == f"Error: {said}\n"
+
+
+# --- consent --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", ["", " --all"])
+def test_an_installation_is_not_removed_where_nobody_can_be_asked(
+    arguments: str, monkeypatch: pytest.MonkeyPatch, nobody: Path
+) -> None:
+    """Not with a closed standard input, nor with one that says yes to everything."""
+    taken: list[Any] = []
+
+    async def look(*_: Any) -> removal.Remains:
+        return removal.Remains("gangline-system", (ObjectKey(NAMESPACES, "", "x"),), frozenset(), {"Workload": 3})
+
+    async def take_off(*given: Any, **_: Any) -> None:
+        taken.append(given)
+
+    monkeypatch.setattr(removal, "look", look)
+    monkeypatch.setattr(removal, "take_off", take_off)
+    monkeypatch.setattr(removal.Remains, "nothing_to_do", lambda *_, **__: False)
+    for typed in ("", "y\n" * 3):
+        line = f"admin uninstall{arguments}".split()
+        done = CliRunner().invoke(cli.main, line, input=typed, env={"KUBECONFIG": str(nobody)})
+        assert done.exit_code == exit_codes.USAGE and "There is no terminal to ask: -y says yes" in done.stderr
+        assert not taken
+    assert gangline(f"admin uninstall{arguments} --dry-run", nobody).exit_code == exit_codes.SUCCESS and not taken
+    assert gangline(f"admin uninstall{arguments} -y", nobody).exit_code == exit_codes.SUCCESS and taken
+    monkeypatch.setattr(terminal, "can_ask", lambda: True)
+    line = ["admin", "uninstall", *arguments.split()]
+    no = CliRunner().invoke(cli.main, line, input="n\n", env={"KUBECONFIG": str(nobody)})
+    assert no.exit_code == exit_codes.FAILURE and "nothing is changed" in no.stderr and len(taken) == 1
+
+
+# --- columns --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["queue", "eta"])
+def test_queue_is_the_local_queue_for_who_is_in_a_namespace(line: str, operator: StandIn, tmp_path: Path) -> None:
+    (item,) = operator.answers[f"{OF_ML}/queuedjobs"]["items"]
+    item |= {"queue": "mine", "clusterQueue": "all-of-the-lab", "because": ""}
+    operator.answers[f"{ANSWERS}/queuedjobs"] = listed("QueuedJob", [item])
+    config = operator.kubeconfig(tmp_path)
+    assert "mine" in gangline(line, config).stdout and "all-of-the-lab" not in gangline(line, config).stdout
+    assert "all-of-the-lab" in gangline(f"{line} -A", config).stdout
+    if line == "queue":
+        header, row = gangline("queue -o wide", config).stdout.splitlines()
+        assert "CLUSTERQUEUE" in header and "mine" in row and "all-of-the-lab" in row

@@ -7,7 +7,7 @@ has just started is not stopped by a command for a job that waits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,6 +17,7 @@ import click
 from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
+from gangline.console.output.spelling import meant
 from gangline.console.views import jobs, own_rights
 from gangline.control.answers.workloads.briefs import job_kinds, singular
 from gangline.control.answers.workloads.snapshot import (
@@ -44,8 +45,9 @@ _TRIES: Final = 8
 class NoSuchJob(click.ClickException):
     """There is no job of this name that the user may read."""
 
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f"no job {name!r} in namespace {namespace} that you may read")
+    def __init__(self, namespace: str, name: str, known: Iterable[str] = ()) -> None:
+        near = meant(name.rpartition("/")[2], known)
+        super().__init__(f"no job {name!r} in namespace {namespace} that you may read{'.' * bool(near)}{near}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ async def find(api: ApiClient, namespace: str, name: str) -> Target:
         except (NotFound, Forbidden):
             continue
         return Target(f"{each.kind.lower()}/{plain}", None, None, each, job)
-    raise NoSuchJob(namespace, name)
+    raise NoSuchJob(namespace, name, [view.job_name for view in seen.workloads])
 
 
 async def _seen(api: ApiClient, namespace: str) -> tuple[list[Json], AnswerSnapshot]:
@@ -175,13 +177,27 @@ def queue_of(name: str) -> tuple[Resource, str] | None:
     return (resource, plain) if resource is not None else None
 
 
+async def existing(api: ApiClient, resource: Resource, namespace: str | None, name: str) -> Json:
+    """The queue or class of this name. Raises click.ClickException that says which there are instead, and what is meant."""
+    try:
+        return await api.get(resource, namespace, name)
+    except NotFound:
+        where = f"namespace {namespace} has no" if namespace else "there is no"
+        known: list[str] = []
+        with suppress(Forbidden):
+            known = [each["metadata"]["name"] for each in (await api.list(resource, namespace)).items]
+        there = f" (there is: {', '.join(known[:_SHOWN]) + ' …' * (len(known) > _SHOWN)})" if known else ""
+        near = meant(name, known)
+        raise click.ClickException(f"{where} {resource.kind} {name!r}{there}{'.' * bool(near)}{near}") from None
+
+
 async def stop_policy(
     api: ApiClient, namespace: str, resource: Resource, name: str, policy: str, *, dry_run: bool
 ) -> str:
     """Set whether a queue starts jobs. Returns what was done, as a sentence."""
 
     async def attempt() -> str:
-        obj = await api.get(resource, namespace if resource.namespaced else None, name)
+        obj = await existing(api, resource, namespace if resource.namespaced else None, name)
         title = f"{resource.kind} {name}"
         before = obj["spec"].get("stopPolicy") or "None"
         if before == policy:
@@ -227,8 +243,9 @@ _ROLES: Final = {
 # Jobs that a command is to change, by name or by user, state and queue; what was chosen in bulk is asked about first.
 
 
-#: names in a question
+#: names in a question, and in a list of what there is
 _NAMED = 3
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

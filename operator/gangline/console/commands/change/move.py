@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from gangline.api import names
 from gangline.console.output import terminal
-from gangline.console.output.spelling import meant
 from gangline.console.views import access, completing, targets
 from gangline.console.views.targets import Target
 from gangline.control.answers.workloads.snapshot import FINISHED, JobState, WorkloadView, snapshot
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import Forbidden, NotFound
+from gangline.kube.errors import Forbidden
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Json
 from gangline.objects import WorkloadObject
 
@@ -42,14 +42,7 @@ async def moved(api: ApiClient, namespace: str, name: str, queue: str, *, dry_ru
     """Move a waiting job to another LocalQueue. Returns what was done, as a sentence. Raises click.ClickException for a job that
     does not wait, and for a queue that does not exist.
     """
-    try:
-        found = await api.get(LOCAL_QUEUES, namespace, queue)
-    except NotFound:
-        known = [each["metadata"]["name"] for each in (await api.list(LOCAL_QUEUES, namespace)).items]
-        there = f"(there is: {', '.join(known) or 'none'})"
-        raise click.ClickException(
-            f"namespace {namespace} has no LocalQueue {queue!r} {there}.{meant(queue, known)}"
-        ) from None
+    found = await targets.existing(api, LOCAL_QUEUES, namespace, queue)
     stopped = (found["spec"].get("stopPolicy") or "None") != "None"
 
     async def attempt() -> str:
@@ -98,7 +91,8 @@ async def topped(api: ApiClient, namespace: str, name: str, class_name: str = ""
     click.ClickException where no class is high enough, and for a class that does not exist.
     """
     if class_name:
-        await _check_class(api, class_name)
+        with suppress(Forbidden):  # who may not read it finds out by the write
+            await targets.existing(api, WORKLOAD_PRIORITY_CLASSES, None, class_name)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -148,18 +142,6 @@ async def _classes(api: ApiClient) -> list[Json]:
         raise click.ClickException(
             f"{error.message}\nname the class: --class NAME (an administrator knows which there are)"
         ) from error
-
-
-async def _check_class(api: ApiClient, name: str) -> None:
-    """Raises click.ClickException for a class that does not exist. Who may not read it finds out by the write."""
-    try:
-        await api.get(WORKLOAD_PRIORITY_CLASSES, None, name)
-    except Forbidden:
-        return
-    except NotFound:
-        known = [each["metadata"]["name"] for each in await _classes(api)]
-        there = f"(there is: {', '.join(known) or 'none'})"
-        raise click.ClickException(f"there is no WorkloadPriorityClass {name!r} {there}.{meant(name, known)}") from None
 
 
 def _lowest(classes: Sequence[Json], view: WorkloadView, first: WorkloadView | None) -> str:

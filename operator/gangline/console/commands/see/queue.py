@@ -79,7 +79,7 @@ def command(
             async def look() -> list[jobs.ListedJob]:
                 return jobs.of_items(await _jobs(api, wish))
 
-            listing = jobs.listing(with_times=with_times, empty=empty)
+            listing = jobs.listing(with_times=with_times, own=not wish.anywhere, empty=empty)
             if not shape.watch:
                 await presenting.present(listing, shape, look)
                 return

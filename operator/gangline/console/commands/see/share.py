@@ -81,7 +81,7 @@ async def changed(
 
     async def attempt() -> str:
         try:
-            obj = await api.get(CLUSTER_QUEUES, None, queue)
+            obj = await targets.existing(api, CLUSTER_QUEUES, None, queue)
         except Forbidden as error:
             raise click.ClickException(targets.not_allowed(CLUSTER_QUEUES, None, error)) from error
         groups, before = with_limits(obj, flavor, resource, wanted)

@@ -112,9 +112,8 @@ def _span(start: Json) -> str:
 
 async def _asked(api: ApiClient, namespace: str, job: str, what: str) -> Json:
     """The operator's answer. Raises click.ClickException where there is no such job, with what there is instead."""
-    path, query = asking.job_path(namespace, job, what)
     try:
-        return await asking.get(api, path, query)
+        return await asking.of_job(api, namespace, job, what)
     except asking.NoAnswerError as error:
         if error.missing:
             raise click.ClickException(await _no_workload(api, namespace, job) or error.message) from error

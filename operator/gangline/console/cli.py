@@ -130,8 +130,11 @@ FORMER: Final = {
 class LazyGroup(click.Group):
     """A group that knows its subcommands from a table and imports one only when it is called."""
 
-    def __init__(self, *args: Any, sections: Sections, former: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, sections: Sections, path: str = "", former: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._path = path
         self.sections = sections
         self.entries: Final = {name: entry for rows in sections.values() for name, entry in rows.items()}
         self._former = former or {}
@@ -142,10 +145,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if (entry := self.entries.get(cmd_name)) is None:
             return None
+        path = f"{self._path} {cmd_name}".strip()
         if entry.sections is not None:
-            return LazyGroup(cmd_name, help=entry.about, sections=entry.sections)
+            return LazyGroup(cmd_name, path=path, help=entry.about, sections=entry.sections)
+        from gangline.console.examples import with_examples
+
         try:
-            return entry.load()
+            return with_examples(path, entry.load())
         except ImportError as error:
             if error.name is not None:  # a missing module of ours is a bug: show the traceback
                 raise
@@ -196,6 +202,12 @@ class LazyGroup(click.Group):
             for name in rows
         ]
         return [*self.entries, *inner]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from gangline.console.examples import with_examples
+
+        with_examples(self._path, self)
+        super().format_epilog(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for, from the table: nothing is imported for it."""

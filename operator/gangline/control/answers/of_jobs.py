@@ -15,7 +15,7 @@ from gangline.control.answers import circumstances
 from gangline.control.answers.ahead import remedies
 from gangline.control.answers.ahead.times import Times, admissions_of, times
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, as_item, gone
-from gangline.control.answers.explanation import NAMED, Line, explain
+from gangline.control.answers.explanation import NAMED, explain
 from gangline.control.answers.pages import Listed
 from gangline.control.answers.refusals import NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker, Sight
@@ -30,7 +30,7 @@ from gangline.control.answers.workloads.snapshot import (
     display_order,
     queue_view,
 )
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import Line, age
 from gangline.control.feed.pod import Pod
 from gangline.control.nodes.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE, gone_for_certain, out_of_reach_since
 from gangline.engine import model

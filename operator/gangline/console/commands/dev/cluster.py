@@ -12,8 +12,7 @@ from typing import Final
 import click
 
 from gangline.console.commands.dev.cluster_nodes import image, named, node
-from gangline.console.node_counts import NodeCounts, NodeCountsType
-from gangline.console.options import kubernetes_version
+from gangline.console.node_counts import NodeCounts, NodeCountsType, kubernetes_version
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation

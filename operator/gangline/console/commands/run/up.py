@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from gangline.console.node_counts import NodeCounts
-from gangline.console.options import kubernetes_version
-from gangline.console.output import terminal
+from gangline.console.node_counts import NodeCounts, kubernetes_version
+from gangline.console.output import exit_codes, terminal
 from gangline.console.run import example as examples
 from gangline.console.run.example import ExampleError
 from gangline.console.stack import stack
@@ -153,7 +152,7 @@ def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
             standing.services.hold()
     except KeyboardInterrupt:
         if not ready:
-            raise click.exceptions.Exit(130) from None
+            raise click.exceptions.Exit(exit_codes.INTERRUPTED) from None
         say("ended")
 
 

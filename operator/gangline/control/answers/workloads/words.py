@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gangline.api import names, quantity
 from gangline.control.answers.workloads import reasons
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of an explanation: a label such as `state`, and what is said of it."""
+
+    label: str
+    text: str
 
 
 def why(view: WorkloadView) -> str:

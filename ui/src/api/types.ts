@@ -227,9 +227,10 @@ export interface PromiseRecord {
 
 export interface JobAnswer {
   job: Job
-  why: { lines: { label: string; text: string }[] }
+  /** null, as the other parts, where the operator has none for such a job */
+  why: { lines: { label: string; text: string }[] } | null
   promises: { promises: JobPromise[]; started: number | null; record: PromiseRecord | null } | null
-  story: { events: { at: number | null; state: string; cause: string; decision: number | null }[] }
+  story: { events: { at: number | null; state: string; cause: string; decision: number | null }[] } | null
 }
 
 export interface Remedies {

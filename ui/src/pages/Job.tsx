@@ -51,9 +51,9 @@ export function JobPage() {
       <div className="grid wide">
         <div className="stack">
           <Answered title="Why" answer={answer}>
-            {(data) => (
+            {({ why }) => !why ? <p className="quiet">The operator has no explanation for such a job.</p> : (
               <dl className="facts why">
-                {data.why.lines.map((line, index) => (
+                {why.lines.map((line, index) => (
                   <Fact key={index} name={line.label} warn={line.label === 'warning'}>
                     {line.text}
                   </Fact>
@@ -70,7 +70,7 @@ export function JobPage() {
         <div className="stack">
           <Facts job={job} />
           <Answered title="Story" aside={<span className="quiet small">as far as the leader remembers</span>} answer={answer}>
-            {(data) => <Story events={data.story.events} />}
+            {({ story }) => <Story events={story?.events ?? []} />}
           </Answered>
           {(HOLDING.has(job.state) || OVER.has(job.state)) && <Pods path={path} />}
           <Decisions job={job} />
@@ -445,7 +445,7 @@ function Decisions({ job }: { job: Job }) {
 
 // --- what happened, and where it runs ---
 
-function Story({ events }: { events: JobAnswer['story']['events'] }) {
+function Story({ events }: { events: NonNullable<JobAnswer['story']>['events'] }) {
   const now = useNow(60)
   if (!events.length) return <p className="quiet">The leader remembers no change of its state.</p>
   return (
@@ -574,7 +574,7 @@ function Logs({ path, job }: { path: string; job: Job }) {
           <label className="field">
             <span className="unseen">Lines</span>
             <select className="select" value={lines} onChange={(event) => setLines(Number(event.target.value))}>
-              {[50, 200, 1000].map((each) => (
+              {[50, 200, 500].map((each) => (
                 <option key={each} value={each}>
                   the last {each} lines
                 </option>

@@ -10,7 +10,7 @@ import { Badge, HealthIcon, NodeHealth, ToneIcon } from '../parts/badges'
 import { CloseButton } from '../parts/dialogs'
 import { Commands, quoted } from '../parts/commands'
 import { NamedJob } from '../parts/jobs'
-import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
+import { Answered, Empty, Panel, Scroll } from '../parts/panel'
 import { Swaps, SwapsOf } from '../parts/swaps'
 import { useNamespace, useView } from '../view'
 import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReason, number, type Health } from '../words'
@@ -276,7 +276,7 @@ function NodeDetail({ node, onClose }: { node: Node; onClose: () => void }) {
   const rights = useRights(namespace)
   const name = node.metadata.name
   const verb: Verb = healthOf(node) === 'leaving' ? 'uncordon' : 'cordon'
-  const moves = useAnswer<Listed<Move>>(view.get('moves') ? `api/moves/${encodeURIComponent(name)}?namespace=${encodeURIComponent(namespace)}` : null)
+  const moves = useAnswer<{ gangs: Move[] }>(view.get('moves') ? `api/moves/${encodeURIComponent(name)}?namespace=${encodeURIComponent(namespace)}` : null)
   return (
     <div className="side stack">
       <Panel title={`Node ${name}`} aside={<CloseButton name="Close the node" onClose={onClose} />}>
@@ -302,11 +302,7 @@ function NodeDetail({ node, onClose }: { node: Node; onClose: () => void }) {
           <MissingRights verbs={VERBS} rights={rights} />
         </div>
       </Panel>
-      {view.get('moves') && (
-        <Panel title="Were the node vacated now">
-          <Told answer={moves}>{(data) => <Moves moves={data.items} />}</Told>
-        </Panel>
-      )}
+      {view.get('moves') && <Answered title="Were the node vacated now" answer={moves}>{(data) => <Moves moves={data.gangs} />}</Answered>}
       <Panel title="Who sits there">
         {node.occupants.length + node.awaited.length === 0 ? (
           <p className="quiet">Nobody does.</p>

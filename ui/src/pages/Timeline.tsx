@@ -2,9 +2,10 @@
 import { useCallback, useMemo } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
+import { MOST_ATTEMPTS, useAttempts } from '../api/attempts'
 import { useIsLoading, useLive, useTable } from '../api/live'
 import { ApiError, request } from '../api/requests'
-import type { Attempt, DecisionList, JobEvent, Listed, PastRun, Queue } from '../api/types'
+import type { DecisionList, JobEvent, Listed, PastRun, Queue } from '../api/types'
 import { now } from '../clock'
 import { InputsDialog } from '../parts/decision'
 import { DecisionBook } from '../timeline/record'
@@ -13,7 +14,6 @@ import { useLinks, useNamespace, useView } from '../view'
 import { jobLabel } from '../words'
 
 const WEEK = 7 * 86400
-const MOST = 5000
 const VIEW = ['group', 'span', 'start', 'cursor', 'decision', 'focus', 'find', 'table'] as const
 /** What the timeline shows by itself does not stand in the address. */
 const USUAL: Record<string, string> = { group: 'queues', span: '86400', table: 'false' }
@@ -65,10 +65,10 @@ export function TimelinePage() {
   const [jobs, queues, nodes, runs] = [useTable('jobs'), useTable('queues'), useTable('nodes'), useTable('runs')]
   const live = useMemo(() => ({ jobs: jobs.byId, queues: queues.byId, nodes: nodes.byId, runs: runs.byId }), [jobs, queues, nodes, runs])
   const where = `namespace=${encodeURIComponent(namespace)}`
-  const tries = useAnswer<Listed<Attempt>>(`api/attempts?${where}&since=${WEEK}&limit=${MOST}`, 60)
+  const tries = useAttempts(namespace, WEEK)
   // an operator from before attempts gives runs
   const older = tries.error?.status === 404
-  const runsBefore = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&since=${WEEK}&limit=${MOST}` : null, 60)
+  const runsBefore = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&since=${WEEK}&limit=${MOST_ATTEMPTS}` : null, 60)
   const attempts = tries.data?.items
   const past = runsBefore.data?.items
   const events = useAnswer<Listed<JobEvent>>(`api/events?${where}&since=${WEEK}&limit=1000`, 60).data?.items

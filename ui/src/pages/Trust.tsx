@@ -1,6 +1,7 @@
 /** Whether Gangline does as it says: forecasts, promised starts, reservations, preemptions, swaps. */
 import { useMemo } from 'react'
 import { useAnswer } from '../api/answers'
+import { MOST_ATTEMPTS, useAttempts } from '../api/attempts'
 import { useSession } from '../api/session'
 import type { Accuracy, Attempt, Audit, JobEvent, Listed, PromiseRecord, RecordCheck, Swap } from '../api/types'
 import { useNow } from '../clock'
@@ -19,7 +20,6 @@ import { promisesKept } from './Now'
 
 const DAY = 86400
 const WEEK = 7 * DAY
-const MOST = 5000
 
 export function Trust() {
   const namespace = useNamespace()
@@ -27,7 +27,7 @@ export function Trust() {
   const accuracy = useAnswer<Accuracy>(`api/accuracy?${where}`, 60)
   const audits = useAnswer<Listed<Audit>>(`api/audits?${where}`, 60)
   const swaps = useAnswer<Listed<Swap>>(`api/swaps?${where}`, 60)
-  const attempts = useAnswer<Listed<Attempt>>(`api/attempts?${where}&since=${WEEK}&limit=${MOST}`, 60)
+  const attempts = useAttempts(namespace, WEEK)
   // an operator from before attempts gives events
   const events = useAnswer<Listed<JobEvent>>(attempts.error?.status === 404 ? `api/events?${where}&since=${DAY}` : null, 60)
   const { all } = useSession()
@@ -361,7 +361,7 @@ function Ledger({ rows, more }: { rows: Attempt[]; more: boolean }) {
       {(rows.length > SHOWN || more) && (
         <p className="quiet small">
           {rows.length > SHOWN && `The last ${number(SHOWN)} of ${number(rows.length)} are listed. `}
-          {more && `Only the last ${number(MOST)} attempts of the week are looked at.`}
+          {more && `Only the last ${number(MOST_ATTEMPTS)} attempts of the week are looked at.`}
         </p>
       )}
     </div>

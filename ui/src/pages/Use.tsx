@@ -3,6 +3,7 @@ import { useMemo } from 'react'
 import { Link } from 'react-router'
 import uPlot from 'uplot'
 import { useAnswer } from '../api/answers'
+import { MOST_ATTEMPTS } from '../api/attempts'
 import type { Attempt, Listed, LostTo, PastRun, UsageSum } from '../api/types'
 import { useNow } from '../clock'
 import { csv, everyDay, LOST_TO, splitOf, sumOfUse, usageBy, usageByDay, wasteOf, type Split, type UsageBy, type UseRow } from '../figures'
@@ -20,7 +21,6 @@ const BY: readonly [UsageBy, string][] = [['clusterQueue', 'ClusterQueue'], ['lo
 const DAYS = [1, 7, 30, 90, 180]
 /** Runs of the record go no further back. */
 const DAYS_OF_RUNS = [1, 7, 30]
-const MOST = 5000
 const WORST = 30
 
 export function Use() {
@@ -32,9 +32,9 @@ export function Use() {
   const sums = useAnswer<Listed<UsageSum>>(`api/usage?${where}&by=${by}`, 300)
   // an operator from before attempts gives runs
   const older = sums.error?.status === 404
-  const runs = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&limit=${MOST}` : null, 300)
+  const runs = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&limit=${MOST_ATTEMPTS}` : null, 300)
   const byDay = useAnswer<Listed<UsageSum>>(older ? null : `api/usage?${where}&by=day`, 300)
-  const attempts = useAnswer<Listed<Attempt>>(older ? null : `api/attempts?${where}&limit=${MOST}`, 300)
+  const attempts = useAnswer<Listed<Attempt>>(older ? null : `api/attempts?${where}&limit=${MOST_ATTEMPTS}`, 300)
   return (
     <>
       <div className="page-head">

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gangline.control.answers import circumstances
+from gangline.control.answers import circumstances, setup
 from gangline.control.answers.ahead import remedies
 from gangline.control.answers.ahead.times import Times, admissions_of, times
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, as_item, gone
@@ -252,6 +252,9 @@ class JobAnswers(Desk):
         seen = AnswerSnapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
         room = await circumstances.room(self.source, asker, views[0], queue, names)
         explained = explain(shown[0], seen, self.source.now() / 1000, room)
+        wrong = setup.setup_of(self.source, sight, views[0], queue, unscheduled=bool(room.unscheduled))
+        explained = [line for line in explained if not (wrong.blocking and line.label == "needs")]
+        explained += [Line(label, text) for label, text in wrong.lines()]
         if views[0].state is JobState.PENDING and waits_for_preempted(views[0]):
             victims = victims_of(views[0], views[1:])
             explained += [Line("stopping", text) for text in stopping_lines(self.source, sight, victims)]

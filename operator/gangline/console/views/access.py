@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from gangline.console.output import terminal
+from gangline.console.views import denied
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
@@ -84,6 +85,8 @@ def _say(error: ApiError) -> str:
             return f"the API server does not accept these credentials: {error.message}"
         case NotFound():
             return f"{error.message}\nIs Gangline installed on this cluster? `gangline up` installs it."
+        case Forbidden():
+            return denied.said(error)
         case _:
             return str(error)
 

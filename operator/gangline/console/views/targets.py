@@ -16,7 +16,7 @@ import click
 from gangline.api import jobkinds
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
-from gangline.console.views import jobs, own_rights
+from gangline.console.views import denied, jobs, own_rights
 from gangline.control.answers.workloads.briefs import KINDS, singular
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState, WorkloadView, snapshot
 from gangline.jobs.pods.member import group_name
@@ -139,13 +139,18 @@ async def until_unchanged(attempt: Callable[[], Awaitable[T]], tries: int = _TRI
 
 async def patched(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
     """Patch an object as it was read. Raises Conflict if it has changed, click.ClickException where the user has no right."""
+    try:
+        return await patch(api, resource, obj, body, dry_run=dry_run)
+    except Forbidden as error:
+        raise click.ClickException(denied.said(error)) from error
+
+
+async def patch(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
+    """Patch an object as it was read. Raises Conflict if it has changed, Forbidden where the user has no right."""
     meta = obj["metadata"]
     fenced = {**body, "metadata": {**(body.get("metadata") or {}), "resourceVersion": meta["resourceVersion"]}}
     query = {"dryRun": "All"} if dry_run else {}
-    try:
-        return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
-    except Forbidden as error:
-        raise click.ClickException(not_allowed(resource, meta.get("namespace"), error)) from error
+    return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
 
 
 def queue_of(name: str) -> tuple[Resource, str] | None:
@@ -184,21 +189,6 @@ _QUEUES: Final[dict[str, Resource]] = {
     "lq": LOCAL_QUEUES,
     "clusterqueue": CLUSTER_QUEUES,
     "cq": CLUSTER_QUEUES,
-}
-
-
-def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:
-    """The API server's refusal, and who has the right."""
-    if resource.kind in _ROLES:
-        where = f" in namespace {namespace}" if namespace else ""
-        return f"{error.message}\nthe ClusterRole {_ROLES[resource.kind]} gives it{where}: an administrator has it"
-    return error.message
-
-
-_ROLES: Final = {
-    "Workload": "kueue-workload-editor-role",
-    "LocalQueue": "kueue-localqueue-editor-role",
-    "ClusterQueue": "kueue-clusterqueue-editor-role",
 }
 
 

@@ -1,4 +1,4 @@
-"""The roles of people on a real API server: the table of docs/roles.md is walked by reviews, and a researcher holds her own job."""
+"""The roles of people on a real API server: the table of docs/roles.md is walked by reviews, and an author holds her own job."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _LISTED: Final = 4
 #: how alike two names are of which one is taken for the other, misspelt
 _ALIKE: Final = 0.75
 #: taints of nodes that cannot be used for a while: no flavor tolerates them
-_PASSING: Final = (
+PASSING_TAINTS: Final = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
     "ToBeDeletedByClusterAutoscaler",
@@ -197,7 +197,7 @@ def _untolerated(node: Node, flavor: Flavor, tolerations: Sequence[Toleration]) 
         taint
         for taint in node.taints
         if taint.effect in _KEEPS_AWAY
-        and not taint.key.startswith(_PASSING)
+        and not taint.key.startswith(PASSING_TAINTS)
         and (taint.key, taint.effect) not in declared
         and not any(tolerates(each, taint) for each in tolerations)
     )

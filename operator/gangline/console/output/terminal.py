@@ -73,6 +73,11 @@ def confirm(question: str, *, abort: bool = False) -> bool:
     return click.confirm(clean(question), abort=abort)
 
 
+def ask(question: str, default: str = "") -> str:
+    """Ask for a text, and wait for it; an empty answer is the default."""
+    return click.prompt(clean(question), default=clean(default), show_default=bool(default)).strip()
+
+
 def console(**options: Any) -> Console:
     """A console of rich, which prints what it is given as `say` does."""
     from rich.console import Console, ConsoleOptions, RenderableType

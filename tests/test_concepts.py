@@ -198,7 +198,12 @@ def test_there_is_a_page_for_each_concept() -> None:
 
 
 def test_a_field_that_does_not_exist_is_found() -> None:
-    body = {"kind": "ClusterQueue", "apiVersion": names.V1BETA2, "metadata": {}, "spec": {"cohort": "x", "cohortName": "y"}}
+    body = {
+        "kind": "ClusterQueue",
+        "apiVersion": names.V1BETA2,
+        "metadata": {},
+        "spec": {"cohort": "x", "cohortName": "y"},
+    }
     assert list(unknown(body, SCHEMAS["ClusterQueue", names.V1BETA2])) == [".spec.cohort"]
 
 

@@ -64,7 +64,7 @@ class Api:
         return copy.deepcopy(self.objects[resource.plural, name])
 
     async def list(self, resource: Resource, namespace: str | None = None, *, label_selector: str = "") -> ObjectList:
-        if resource.plural in self.forbidden:
+        if resource.plural in self.forbidden and resource != WORKLOADS:  # Workloads may be seen, and not changed
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
         key, equals, value = label_selector.partition("=")
         found = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]
@@ -77,7 +77,7 @@ class Api:
             self.between, work = None, self.between
             work()
         if resource.plural in self.forbidden:
-            raise Forbidden(403, "Forbidden", f'{resource.plural} "{name}" is forbidden: User "mira" cannot patch it')
+            raise Forbidden(403, "Forbidden", REFUSED)
         obj = self.objects[resource.plural, name]
         if body["metadata"].get("resourceVersion") != obj["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
@@ -189,17 +189,39 @@ async def test_a_dry_run_changes_nothing() -> None:
     assert api.queries == [{"dryRun": "All"}] and workload_of(api, "waits")["spec"]["active"]
 
 
-async def test_who_has_no_right_hears_who_has() -> None:
+REFUSED = (
+    'workloads.kueue.x-k8s.io "x" is forbidden: User "mira" cannot patch resource "workloads" in API group "kueue.x-k8s.io" '
+    'in the namespace "team-vision"'
+)
+
+
+async def test_who_has_no_right_hears_which_role_has_it() -> None:
     api = cluster()
+    api.forbidden.add("workloads")
+    with pytest.raises(click.ClickException, match="mira may not patch workloads") as refused:
+        await hold.held(api, HERE, "runs", stop=True)
+    assert "--clusterrole gangline-team-lead-role --user mira" in refused.value.message
 
-    def revoked() -> None:
-        api.forbidden.add("workloads")
 
-    api.between = revoked
-    with pytest.raises(
-        click.ClickException, match=r"is forbidden: User .* cannot patch it\nthe ClusterRole kueue-workload-editor-role"
-    ):
-        await hold.held(api, HERE, "waits")
+async def test_a_researcher_holds_and_releases_her_job_by_its_annotation() -> None:
+    """She may change jobs, and no Workloads: in these stands what counts as quota."""
+    api = cluster()
+    api.forbidden.add("workloads")
+    assert await hold.held(api, HERE, "waits") == "job/waits is held"
+    annotations = api.objects["jobs", "waits"]["metadata"]["annotations"]
+    assert annotations == {"gangline.io/hold": "true"} and workload_of(api, "waits")["spec"]["active"]
+    assert await hold.held(api, HERE, "waits") == "job/waits is held already"
+    assert await hold.released(api, HERE, "waits") == "job/waits is queued again"
+    assert annotations == {"gangline.io/hold": None}
+    assert await hold.released(api, HERE, "waits") == "job/waits is not held: it waits"
+
+
+async def test_what_an_administrator_held_only_who_may_write_workloads_releases() -> None:
+    api = cluster()
+    assert await hold.held(api, HERE, "waits") == "job/waits is held"
+    api.forbidden.add("workloads")
+    with pytest.raises(click.ClickException, match="mira may not patch workloads"):
+        await hold.released(api, HERE, "waits")
 
 
 async def test_queues_are_held_drained_and_released() -> None:

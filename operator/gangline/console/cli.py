@@ -110,6 +110,12 @@ _TOP: Final[Sections] = {
             "change.notify:command", "Choose the messages about a job and their receivers, or send a test."
         ),
     },
+    "Give a team its queue": {
+        "setup": CommandEntry(
+            "admin.setup:command",
+            "A team's quota, namespace, queue and rights, from the nodes there are.",
+        ),
+    },
     "Try Gangline on this machine": {
         "run": CommandEntry("run.run:command", "A local cluster, an example, a live table."),
         "up": CommandEntry("run.up:command", "Start a cluster with Gangline on it."),

@@ -87,6 +87,11 @@ def end_line() -> None:
         click.echo(err=True)
 
 
+def ask(question: str, default: str = "") -> str:
+    """Ask for a text, and wait for it; an empty answer is the default."""
+    return click.prompt(clean(question), default=clean(default), show_default=bool(default)).strip()
+
+
 def console(**options: Any) -> Console:
     """A console of rich, which prints what it is given as `say` does."""
     from rich.console import Console, ConsoleOptions, RenderableType

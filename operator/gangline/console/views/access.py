@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from gangline.console.output import terminal
+from gangline.console.views import denied
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
@@ -131,6 +132,8 @@ def _say(error: ApiError) -> str:
         case NotFound():
             advice = "Is Gangline installed on this cluster? `gangline admin doctor --cluster` says what is missing."
             return f"{error.message}\n{advice}" if error.kind_is_unknown else error.message
+        case Forbidden():
+            return denied.said(error)
         case _:
             return str(error)
 

@@ -18,7 +18,7 @@ from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
 from gangline.console.output.spelling import meant
-from gangline.console.views import jobs, own_rights
+from gangline.console.views import denied, jobs, own_rights
 from gangline.control.answers.workloads.briefs import job_kinds, singular
 from gangline.control.answers.workloads.snapshot import (
     FINISHED,
@@ -161,13 +161,18 @@ async def until_unchanged(attempt: Callable[[], Awaitable[T]], tries: int = _TRI
 
 async def patched(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
     """Patch an object as it was read. Raises Conflict if it has changed, click.ClickException where the user has no right."""
+    try:
+        return await patch(api, resource, obj, body, dry_run=dry_run)
+    except Forbidden as error:
+        raise click.ClickException(denied.said(error)) from error
+
+
+async def patch(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
+    """Patch an object as it was read. Raises Conflict if it has changed, Forbidden where the user has no right."""
     meta = obj["metadata"]
     fenced = {**body, "metadata": {**(body.get("metadata") or {}), "resourceVersion": meta["resourceVersion"]}}
     query = {"dryRun": "All"} if dry_run else {}
-    try:
-        return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
-    except Forbidden as error:
-        raise click.ClickException(not_allowed(resource, meta.get("namespace"), error)) from error
+    return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
 
 
 def queue_of(name: str) -> tuple[Resource, str] | None:
@@ -220,21 +225,6 @@ _QUEUES: Final[dict[str, Resource]] = {
     "lq": LOCAL_QUEUES,
     "clusterqueue": CLUSTER_QUEUES,
     "cq": CLUSTER_QUEUES,
-}
-
-
-def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:
-    """The API server's refusal, and who has the right, if a right is what is missing."""
-    if error.lacks_right and resource.kind in _ROLES:
-        where = f" in namespace {namespace}" if namespace else ""
-        return f"{error.message}\nthe ClusterRole {_ROLES[resource.kind]} gives it{where}: an administrator has it"
-    return error.message
-
-
-_ROLES: Final = {
-    "Workload": "kueue-workload-editor-role",
-    "LocalQueue": "kueue-localqueue-editor-role",
-    "ClusterQueue": "kueue-clusterqueue-editor-role",
 }
 
 

@@ -210,7 +210,8 @@ def _matching(queue: QueueView, obstacles: Sequence[ReportedObstacle]) -> str:
     missing = sorted({o.resource for o in obstacles if o.kind == "undeclared"})
     if missing:
         what = ", ".join(missing)
-        return f"not to ask for {what}; or an administrator to give ClusterQueue {queue.name} quota for it"
+        where = f"kubectl edit clusterqueue {queue.name}: coveredResources and each flavor of spec.resourceGroups"
+        return f"not to ask for {what}; or an administrator to give ClusterQueue {queue.name} quota for it ({where})"
     ways = [
         *(f"ResourceFlavor {o.flavor} to be created" for o in obstacles if o.kind == "missing"),
         *(f"a node selector and affinity that match flavor {o.flavor}" for o in obstacles if o.kind == "affinity"),

@@ -10,7 +10,7 @@ import click
 
 from gangline.api import names
 from gangline.console.output import terminal
-from gangline.console.views import access, completing, targets
+from gangline.console.views import access, completing, denied, targets
 from gangline.console.views.targets import Target
 from gangline.control.answers.workloads.snapshot import FINISHED, JobState, WorkloadView, snapshot
 from gangline.kube.client import ApiClient
@@ -140,7 +140,7 @@ async def _classes(api: ApiClient) -> list[Json]:
         return (await api.list(WORKLOAD_PRIORITY_CLASSES)).items
     except Forbidden as error:
         raise click.ClickException(
-            f"{error.message}\nname the class: --class NAME (an administrator knows which there are)"
+            f"{denied.said(error)}\nor name the class: --class NAME (an administrator knows which there are)"
         ) from error
 
 

@@ -141,9 +141,8 @@ def build_command(real: bool, where_possible: bool, helm: bool, versions: tuple[
             terminal.say(f"The programs of real nodes are beside {programs.ensure().node}")
         for version in versions or [default_version()]:
             servers = build.ensure_servers(version)
-            terminal.say(
-                f"The control plane's programs of Kubernetes {version} are in {servers['kube-apiserver'].parent}"
-            )
+            places = dict.fromkeys(str(path.parent) for path in servers.values())
+            terminal.say(f"The control plane's programs of Kubernetes {version} are in {', '.join(places)}")
         terminal.say(f"kubectl is {build.kubectl()}")
         if helm:
             terminal.say(f"Helm is in {build.ensure(HELM)}")

@@ -139,16 +139,21 @@ def _tried(source: Source, sight: Sight, jobs: Mapping[str, str], value: Workloa
     yield from _uncordoned(source, queue)
 
 
+#: kind of a job -> where its author says with how few pods it may start; other kinds have no such field
+_LEAST_PODS: Final = {"GPUJob": "spec.minWorkers", "Job": f"annotation {names.MIN_PARALLELISM}"}
+
+
 def _own(source: Source, value: Workload) -> Iterator[Remedy]:
     """Changes that the author can make: size, length, queue, priority."""
     if source.forecasts is not None and (forecast := source.forecasts.estimate(value.key)) is not None:
         original = whatif.Variant("", "as it is", value, forecast, source.forecasts.by_flavor(value.key))
         for variant in whatif.changed(source, original):
             yield Remedy(variant.kind, USER, variant.change, variant.rehearsal.changes)
-    if len(value.pod_sets) == 1 and value.pod_sets[0].count > 1 and value.pod_sets[0].min_count is None:
+    raw = source.mirror.workloads.get(value.key)
+    field = _LEAST_PODS.get((raw.controller or {}).get("kind", "") if raw is not None else "")
+    if field and len(value.pod_sets) == 1 and value.pod_sets[0].count > 1 and value.pod_sets[0].min_count is None:
         least = replace(value, pod_sets=(replace(value.pod_sets[0], min_count=1),))
-        said = f"let it start with fewer pods (annotation {names.MIN_PARALLELISM} of a Job)"
-        yield Remedy("fewer", USER, said, (Put(least),))
+        yield Remedy("fewer", USER, f"let it start with fewer pods ({field})", (Put(least),))
     classes = {
         name: found.get("value", 0) for name, found in source.mirror.objects[kube.WORKLOAD_PRIORITY_CLASSES].items()
     }

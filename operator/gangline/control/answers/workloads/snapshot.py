@@ -39,6 +39,8 @@ class JobState(StrEnum):
     NOT_MANAGED = "Not managed"  # Gangline leaves it alone: it takes no quota
 
 
+#: reason of a job that its author holds
+HELD = "Held"
 HOLDING = frozenset({JobState.RESERVED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 #: of jobs without a Workload
@@ -306,6 +308,9 @@ def judge(workload: WorkloadObject) -> tuple[JobState, str, str, float]:
         return JobState.RESERVED, *_words(workload.condition(names.ADMITTED) or reserved, created)
     if not workload.active:
         return JobState.INACTIVE, *_words(evicted or reserved, created)
+    if workload.annotations.get(names.HOLD) == "true":
+        since = _since(reserved) if reserved is not None else 0
+        return JobState.INACTIVE, HELD, f"the annotation {names.HOLD} of the job holds it", since or created
     return JobState.PENDING, *_words(reserved, created)
 
 

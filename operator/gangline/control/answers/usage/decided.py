@@ -40,7 +40,9 @@ def sentence(decision: model.Decision) -> str:
             return _admitted(decision)
         case model.AskChecks(checks=checks):
             return (
-                f"The job needs these admission checks: {', '.join(checks)}." if checks else "The job needs no admission checks."
+                f"The job needs these admission checks: {', '.join(checks)}."
+                if checks
+                else "The job needs no admission checks."
             )
         case model.CompleteAdmission():
             return "The job starts: all its admission checks are ready."
@@ -57,7 +59,11 @@ def sentence(decision: model.Decision) -> str:
         case model.Swap():
             return "The job's pods get other places."
         case model.Heal(how=how, message=message):
-            what = "The job's lost pods are replaced" if how == "Replace" else "The whole job starts again on healthy nodes"
+            what = (
+                "The job's lost pods are replaced"
+                if how == "Replace"
+                else "The whole job starts again on healthy nodes"
+            )
             return f"{what}: {_ended(message)}"
         case model.Warn(message=message):
             return _ended(message)
@@ -202,6 +208,7 @@ def inputs_seen(told: Json, subjects: Mapping[str, EventSubject], sight: Sight) 
         queue = {**queue, "name": sight.queue_name(queue["name"]), "head": head}
     return {
         "same": told["same"],
+        "version": told["version"],
         **rounds_seen(told, sight),
         "inputs": {
             **known,

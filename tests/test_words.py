@@ -105,6 +105,39 @@ def test_no_text_that_users_see_has_a_vague_word(pattern: str) -> None:
     assert found == [], f"write {VAGUE[pattern]}"
 
 
+#: pages for developers, and pages of measurements, which say when and with what they were made
+FOR_DEVELOPERS = frozenset(
+    {"architecture", "engine", "extending", "performance", "replay", "security", "tested", "versions"}
+)
+#: a date, a commit, a path or a name of a test
+OF_DEVELOPERS = re.compile(
+    r"\b\d{1,2} Nov(ember)? 20\d\d\b|`[0-9a-f]{7,8}`(?!-)|\bcommit `|`tests/|`test_\w|\bpytest\b"
+)
+
+
+def test_pages_for_users_name_no_commits_dates_or_tests() -> None:
+    pages = [path for path in (ROOT / "docs").glob("**/*.md") if path.stem not in FOR_DEVELOPERS]
+    assert len(pages) > 40
+    found = [
+        f"{path.name}:{number}: {line[:80]}"
+        for path in pages
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if OF_DEVELOPERS.search(line) and "tenant" not in line
+    ]
+    assert found == []
+
+
+def test_headings_of_pages_for_users_name_no_source() -> None:
+    found = [
+        f"{path.name}: {line}"
+        for path in (ROOT / "docs").glob("**/*.md")
+        if path.stem not in FOR_DEVELOPERS
+        for line in path.read_text().splitlines()
+        if re.match(r"#+ .*`[\w/]+(/|\.py)`", line)
+    ]
+    assert found == []
+
+
 def test_every_description_of_a_field_names_what_it_is_about() -> None:
     rows = dict(descriptions())
     assert len(rows) > 900

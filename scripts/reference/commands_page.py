@@ -9,6 +9,7 @@ import click
 from scripts.reference.markdown import as_cell, as_code, as_table
 
 from gangline.console.cli import LazyGroup, main
+from gangline.console.examples import EXAMPLES
 
 
 def commands_page() -> str:
@@ -45,6 +46,10 @@ def _command(path: str, command: click.Command, level: int) -> Iterator[str]:
     rows = [_row(option, ctx) for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if rows:
         yield as_table(("option", "default", "meaning"), rows).rstrip()
+    if examples := EXAMPLES.get(path.removeprefix("gangline ")):
+        lines = [(f"{path} {line}".rstrip(), what) for line, what in examples]
+        width = max(len(line) for line, _ in lines)
+        yield "\n".join(f"    {line:{width}}  # {what}" for line, what in lines)
     if isinstance(command, click.Group):
         for name in sorted(command.commands):
             yield from _command(f"{path} {name}", command.commands[name], level + 1)

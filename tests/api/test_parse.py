@@ -229,6 +229,18 @@ def test_an_admission_counts_only_while_quota_is_reserved() -> None:
     assert parse.workload(reserved).admission is None
 
 
+@pytest.mark.parametrize(("written", "gates"), [("true", (names.HOLD,)), ("false", ()), ("", ())])
+def test_the_hold_of_the_author_is_a_gate_while_it_waits(written: str, gates: tuple[str, ...]) -> None:
+    assert parse.workload(workload(annotations={names.HOLD: written})).gates == gates
+    both = {names.HOLD: written, names.ADMISSION_GATED_BY: "example.com/gate"}
+    assert parse.workload(workload(annotations=both)).gates == ("example.com/gate", *gates)
+    status = {
+        "admission": {"clusterQueue": "cq", "podSetAssignments": []},
+        "conditions": [condition("QuotaReserved", "True")],
+    }
+    assert parse.workload(workload(annotations={names.HOLD: written}, status=status)).gates == (), "it keeps its quota"
+
+
 def test_on_hold_and_requeued() -> None:
     held = parse.workload(
         workload(status={"conditions": [condition("QuotaReserved", "False", "OnHold"), condition("Requeued", "True")]})

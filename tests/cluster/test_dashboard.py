@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.cluster.test_answers import HERE, SECRET, Person, busy, job, people
 from gangline.console.commands.ui import examined, verbs
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.kube import config
+from gangline.kube import resources as kube
 from gangline.ui import front_end, pages
 from gangline.ui.app import Dashboard
 from gangline.ui.serving import Address, serving
@@ -335,6 +337,47 @@ async def test_a_question_in_the_timeline_has_the_commands_answer(
         assert row["job"] in shown
 
 
+async def test_the_scrubbed_past_is_the_audit_record_decision_by_decision(
+    system: System, api: harness.Api, cluster: dict[str, Person], browser: Browser, tmp_path: Path
+) -> None:
+    await api.create(job("big", 9, "10m"), job("small", 1, "10m"))
+    await api.client.delete(kube.JOBS, "default", "runs", propagation="Background")
+
+    async def small_runs() -> bool:
+        found = await api.workload_of("small")
+        return found is not None and bool(harness.condition(found, "Admitted"))
+
+    await api.until(small_runs, "the small job has what the cancelled one had")
+    await asyncio.sleep(3)  # nothing is decided any more, and all of it is on the disk
+    recorded = [
+        (kind, fields.get("workload") or fields.get("about"))
+        for line in (tmp_path / "audit.jsonl").read_bytes().splitlines()
+        if line.startswith(b'{"now":')
+        for kind, fields in json.loads(line)["decided"]
+    ]
+    assert {kind for kind, _ in recorded} >= {"Admit", "ReportPending"} and len(recorded) > 5
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        page = visit.page
+        await visit.open(f"enter?key={kept.link_secret}")
+        await visit.open(f"timeline?cursor={time.time() - 1:.0f}")
+        current = page.locator(".tl-decisions li[aria-current=true]")
+        shown: list[tuple[str, str]] = []
+        for expected in reversed(recorded):
+            await page.get_by_role("application").press("[")
+            await expect(current).to_have_attribute("data-decision", expected[0], timeout=30_000)
+            number = await current.get_attribute("data-number")
+            told = await page.evaluate(f"fetch('api/decision/{number}').then((answer) => answer.json())")
+            key = f"{told['decision']['namespace']}/{told['decision']['workload']}"
+            shown.append((told["decision"]["decision"], key))
+            assert told["same"] is True, told
+            assert f"{expected[0]} {expected[1]}" in told["recorded"]
+        assert shown == recorded[::-1]
+        await page.get_by_role("button", name="What the engine knew").click()
+        await visit.sees(re.compile("[Dd]ecided again"))
+        assert visit.troubles == []
+
+
 async def test_what_a_user_writes_is_text(
     system: System, api: harness.Api, cluster: dict[str, Person], browser: Browser
 ) -> None:
@@ -402,6 +445,7 @@ async def test_each_page_is_used_by_keyboard_alone(
         # a job: found, opened, and held, without a pointer
         await page.keyboard.press("g")
         await page.keyboard.press("j")
+        await visit.sees("job/waits")
         await page.keyboard.press("/")
         await page.keyboard.type("waits")
         await expect(page).to_have_url(re.compile("q=waits"))

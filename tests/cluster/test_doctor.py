@@ -100,7 +100,10 @@ async def test_an_installation_in_order(system: System, api: Api, tmp_path: Path
     visibility = AggregatedApiOptions(("127.0.0.1", 0), "127.0.0.1")
     forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
     system.operator("ordered", leader_election=True, visibility=visibility, forecasts=forecasts).wait_ready()
-    await api.apply(flavor(), cluster_queue("cq", 4), local_queue("lq", "cq"))
+    amounts = [("nvidia.com/gpu", 4), ("cpu", 8), ("memory", "8Gi")]
+    quotas = [{"name": name, "nominalQuota": amount} for name, amount in amounts]
+    group = {"coveredResources": [name for name, _ in amounts], "flavors": [{"name": "gpu", "resources": quotas}]}
+    await api.apply(flavor(), cluster_queue("cq", 4, resourceGroups=[group]), local_queue("lq", "cq"))
     await api.create(job("train", "lq", runtime="1h"))
 
     async def available() -> bool:
@@ -416,7 +419,7 @@ async def test_queues_and_jobs_that_nobody_looks_after(
     report = await examine(system.kubeconfig)
     report.says("ClusterQueues", "failure", "cq names flavors that do not exist: gone")
     report.says("ClusterQueues", "failure", "nobody has looked at 1 ClusterQueue")
-    report.says("LocalQueues", "warning", "default/stray lead to no ClusterQueue")
+    report.says("LocalQueues", "failure", "default/stray: it leads to ClusterQueue no, which does not exist")
     report.says(
         "jobs", "failure", "1 job in a queue without a Workload", "Job default/waits", "gangline admin operator"
     )

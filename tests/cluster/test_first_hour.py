@@ -25,8 +25,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = {who: ROOT / "docs" / f"first-hour-{who}.md" for who in ("admin", "user")}
 #: pattern of commands that are not run -> why
 NOT_RUN = {r"kubectl logs ": "pods of simulated nodes have no containers, so they have no logs"}
-#: what a practice cluster lacks: the page names this command, too
-ROLES = "kubectl apply --server-side -f config/default/clusterrole.yaml"
 PATIENCE = 60.0
 
 
@@ -98,7 +96,6 @@ def test_the_first_hour(shell: Shell, tmp_path: Path) -> None:
     assert found, said
     admin = tmp_path / "admin.kubeconfig"
     admin.write_text(Path(found[1]).read_text())
-    shell.run(f"export KUBECONFIG={admin}; {ROLES}")
 
     seen = follow(PAGES["admin"], shell, admin)
     assert "vision" in seen["gangline limits -A"] and "language" in seen["gangline limits -A"]
@@ -116,7 +113,6 @@ def test_the_first_hour(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_the_pages_name_what_the_test_does_first() -> None:
-    assert ROLES in PAGES["admin"].read_text()
     assert "gangline up --local --detach" in PAGES["admin"].read_text()
 
 

@@ -45,7 +45,7 @@ async def test_gangs_leave_a_node_and_nobody_is_preempted_for_them(
     assert uids(await runs(api, "train", 3)) == uids(before), "nothing was moved by asking"
 
     # there is one free node: one pod moves there, and the others go on
-    assert f"Gangs leave node {left}" in await said("admin", "swap", "now", left, "-y")
+    assert f"Gangs are to leave node {left}" in await said("admin", "swap", "now", left, "-y")
     workload = await recovered(api, "train")
     after = await runs(api, "train", 3, {left})
     assert len(uids(before).items() & uids(after).items()) == 2

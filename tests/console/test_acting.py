@@ -19,6 +19,7 @@ from gangline.console import cli
 from gangline.console.commands.admin import cordon, swap
 from gangline.console.commands.change import cancel, hold, move
 from gangline.console.commands.see import share
+from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection
 from gangline.console.views import access, asking, targets
 from gangline.control.answers.workloads.snapshot import JobState
@@ -56,16 +57,19 @@ class Api:
         self.forbidden: set[str] = set()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        if resource.plural in self.forbidden:
+            raise Forbidden(403, "Forbidden", f"you may not get {resource.plural}")
         if (resource.plural, name) not in self.objects:
             raise NotFound(404, "NotFound", f"{name} not found")
         return copy.deepcopy(self.objects[resource.plural, name])
 
     async def list(self, resource: Resource, namespace: str | None = None, *, label_selector: str = "") -> ObjectList:
-        if resource.plural in self.forbidden:
+        if resource.plural in self.forbidden and resource != WORKLOADS:  # Workloads may be seen, and not changed
             raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
-        key, _, value = label_selector.partition("=")
+        key, equals, value = label_selector.partition("=")
         found = [copy.deepcopy(obj) for (plural, _), obj in self.objects.items() if plural == resource.plural]
-        labelled = [obj for obj in found if not key or (obj["metadata"].get("labels") or {}).get(key) == value]
+        labels = [(obj, obj["metadata"].get("labels") or {}) for obj in found]
+        labelled = [obj for obj, of in labels if not key or (of.get(key) == value if equals else key in of)]
         return ObjectList(labelled, "1")
 
     async def patch(self, resource: Resource, namespace: str | None, name: str, body: Json, *, query: Any) -> Json:
@@ -73,7 +77,7 @@ class Api:
             self.between, work = None, self.between
             work()
         if resource.plural in self.forbidden:
-            raise Forbidden(403, "Forbidden", f"you may not patch {resource.plural}")
+            raise Forbidden(403, "Forbidden", REFUSED)
         obj = self.objects[resource.plural, name]
         if body["metadata"].get("resourceVersion") != obj["metadata"]["resourceVersion"]:
             raise Conflict(409, "Conflict", "the object has been modified")
@@ -185,17 +189,39 @@ async def test_a_dry_run_changes_nothing() -> None:
     assert api.queries == [{"dryRun": "All"}] and workload_of(api, "waits")["spec"]["active"]
 
 
-async def test_who_has_no_right_hears_who_has() -> None:
+REFUSED = (
+    'workloads.kueue.x-k8s.io "x" is forbidden: User "mira" cannot patch resource "workloads" in API group "kueue.x-k8s.io" '
+    'in the namespace "team-vision"'
+)
+
+
+async def test_who_has_no_right_hears_which_role_has_it() -> None:
     api = cluster()
+    api.forbidden.add("workloads")
+    with pytest.raises(click.ClickException, match="mira may not patch workloads") as refused:
+        await hold.held(api, HERE, "runs", stop=True)
+    assert "--clusterrole gangline-team-lead-role --user mira" in refused.value.message
 
-    def revoked() -> None:
-        api.forbidden.add("workloads")
 
-    api.between = revoked
-    with pytest.raises(
-        click.ClickException, match="you may not patch workloads\nthe ClusterRole kueue-workload-editor-role"
-    ):
-        await hold.held(api, HERE, "waits")
+async def test_a_researcher_holds_and_releases_her_job_by_its_annotation() -> None:
+    """She may change jobs, and no Workloads: in these stands what counts as quota."""
+    api = cluster()
+    api.forbidden.add("workloads")
+    assert await hold.held(api, HERE, "waits") == "job/waits is held"
+    annotations = api.objects["jobs", "waits"]["metadata"]["annotations"]
+    assert annotations == {"gangline.io/hold": "true"} and workload_of(api, "waits")["spec"]["active"]
+    assert await hold.held(api, HERE, "waits") == "job/waits is held already"
+    assert await hold.released(api, HERE, "waits") == "job/waits is queued again"
+    assert annotations == {"gangline.io/hold": None}
+    assert await hold.released(api, HERE, "waits") == "job/waits is not held: it waits"
+
+
+async def test_what_an_administrator_held_only_who_may_write_workloads_releases() -> None:
+    api = cluster()
+    assert await hold.held(api, HERE, "waits") == "job/waits is held"
+    api.forbidden.add("workloads")
+    with pytest.raises(click.ClickException, match="mira may not patch workloads"):
+        await hold.released(api, HERE, "waits")
 
 
 async def test_queues_are_held_drained_and_released() -> None:
@@ -272,6 +298,8 @@ def test_nodes_are_vacated_where_no_operator_answers(vacating: Any) -> None:
     vacating.away = True
     done = call("admin swap now n1", "y\n")
     assert done.exit_code == 0 and "nobody says what would become of the gangs" in done.stderr
+    assert "Gangs are to leave node n1" in done.stdout
+    assert "Nobody moves them yet: " in done.stdout and "The next operator that leads does" in done.stdout
     assert taints(vacating, "n1") == [swap.TAINT]
     assert call("admin swap dry-run n1").exit_code == 1
 
@@ -295,10 +323,9 @@ async def test_a_taint_that_others_add_to_a_vacated_node_stays(vacating: Any) ->
 def many(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A cluster with two users' jobs, one of them held, for commands as they are typed."""
     owned = {name: of(pending(name)) for name in ("tuned", "probe")}
-    for _, each in owned.values():
-        each["metadata"]["labels"] = {"gangline.io/user": "mira"}
     owned["probe"][1]["spec"]["active"] = False
-    api = cluster(job("tuned"), job("probe"), *owned.values())
+    mira = {"gangline.io/user": "mira"}  # a job has the label, its Workload has not
+    api = cluster(job("tuned", **mira), job("probe", **mira), *owned.values())
     api.login = SimpleNamespace(namespace=HERE)
 
     @asynccontextmanager
@@ -310,7 +337,10 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def call(line: str, answer: str = "") -> Result:
-    return CliRunner().invoke(cli.main, line.split(), input=answer, catch_exceptions=False)
+    """What a command does, with an answer on a terminal, or without any terminal."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(terminal, "can_ask", lambda: bool(answer))
+        return CliRunner().invoke(cli.main, line.split(), input=answer, catch_exceptions=False)
 
 
 def active(api: Api) -> dict[str, bool]:
@@ -333,6 +363,22 @@ def test_jobs_that_filters_choose_are_held_after_a_yes(many: Api) -> None:
         "job/tuned is queued again",
     ]
     assert active(many) == {"waits": False, "runs": True, "tuned": True, "probe": True}
+
+
+@pytest.mark.parametrize("line", ["hold --queue gpus", "release -u mira", "cancel -u mira", "hold -s running --stop"])
+def test_without_a_terminal_to_ask_a_consent_is_wanted(line: str, many: Api) -> None:
+    before = active(many)
+    done = call(line)
+    assert done.exit_code == 2 and "There is no terminal to ask: -y says yes" in done.stderr
+    assert active(many) == before and not many.deleted
+
+
+def test_jobs_of_a_user_are_found_by_the_label_of_the_jobs(many: Api) -> None:
+    assert call("cancel -u mira -s pending -y").exit_code == 0
+    assert many.deleted == ["jobs/tuned"]
+    many.forbidden.add("jobs")
+    none = call("cancel -u mira -y")
+    assert none.exit_code == 1 and "no job in namespace team-vision is left by these filters" in none.stderr
 
 
 def test_jobs_that_run_are_chosen_only_to_be_stopped(many: Api) -> None:
@@ -563,6 +609,28 @@ async def test_a_job_comes_first_by_the_lowest_class_that_suffices() -> None:
     assert api.objects["jobs", "behind"]["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "more"
 
 
+async def test_a_class_that_is_named_is_set_for_the_first_job_too() -> None:
+    api = cluster(of(pending("first", priority=10, ago=60)), job("first"), *classes(low=1, urgent=100))
+    assert await move.topped(api, HERE, "first", "urgent") == (
+        "job/first gets WorkloadPriorityClass urgent; it was before all others of LocalQueue gpus already"
+    )
+    assert api.objects["jobs", "first"]["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "urgent"
+    assert await move.topped(api, HERE, "first", "urgent") == (
+        "job/first is before all others of LocalQueue gpus already, with WorkloadPriorityClass urgent"
+    )
+
+
+async def test_a_class_that_does_not_exist_is_refused_by_its_name() -> None:
+    api = cluster(of(pending("first", priority=10, ago=60)), job("first"), *classes(low=1, urgent=100))
+    for name in ("first", "waits"):
+        with pytest.raises(click.ClickException) as refused:
+            await move.topped(api, HERE, name, "urgnt")
+        assert refused.value.message == (
+            "there is no WorkloadPriorityClass 'urgnt' (there is: low, urgent). Did you mean 'urgent'?"
+        )
+    assert not api.queries, "nothing was written"
+
+
 async def test_an_older_job_comes_first_by_an_equal_class() -> None:
     api = cluster(of(pending("newer", priority=10, ago=5)), job("newer"), *classes(same=10, more=11))
     assert "WorkloadPriorityClass same" in await move.topped(api, HERE, "waits")
@@ -591,6 +659,26 @@ def quotas() -> Json:
     flavors = [{"name": "a100", "resources": rows}, {"name": "h100", "resources": copy.deepcopy(rows)}]
     groups = [{"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": flavors}]
     return {"metadata": {"name": "vision"}, "spec": {"cohortName": "lab", "resourceGroups": groups}}
+
+
+async def test_a_denial_of_the_webhook_is_no_lack_of_a_role() -> None:
+    """A role is advised where RBAC has refused, and nowhere else."""
+    denied = 'admission webhook "validate.gangline.io" denied the request: nominalQuota: -4 must not be negative'
+    no_right = 'clusterqueues "vision" is forbidden: User "mira" cannot patch resource "clusterqueues"'
+
+    class Refusing(Api):
+        message = denied
+
+        async def patch(self, *_: Any, **__: Any) -> Json:
+            raise Forbidden(403, "Forbidden", self.message)
+
+    api = Refusing((CLUSTER_QUEUES, quotas()))
+    with pytest.raises(click.ClickException) as refused:
+        await share.changed(api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "-4"})  # type: ignore[arg-type]
+    assert refused.value.message == denied
+    api.message = no_right
+    with pytest.raises(click.ClickException, match="the ClusterRole kueue-clusterqueue-editor-role gives it"):
+        await share.changed(api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "4"})  # type: ignore[arg-type]
 
 
 async def test_one_quota_is_changed_and_all_others_stay() -> None:

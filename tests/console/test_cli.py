@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,16 +14,18 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from tests.console.objects import condition, local_queue, pending, workload
+from tests.console.standin import ANSWERS, KUEUE, StandIn, listed, serving, status
 
 from gangline.console import cli
 from gangline.console.commands import completion
 from gangline.console.output.formats import Output
 from gangline.console.views import completing
-from gangline.kube.client import ObjectList
-from gangline.kube.errors import Forbidden
+from gangline.control.answers.workloads import briefs
+from gangline.control.answers.workloads.snapshot import workload_view
 
 ROOT = Path(__file__).parents[2]
 CTX = click.Context(cli.main)
@@ -113,17 +116,82 @@ def test_help_imports_no_command_and_nothing_that_is_slow() -> None:
         for name in loaded
         if name.startswith("gangline") and name not in ("gangline", "gangline.console", "gangline.console.cli")
     ]
-    assert ours == []
+    assert ours == ["gangline.console.examples"]
     assert not {"aiohttp", "rich", "pydantic", "yaml", "orjson"} & set(loaded)
 
 
-@pytest.mark.parametrize("name", ["queue", "share", "history", "cancel"])
-def test_commands_that_ask_load_no_operator(name: str) -> None:
-    module = cli.main.entries[name].where.partition(":")[0]
-    script = f"import json, sys\nimport gangline.console.commands.{module}\nprint(json.dumps(sorted(sys.modules)))"
-    loaded = json.loads(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout)
-    heavy = ("gangline.control.feed", "gangline.engine.engine", "gangline.forecast", "pydantic", "sqlalchemy", "rich")
-    assert [each for each in loaded if each in heavy] == []
+#: what a command that only asks may load: modules of Gangline, and all
+OURS, ALL = 70, 420
+#: modules of which it may load none: the engine and all that feeds it, models, and what draws
+HEAVY = re.compile(
+    r"gangline\.(engine\.(?!model)|control\.(feed|forecasting|decisions|controller|kinds|checks|writes)\b|jobs\b|forecast\b|install\b"
+    r"|devcluster\b|api\.(schema|admission|jobkinds)\b)|pydantic|sqlalchemy|rich|numpy|kopf|fastapi|lightgbm|aiohttp\.web"
+)
+SAYS_MODULES = """
+import json, sys
+sys.argv[0] = "gangline"
+from gangline.console.cli import main
+try:
+    main(prog_name="gangline")
+finally:
+    print("\\n" + json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def loaded(server: StandIn, folder: Path, *arguments: str, **environment: str) -> tuple[str, list[str]]:
+    """What a command of its own process prints, and the modules that it has loaded in the end."""
+    config = {"KUBECONFIG": str(server.kubeconfig(folder)), "HOME": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", SAYS_MODULES, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **config, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(done.stderr.splitlines()[-1])
+
+
+@pytest.fixture
+def operator() -> Iterator[StandIn]:
+    """The answers of an operator about one job that waits, a run, and a queue."""
+    item = briefs.as_json(workload_view(pending("resnet", namespace="ml"), {})) | {"fallenBack": None}
+    of_ml, job = f"{ANSWERS}/namespaces/ml", f"{ANSWERS}/namespaces/ml/queuedjobs/resnet"
+    explained = {"job": item, "lines": [{"label": "state", "text": "waits"}]}
+    answers: dict[str, Any] = {
+        f"{of_ml}/queuedjobs": listed("QueuedJob", [item]),
+        f"{of_ml}/pastruns": listed("PastRun", []),
+        f"{of_ml}/queueshares": listed("QueueShare", []),
+        f"{of_ml}/flavornodes": listed("FlavorNode", []),
+        f"{of_ml}/plannedruns": listed("PlannedRun", []),
+        job: item,
+        f"{job}/why": explained,
+        f"{job}/remedies": {"startsInSeconds": {"p50": 60, "p90": 90}, "because": "", "remedies": []},
+        f"{KUEUE}/namespaces/ml/workloads": listed("Workload", [pending("resnet", namespace="ml")]),
+    }
+    with serving(answers) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["queue --help", "why --help", "queue", "queue -o json", "eta", "eta resnet", "history", "share", "why resnet"],
+)
+def test_commands_that_ask_load_few_modules_and_no_operator(line: str, operator: StandIn, tmp_path: Path) -> None:
+    told, modules = loaded(operator, tmp_path, *line.split())
+    assert "resnet" in told or "history" in line or "share" in line or "--help" in line
+    ours = [name for name in modules if name.split(".")[0].startswith("gangline")]
+    assert [name for name in modules if HEAVY.match(name)] == []
+    assert len(ours) <= OURS and len(modules) <= ALL, (len(ours), len(modules))
+    assert ("aiohttp" in modules) == ("--help" not in line)
+
+
+def test_a_shell_that_completes_a_name_loads_even_fewer(operator: StandIn, tmp_path: Path) -> None:
+    asks = {"_GANGLINE_COMPLETE": "bash_complete", "COMP_WORDS": "gangline why re", "COMP_CWORD": "2"}
+    told, modules = loaded(operator, tmp_path, **asks)
+    assert told.strip() == "plain,resnet"
+    assert [name for name in modules if HEAVY.match(name) or name.startswith("aiohttp")] == []
+    assert len(modules) <= 320, len(modules)
 
 
 # --- completion -----------------------------------------------------------------------------------------------------------
@@ -151,44 +219,54 @@ def test_commands_and_formats_are_completed() -> None:
     assert completed("admin", incomplete="up") == ["upgrade"] and completed("admin", "swap", incomplete="l") == ["list"]
 
 
-class Api:
-    async def list(self, resource: Any, namespace: str | None = None) -> ObjectList:
-        done = workload("resolved", condition("Finished", True, "Succeeded"))
-        found = {"workloads": [pending("resnet"), pending("bert", kind="GPUJob"), done], "localqueues": [local_queue()]}
-        found["nodes"] = [{"metadata": {"name": "gpu-1"}, "spec": {"unschedulable": True}}]
-        if resource.plural not in found:
-            raise Forbidden(403, "Forbidden", f"you may not list {resource.plural}")
-        return ObjectList(found[resource.plural], "1")
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StandIn]:
+    """A cluster with two jobs that wait, one that has ended, a LocalQueue and a node; no right to list ClusterQueues."""
+    done = workload("resolved", condition("Finished", True, "Succeeded"))
+    node = {"metadata": {"name": "gpu-1"}, "spec": {"unschedulable": True}}
+    of_team = f"{KUEUE}/namespaces/team-vision"
+    answers: dict[str, Any] = {
+        f"{of_team}/workloads": listed("Workload", [pending("resnet"), pending("bert", kind="GPUJob"), done]),
+        f"{of_team}/localqueues": listed("LocalQueue", [local_queue()]),
+        "/api/v1/nodes": listed("Node", [node], "v1"),
+        f"{KUEUE}/clusterqueues": status(403, "Forbidden", "you may not list clusterqueues"),
+    }
+    with serving(answers) as server:
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path, "team-vision")))
+        yield server
 
 
-def named(monkeypatch: pytest.MonkeyPatch, names: Any, incomplete: str) -> list[str]:
-    class Opened:
-        def __init__(self, login: Any) -> None:
-            pass
-
-        async def __aenter__(self) -> Api:
-            return Api()
-
-        async def __aexit__(self, *_: object) -> None:
-            pass
-
-    from gangline.kube import client, config
-
-    monkeypatch.setattr(client, "ApiClient", Opened)
-    monkeypatch.setattr(config, "load", lambda *_: type("Login", (), {"namespace": "team-vision"})())
-    ctx = click.Context(cli.main)
-    return [item.value for item in names(ctx, click.Argument(["job"]), incomplete)]
+def named(names: Any, incomplete: str) -> list[str]:
+    return [item.value for item in names(click.Context(cli.main), click.Argument(["job"]), incomplete)]
 
 
-def test_names_of_jobs_come_from_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert named(monkeypatch, completing.jobs, "") == ["bert", "resnet"]
-    assert named(monkeypatch, completing.jobs, "re") == ["resnet"], "one that has ended is not offered"
-    assert named(monkeypatch, completing.jobs, "gpu") == ["gpujob/bert"]
-    assert named(monkeypatch, completing.local_queues, "g") == ["gpus"]
-    assert named(monkeypatch, completing.held, "loc") == ["localqueue/gpus"]
-    assert named(monkeypatch, completing.cordoned, "") == ["gpu-1"]
-    assert named(monkeypatch, completing.cordoned, "l") == ["localqueue/gpus"], "without a right to ClusterQueues"
-    assert named(monkeypatch, completing.cluster_queues, "") == []
+@pytest.mark.usefixtures("cluster")
+def test_names_of_jobs_come_from_the_cluster() -> None:
+    assert named(completing.jobs, "") == ["bert", "resnet"]
+    assert named(completing.jobs, "re") == ["resnet"], "one that has ended is not offered"
+    assert named(completing.jobs, "gpu") == ["gpujob/bert"]
+    assert named(completing.local_queues, "g") == ["gpus"]
+    assert named(completing.held, "loc") == ["localqueue/gpus"]
+    assert named(completing.cordoned, "") == ["gpu-1"]
+    assert named(completing.cordoned, "l") == ["localqueue/gpus"], "without a right to ClusterQueues"
+    assert named(completing.cluster_queues, "") == []
+
+
+def test_names_come_in_pages_and_over_a_proxy_too(
+    cluster: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = f"{KUEUE}/namespaces/team-vision/localqueues"
+    first, last = listed("LocalQueue", [local_queue("a")]), listed("LocalQueue", [local_queue("b")])
+    first["metadata"]["continue"] = "next"
+    pages = iter((first, last))
+    cluster.before = lambda _: cluster.answers.update({path: next(pages)})
+    assert named(completing.local_queues, "") == ["a", "b"]
+    cluster.before = lambda _: None
+    config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    config["clusters"][0]["cluster"] = {"server": "http://unreachable.test:1", "proxy-url": f"http://{cluster.address}"}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    cluster.answers = {f"http://unreachable.test:1{path}": last}
+    assert named(completing.local_queues, "") == ["b"]
 
 
 def all_commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:

@@ -143,8 +143,8 @@ async def test_queue_lists_what_runs_and_what_waits(gangline: Run, queue: str, w
     assert result.exit_code == 0, result.output
     header, runs, waits = result.stdout.splitlines()
     assert header.split()[:5] == ["NAMESPACE", "NAME", "KIND", "QUEUE", "GPUS"]
-    assert runs.split()[1:7] == ["runs", "Job", queue, "16", "0", "Running"]
-    assert waits.split()[1:8] == ["waits", "Job", queue, "8", "0", "Pending", "1"]
+    assert runs.split()[1:7] == ["runs", "Job", "gpus", "16", "0", "Running"]
+    assert waits.split()[1:8] == ["waits", "Job", "gpus", "8", "0", "Pending", "1"]
     assert waits.endswith("WaitingForQuota: a100: 8 more GPUs needed")
     assert result.stderr.startswith("(no operator serves its answers on this cluster")
     assert "done" not in result.output

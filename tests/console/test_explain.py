@@ -152,6 +152,15 @@ def test_every_other_reason_has_a_remedy(reason, words):
     assert words in told(pending("mine", reason, "a message"))["needs"]
 
 
+def test_a_job_that_its_author_holds_is_inactive_and_says_what_releases_it():
+    mine = pending("mine", "AdmissionGated", "Admission is gated by: gangline.io/hold")
+    mine["metadata"].setdefault("annotations", {})["gangline.io/hold"] = "true"
+    lines = told(mine)
+    assert lines["state"].startswith("Inactive for ")
+    assert lines["because"] == "it is held, and does not start before it is released"
+    assert lines["needs"] == "gangline release job/mine -n team-vision"
+
+
 def test_a_running_job_is_not_told_to_wait():
     seen, view = look(running("mine", priority=7))
     lines = {line.label: line.text for line in explain(view, seen, NOW)}

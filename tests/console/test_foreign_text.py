@@ -28,8 +28,8 @@ from gangline.console.output.formats import document
 from gangline.console.output.layout import Rows
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import history, jobs
-from gangline.control.answers.explanation import Line
 from gangline.control.answers.workloads.snapshot import snapshot
+from gangline.control.answers.workloads.words import Line
 from gangline.objects import WorkloadObject
 
 Json = dict[str, Any]

@@ -82,10 +82,11 @@ async def test_the_plan_draws_what_runs_and_what_will() -> None:
     assert follows.index(plan.WILL_RUN) > runs.rindex(plan.RUNS) - 2
     assert last.index(plan.WILL_RUN) >= follows.rindex(plan.WILL_RUN) - 1
     assert max(map(len, lines)) <= 100
+    assert lines[-1] == plan.LEGEND and all(mark in lines[-1] for mark in (plan.RUNS, plan.WILL_RUN, plan.PAST_EDGE))
 
 
 async def test_a_plan_cut_short_says_that_it_goes_on() -> None:
-    (line,) = plan.draw([run for run in await planned() if run["job"] == "runs"], NOW, 60.0, 80)[1:]
+    (line,) = plan.draw([run for run in await planned() if run["job"] == "runs"], NOW, 60.0, 80)[1:-1]
     assert line.endswith(plan.PAST_EDGE)
 
 

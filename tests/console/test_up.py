@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from tests.console.objects import cluster_queue, flavor, local_queue, pending
 
+from gangline.api import names
 from gangline.console.cli import main
 from gangline.console.commands.run import up
 from gangline.console.run import example as examples
@@ -17,6 +19,8 @@ from gangline.console.stack.processes import Services
 from gangline.console.stack.stack import Wishes, bring_up, parse_webhook_url
 from gangline.control.answers.workloads.snapshot import snapshot
 from gangline.devcluster.connection import Connection
+from gangline.install import kinds
+from gangline.install.manifests import objects, values
 
 #: stands for `gangline NAME …`: writes down what it was told, and is ready
 SCRIBE = """
@@ -49,6 +53,7 @@ def test_any_other_webhook_url_is_refused(url):
     ("arguments", "words"),
     [
         (["--local", "--context", "c"], "exclude --local"),
+        (["--local", "--kind"], "--local and --kind are two clusters: choose one"),
         (["--kind", "--name", "n"], "--name and --detach are for the local control plane"),
         (["--context", "c", "--detach"], "--name and --detach are for the local control plane"),
         (["--local", "--webhook-url", "https://h:1"], "--webhook-url needs --kubeconfig"),
@@ -88,6 +93,51 @@ def test_whether_fields_are_tracked_is_told_to_both_processes(
             assert ("--track-fields" in told) is wanted
     finally:
         services.stop()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_both_processes_read_the_configuration_and_its_port_is_not_the_machines(
+    given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(connection: Connection) -> list[str]:
+        return []
+
+    monkeypatch.setattr(stack, "_install", none)
+    monkeypatch.setattr(stack, "_dashboard", lambda *_: "")
+    services = Services(tmp_path / "services", program=(sys.executable, "-c", SCRIBE))
+    wishes = Wishes(configuration=tmp_path / "config.yaml" if given else None)
+    try:
+        bring_up(Connection(tmp_path / "kc", None, "local", "127.0.0.1"), services, print, wishes)
+        for name in ("webhooks", "operator"):
+            told = json.loads((services.directory / f"{name}.told").read_text())
+            assert (f"--config {tmp_path}/config.yaml" in " ".join(told)) is given
+            assert (name == "webhooks" or ("--listen" in told) is given) and told.count("--listen") <= 1
+    finally:
+        services.stop()
+
+
+def test_a_mistake_in_the_configuration_is_said_before_anything_is_started(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("integrations: {frameworks: 7}")
+    result = CliRunner().invoke(main, ["up", "--local", "--config", str(file)])
+    assert result.exit_code == 1 and "integrations.frameworks" in result.output
+
+
+class RoleApi:
+    def __init__(self) -> None:
+        self.applied: dict[str, Any] = {}
+
+    async def patch(self, resource: Any, namespace: str | None, name: str, body: Any, **options: Any) -> None:
+        assert (resource.kind, namespace, options["kind"]) == ("ClusterRole", None, "apply")
+        self.applied[name] = body
+
+
+async def test_the_roles_of_people_are_those_of_an_installation() -> None:
+    api = RoleApi()
+    await kinds.install_roles(api)  # type: ignore[arg-type]
+    installed = [each for each in objects.plain(values.defaults()) if each["kind"] == "ClusterRole"]
+    for name in (names.VIEWER, names.RESEARCHER, names.TEAM_LEAD, names.ADMINISTRATOR, "kueue-batch-user-role"):
+        assert [each for each in installed if each["metadata"]["name"] == name] == [api.applied[name]]
 
 
 def test_the_hint_is_an_example_that_has_its_nodes_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,7 @@ def test_every_list_is_watched(line: str, asked: list[str], monkeypatch: pytest.
     monkeypatch.setattr(watch, "SLOWLY", 0.0)
     monkeypatch.setattr(watch, "events", nothing)
     done = CliRunner().invoke(cli.main, [*line.split(), "-w", "-o", "name"])
-    assert done.exit_code == 1 and "Aborted" in done.output
+    assert done.exit_code == 130 and "Aborted" not in done.output
     assert done.stdout == once
 
 
@@ -290,7 +290,7 @@ def test_reserved_starts_are_told_one_by_one(asked: list[str]) -> None:
 
 def test_decisions_are_told_one_per_line(asked: list[str], answers: dict[str, Any], tmp_path: Path) -> None:
     lines = told("admin audit --decisions").splitlines()
-    assert len(lines) == 4 and "It starts on h100." in lines[1] and "Node n1 counts as lost." in lines[3]
+    assert len(lines) == 4 and "The job starts on h100." in lines[1] and "Node n1 counts as lost." in lines[3]
     mine = found_in("audit", told("admin audit --decisions -u mira --queue a -o json"))
     assert [(each["jobName"], each["gpus"]) for each in mine] == [("a", 8)]
     told("admin audit --decisions -n ml --since 5m")

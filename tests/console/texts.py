@@ -14,8 +14,8 @@ from gangline.console.commands.future import eta, whatif
 from gangline.console.commands.see import why
 from gangline.console.output import presenting
 from gangline.console.output.layout import wrapped
-from gangline.control.answers.explanation import Line
 from gangline.control.answers.workloads.snapshot import WorkloadView, workload_view
+from gangline.control.answers.workloads.words import Line
 from gangline.forecast.evaluate import Report, Scores, Window
 from gangline.forecast.learning.guard import ModelVerdict
 from gangline.forecast.metrics import PointScore, QuantileScore

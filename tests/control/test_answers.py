@@ -131,6 +131,24 @@ async def test_the_plan_has_what_runs_and_what_will() -> None:
         await clusters.busy().answers().plan(Everybody(), "", "c", 60)
 
 
+async def test_a_plan_that_is_some_minutes_old_shows_nothing_as_running_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = clusters.busy()
+    answers = here.answers()
+    before = here.outlook()
+    runs = next(run.workload for run in before.stretches if "runs" in run.workload)
+
+    async def old(_: str = "") -> Outlook:
+        return before
+
+    monkeypatch.setattr(type(answers._foresight), "outlook", lambda *_: old())
+    here.mirror.remove(kube.WORKLOADS, runs)
+    here.now += 7_200_000
+    told = (await answers.plan(Everybody(), "ml", "", 86_400)).items
+    assert {(run["job"], run["state"]) for run in told} == {("next", "Pending"), ("last", "Pending")}
+
+
 async def test_what_was_read_beforehand_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = clusters.busy().answers()
     await answers.prepare()

@@ -76,7 +76,7 @@ class Leader:
     def key(self, job: str = "train") -> str:
         return key_of(self.here, job)
 
-    def change(self, change: Change, job: str = "train", *, after: float = 0, **metadata: Any) -> None:
+    def change(self, change: Change, job: str = "train", *, after: int = 0, **metadata: Any) -> None:
         """Change the status of a job's Workload, so many seconds later."""
         self.now += after
         raw = copy.deepcopy(dict(self.here.mirror.workloads[self.key(job)]))
@@ -85,12 +85,12 @@ class Leader:
         self.here.mirror.upsert(kube.WORKLOADS, raw)
         self.watch.observe(kube.WORKLOADS, Upsert(raw))
 
-    def admit(self, job: str = "train", *, after: float = 0, workers: int = 2) -> None:
+    def admit(self, job: str = "train", *, after: int = 0, workers: int = 2) -> None:
         pods = model.PodSetAssignment("worker", workers, {GPU: "h100"}, {GPU: 8 * workers})
         decision = model.Admit(self.key(job), f"wl-{job}", model.Admission("a", (pods,)), True, self.now * 1000)
         self.change(status_changes.admit(decision, pods_follow=True), job, after=after)
 
-    def ready(self, ready: bool = True, *, after: float = 0, job: str = "train") -> None:
+    def ready(self, ready: bool = True, *, after: int = 0, job: str = "train") -> None:
         self.change(run_changes.pods_ready(ready), job, after=after)
 
     def run(self, job: str = "train") -> None:
@@ -98,22 +98,22 @@ class Leader:
         self.admit(job)
         self.ready(after=20, job=job)
 
-    def preempt(self, *, after: float, job: str = "train", by: str = "urgent") -> None:
+    def preempt(self, *, after: int, job: str = "train", by: str = "urgent") -> None:
         message = f"Preempted to accommodate a workload (UID: wl-{by}, JobUID: job-{by}) due to prioritization"
         decision = model.Preempt(self.key(job), f"wl-{job}", "InClusterQueue", message, self.key(by), f"wl-{by}")
         self.change(status_changes.preempt(decision), job, after=after)
 
-    def evict(self, reason: str, *, after: float, cause: str = "") -> None:
+    def evict(self, reason: str, *, after: int, cause: str = "") -> None:
         decision = model.Evict(self.key(), "wl-train", reason, f"because of {reason}", underlying_cause=cause)
         self.change(status_changes.evict(decision), after=after)
 
-    def release(self, *, after: float = 0, job: str = "train", **metadata: Any) -> None:
+    def release(self, *, after: int = 0, job: str = "train", **metadata: Any) -> None:
         self.change(status_changes.release, job, after=after, **metadata)
 
-    def finish(self, success: bool = True, *, after: float, job: str = "train") -> None:
+    def finish(self, success: bool = True, *, after: int, job: str = "train") -> None:
         self.change(run_changes.finish(success, "it ended"), job, after=after)
 
-    def delete(self, *, after: float, job: str = "train", unseen: bool = False) -> None:
+    def delete(self, *, after: int, job: str = "train", unseen: bool = False) -> None:
         self.now += after
         key = self.key(job)
         raw = self.here.mirror.workloads[key]
@@ -245,6 +245,17 @@ async def test_a_preempted_job_that_is_deleted_before_it_stopped_was_preempted(l
     leader.delete(after=5)
     (row,) = await leader.rows()
     assert (row["end"], row["by"]) == ("Preempted", "gpujob/urgent")
+
+
+async def test_who_preempted_it_is_known_also_when_that_job_is_gone(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=40)
+    leader.here.mirror.remove(kube.GPU_JOBS, "ml/urgent")
+    leader.delete(after=1, job="urgent")
+    leader.ready(False, after=1)
+    leader.release(after=1)
+    (row,) = await leader.rows()
+    assert (row["by"], row["lostTo"]) == ("gpujob/urgent", "preemption")
 
 
 async def test_a_job_that_waits_or_is_deleted_waiting_has_no_attempt(leader: Leader) -> None:

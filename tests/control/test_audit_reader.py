@@ -13,12 +13,16 @@ from tests.builders.engine import GPU, START, cluster_queue, gang
 from tests.control.test_audit import Recorded
 from tests.control.test_decision_index import agrees, listed
 from tests.controlplane import eventually
+from tests.fuzz.operator_http import Cluster
 
+from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
+from gangline.control.answers.sight import Everybody
 from gangline.control.audit import audit_log, replay_process
 from gangline.control.audit.audit_log import AuditLog, Round, from_line, to_line
 from gangline.control.audit.audit_reader import EVERY, AuditReader
 from gangline.control.audit.decision_index import DecisionIndex, RecordedDecision, RecordPart
 from gangline.control.audit.decision_inputs import NotRepeatableError
+from gangline.control.process.operator_process import Operator, OperatorOptions
 from gangline.engine import model
 from gangline.engine.model import Admit, Backfill, Flavor, Node, Preempt, PreemptionPolicy, RuntimeForecast
 
@@ -310,3 +314,26 @@ async def test_what_cannot_be_repeated_is_an_error_of_its_own(tmp_path: Path) ->
     reader.check()
     told = await settled(reader)
     assert told["error"].startswith("The record has 1 gaps") and told["rounds"] == 0
+
+
+# --- in the operator --------------------------------------------------------------------------------------------------
+
+
+async def test_the_operator_answers_from_the_record_that_it_writes(tmp_path: Path) -> None:
+    cluster: Any = Cluster()
+    api = AggregatedApiOptions(("127.0.0.1", 0), "localhost")
+    operator = Operator(OperatorOptions(audit=tmp_path / "audit", visibility=api), cluster)
+    assert operator.audit is not None and operator.aggregated is not None
+    for item in (Flavor("a100"), cluster_queue("q", 8), model.LocalQueue("team", "q", "q"), gang("w1", 8)):
+        operator.engine.observe(model.Put(item))
+    operator.engine.decide(START)
+    operator.audit.close()
+    told = await operator.aggregated._answers._answers.decisions(Everybody(), "")
+    assert told.recorded and [(row["decision"], row["workload"]) for row in told.items] == [("Admit", "w1")]
+    assert operator.record is not None and operator.record.check()["running"]
+    await operator.record.close()
+    await operator.aggregated.close()
+    without = Operator(OperatorOptions(visibility=api), cluster)
+    assert without.aggregated is not None and without.record is None
+    assert not (await without.aggregated._answers._answers.decisions(Everybody(), "")).recorded
+    await without.aggregated.close()

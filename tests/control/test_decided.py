@@ -97,12 +97,12 @@ async def test_every_decision_is_a_row_in_its_order(log: AuditLog) -> None:
     assert (first["number"], first["round"], first["at"]) == ((AT - 60_000) * 1000, first["number"], NOW - 60)
     assert second["number"] == first["number"] + 1 and second["round"] == first["round"]
     assert (first["gpus"], first["flavors"], first["clusterQueue"], first["jobKind"]) == (16, ["h100"], "a", "GPUJob")
-    assert first["text"] == "It starts on h100." and not first["backfilled"]
-    assert second["text"] == "It starts on h100, before its turn, since that delays no reserved start."
+    assert first["text"] == "The job starts on h100." and not first["backfilled"]
+    assert second["text"] == "The job starts on h100, before its turn, since that delays no reserved start."
     assert second["backfilled"] and second["clusterQueue"] == f"{SECRET}-queue"
     assert (preempted["reason"], preempted["by"]) == ("InCohortReclamation", f"gpujob/{SECRET}-waits")
     assert preempted["text"] == (
-        f"It is preempted for {SECRET}-waits, which takes back quota of its ClusterQueue that was borrowed."
+        f"The job is preempted for {SECRET}-waits, which takes back quota of its ClusterQueue that was borrowed."
     )
     assert preempted["queue"] == "a" and preempted["gpus"] == 16
 

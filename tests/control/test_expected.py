@@ -255,7 +255,8 @@ def test_rehearsals_are_played_in_the_process_and_end_in_time() -> None:
     (original, *variants) = whatif._variants(here.answers().source, "ml", clusters.gpujob("mine", 2, "1h"))
     rehearsals = [variant.rehearsal for variant in (original, *variants)]
     engine = here.engine
-    done = in_process(rehearsal_request(engine.facts(), engine.settings, here.now, rehearsals, 10.0))
-    assert len(done) == len(rehearsals)
-    assert original.workload.key in done[0].outlook.starts and done[0].obstacle == ""
-    assert len(rehearse(engine.facts(), engine.settings, here.now, rehearsals, 0.0)) == 1, "one in any case"
+    done = in_process(rehearsal_request(engine.facts(), engine.settings, here.now, rehearsals, 10.0, 3))
+    assert len(done.outcomes) == len(rehearsals) and done.unexamined == 0
+    assert original.workload.key in done.first.outlook.starts and done.first.obstacle == ""
+    none = rehearse(engine.facts(), engine.settings, here.now, rehearsals, 0.0, 3)
+    assert none.unexamined == len(variants) and none.first.outlook.starts, "one in any case"

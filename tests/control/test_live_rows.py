@@ -12,6 +12,7 @@ import pytest
 from aiohttp import ClientSession, web
 from tests.builders import clusters
 
+from gangline.api import names
 from gangline.control.answers.api import answers_api, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
 from gangline.control.answers.api.answers_api import AnswersApi
@@ -59,6 +60,36 @@ async def test_the_rows_are_those_of_the_single_answers() -> None:
         same = ("from", "to", "gpus", "after", "clusterQueue", "state", "user", "queue")
         assert {name: run[name] for name in same} == {name: planned[run["job"]][name] for name in same}
     assert {row["job"] for row in told[RUNS]} == planned.keys()
+
+
+async def test_a_reserved_start_and_the_end_of_what_passed_it_are_on_their_rows() -> None:
+    """16 of 32 GPUs are held for 40 more minutes and 8 for 9, by a job that was backfilled before the one that needs all."""
+    policy = {"kind": "QueuePolicy", "metadata": {"name": "p", "uid": "p"}, "spec": {"clusterQueues": {"names": ["a"]}}}
+    policy["spec"]["backfill"] = {}
+    early = clusters.submitted("early", 1, "10m", ago=300, started=60)
+    conditions = early[1][1]["status"]["conditions"]
+    conditions.append({**conditions[0], "type": names.BACKFILLED, "reason": names.BACKFILLED})
+    here = clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 32),
+        (kube.QUEUE_POLICIES, policy),
+        *clusters.submitted("runs", 2, "1h", ago=1300, started=1200),
+        *early,
+        *clusters.submitted("next", 4, "2h", ago=600),
+        *clusters.submitted("after", 1, "5m", ago=100),
+    )
+    here.engine.decide(here.now)
+    (start,) = here.engine.reservations().values()
+    assert start is not None
+    told = {row["job"]: row for row in (await rows_of(here))[RUNS]}
+    assert {
+        name: (row["state"], row["backfilled"], row["reserved"], row["mustEndBy"]) for name, row in told.items()
+    } == {
+        "runs": ("Running", False, False, None),
+        "early": ("Running", True, False, start / 1000),
+        "next": ("Pending", False, True, None),
+        "after": ("Pending", True, False, start / 1000),
+    }
 
 
 async def test_who_may_not_list_a_namespace_sees_sizes_and_times() -> None:

@@ -99,6 +99,18 @@ async def test_reclaim_that_policy_forbids_is_named_and_offered() -> None:
     assert row["by"] == "administrator" and row["gainedHours"] > 3
 
 
+async def test_a_gpujob_hears_of_its_own_field_for_fewer_pods() -> None:
+    here = clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 16),
+        *clusters.submitted("runs", 1, "2h", ago=700, started=600),
+        *clusters.submitted("mine", 2, "1h", ago=100),
+    )
+    found = await offers(here)
+    assert "let it start with fewer pods (spec.minWorkers)" in found
+    assert not [change for change in found if "job-min-parallelism" in change]
+
+
 async def test_quota_that_is_not_lent_is_named() -> None:
     theirs = quotas(clusters.queue("b", 16, cohort="lab", namespace="other"), lendingLimit=0)
     mine = clusters.submitted("mine", 2, "1h", ago=100, message=short(8))
@@ -163,7 +175,8 @@ async def test_an_unknown_resource_and_a_missing_flavor_are_named() -> None:
         return (await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries)))["needs"][0]
 
     assert await needs("resource example.com/fpga unavailable in ClusterQueue") == (
-        "not to ask for example.com/fpga; or an administrator to give ClusterQueue a quota for it"
+        "not to ask for example.com/fpga; or an administrator to give ClusterQueue a quota for it "
+        "(kubectl edit clusterqueue a: coveredResources and each flavor of spec.resourceGroups)"
     )
     used = f"insufficient unused quota for {GPU} in flavor h100, 8 more needed"
     both = await needs(f"{used}, resource example.com/fpga unavailable in ClusterQueue")

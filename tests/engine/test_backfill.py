@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang, group, reported_pending
@@ -170,20 +171,25 @@ def test_what_may_stay_beside_a_reserved_head_has_no_such_end() -> None:
 
 
 def test_looking_at_reservations_changes_no_decision() -> None:
-    def story(look: bool) -> list[str]:
+    seen: list[int] = []
+
+    def look(world: EngineWorld) -> None:
+        seen.append(len(world.engine.backfill_ends()))
+        assert len(world.engine.reservations()) <= 1 and world.engine.free_on_nodes() == {}
+
+    def story(look: Callable[[EngineWorld], None]) -> list[str]:
         chance, said = random.Random(7), list[str]()
         world = EngineWorld(cluster_queue("q", 8, backfill=Backfill(revoke="Any", candidate=0.5)))
         for number in range(60):
             world.put(forecast(f"w{number}", chance.randint(60, 3600)), gang(f"w{number}", chance.randint(1, 8)))
-            if look:
-                world.engine.backfill_ends(), world.engine.reservations(), world.engine.free_on_nodes()
+            look(world)
             world.now += 60_000
             said += [f"{type(each).__name__} {getattr(each, 'workload', '')}" for each in world.decide()]
-            if look:
-                world.engine.backfill_ends()
+            look(world)
             if (running := world.running()) and chance.random() < 0.5:
                 world.finish(chance.choice(running))
             world.complete_evictions()
         return said
 
-    assert story(look=True) == story(look=False)
+    assert story(look) == story(lambda world: None)
+    assert max(seen) >= 1

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.routing import Route
+from tests.builders import clusters
 from tests.builders.written import cluster_queue, workload
 from tests.fuzz.draw import Draw
 from tests.fuzz.objects import ODD, Json, edit, objects
@@ -141,6 +142,7 @@ class OperatorHttp:
             pass
         answers = _forecasting().answers()
         answers.log = Log(lambda: 1_700_000_000_000)
+        answers.record = clusters.attempt_record(answers)
         aggregated = AggregatedApi(
             cluster,
             self.operator.visibility,

@@ -70,6 +70,9 @@ NUMBERS = (
 )
 #: the operator's own files, database, environment, addresses and Secrets: whoever writes these is its administrator
 OWN = (
+    "gangline.control.audit.decision_index.DecisionIndex._look_at",
+    "gangline.control.audit.decision_index.DecisionIndex._note",
+    "gangline.control.audit.decision_index._Line.decided",
     "gangline.control.audit.decision_index.files",
     "gangline.control.audit.audit_log.from_line",
     "gangline.control.forecasting.tallies.Tallies._take",
@@ -116,6 +119,8 @@ WRITTEN_HERE = (
     "gangline.api.read.podspec._known",
     "gangline.api.read.policy_reader._known",
     "gangline.api.selecting.judge.LocalJudge.judge",
+    "gangline.control.audit.replay_process._replayed",
+    "gangline.control.audit.replay_process.main",
     "gangline.control.checks.multikueue.workloads.local_jobs._unpacked",
     "gangline.control.feed.selector_process.SelectorProcess._ask",
     "gangline.control.feed.selector_process.SelectorProcess.judge",

@@ -81,7 +81,7 @@ def installed(clean: Cluster) -> Cluster:
 @pytest.fixture
 def clean(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
-    cluster.gangline("admin", "uninstall", "--all")
+    cluster.gangline("admin", "uninstall", "--all", "-y")
     assert cluster.left() == []
 
 
@@ -130,13 +130,13 @@ def test_whatever_is_killed_is_finished_by_the_next_run(clean: Cluster) -> None:
     clean.gangline("admin", "install")
     assert "Nothing changes." in clean.gangline("admin", "install", "--dry-run")
     for steps in (1, 2):
-        clean.killed_after(steps, "admin", "uninstall")
-    clean.gangline("admin", "uninstall")
-    assert "not installed" in clean.gangline("admin", "uninstall")
+        clean.killed_after(steps, "admin", "uninstall", "-y")
+    clean.gangline("admin", "uninstall", "-y")
+    assert "not installed" in clean.gangline("admin", "uninstall", "-y")
     assert {name.partition("/")[0] for name in clean.left()} == {"customresourcedefinition.apiextensions.k8s.io"}
     clean.gangline("admin", "install")
     for steps in (1, 3):
-        clean.killed_after(steps, "admin", "uninstall", "--all")
+        clean.killed_after(steps, "admin", "uninstall", "--all", "-y")
 
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "gpu"}}
@@ -157,11 +157,11 @@ def test_queues_stay_and_can_be_read_when_gangline_goes_and_go_with_their_kinds(
     kubectl("patch", *crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}}))
     old = ("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "team")
     assert eventually(lambda: kubectl.run(*old).returncode != 0), "nobody converts"
-    told = installed.gangline("admin", "uninstall")
+    told = installed.gangline("admin", "uninstall", "-y")
     assert "1 clusterqueues.kueue.x-k8s.io" in told and "stay" in told
     assert eventually(lambda: kubectl.run(*old).returncode == 0), "read again"
     installed.gangline("admin", "install")
-    told = installed.gangline("admin", "uninstall", "--all")
+    told = installed.gangline("admin", "uninstall", "--all", "-y")
     assert "1 clusterqueues.kueue.x-k8s.io" in told
     assert not [kind.name for kind in KINDS if kind.name in kubectl("get", "crd")]
 
@@ -176,8 +176,8 @@ def test_what_others_made_is_not_removed(cluster: Cluster) -> None:
     told = cluster.gangline("admin", "install")
     assert "≈ ClusterRole kueue-batch-user-role (not of this installation's making)" in told
     assert "Namespace kueue-system" not in told
-    assert "Kueue is in kueue-system" in cluster.gangline("admin", "uninstall", "--all", status=1)
-    cluster.gangline("admin", "uninstall")
+    assert "Kueue is in kueue-system" in cluster.gangline("admin", "uninstall", "--all", "-y", status=1)
+    cluster.gangline("admin", "uninstall", "-y")
     (role,) = (name for name in cluster.left() if name.startswith("clusterrole."))
     assert "part-of" not in json.dumps(kubectl.json("get", role)["metadata"]["labels"])
     kubectl("delete", "namespace/kueue-system", role)
@@ -215,7 +215,7 @@ def test_helm_installs_and_upgrades_and_leaves_the_kinds(clean: Cluster, helm: P
     told = run("install", "gangline", chart, "--create-namespace", "--wait", "--timeout", "60s")
     assert "rollout status deployment/gangline-operator" in told
     assert "has an installation by Helm" in clean.gangline("admin", "install", status=1)
-    assert "has an installation by Helm" in clean.gangline("admin", "uninstall", status=1)
+    assert "has an installation by Helm" in clean.gangline("admin", "uninstall", "-y", status=1)
     run("upgrade", "gangline", chart, "--set", "operator.replicas=3", "--wait", "--timeout", "60s")
     assert kubectl.json("get", "deployment/gangline-operator", "-n", "gangline-system")["status"]["readyReplicas"] == 3
     run("uninstall", "gangline", "--no-hooks", "--wait", "--timeout", "60s")
@@ -244,7 +244,7 @@ def restricted(cluster: Cluster) -> Iterator[Kubectl]:
     kubectl.wait_established(*(f"crd/{name}" for name in names))
     yield kubectl
     kubectl("delete", "-f", str(KINDS_OF_OTHERS))
-    cluster.gangline("admin", "uninstall", "--all")
+    cluster.gangline("admin", "uninstall", "--all", "-y")
 
 
 @pytest.mark.parametrize("chosen", CHOICES)

@@ -82,12 +82,24 @@ def test_priority_comes_from_the_label_then_from_the_first_pod_set_that_names_a_
     }
 
 
+def test_a_hold_of_the_author_follows_the_job() -> None:
+    built, job = _pair()
+    assert workload.changed_annotations(KIND, built, job) == {}
+    job["metadata"]["annotations"] = {names.HOLD: "true"}
+    assert workload.changed_annotations(KIND, built, job) == {names.HOLD: "true"}
+    built["metadata"]["annotations"] = {names.HOLD: "true"}
+    assert workload.changed_annotations(KIND, built, job) == {}
+    job["metadata"]["annotations"] = {}
+    assert workload.changed_annotations(KIND, built, job) == {names.HOLD: None}
+
+
 def test_build():
     job = batch_job(
         annotations={
             "provreq.kueue.x-k8s.io/maxRunDurationSeconds": "60",
             names.ADMISSION_GATED_BY: "example.com/gate",
             names.PRIORITY_BOOST: "5",
+            names.HOLD: "true",
             "other": "x",
             "note": "copied",
         }

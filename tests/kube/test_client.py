@@ -185,7 +185,13 @@ async def test_a_slow_answer_times_out() -> None:
 
 def test_an_answer_that_is_no_status_is_survived() -> None:
     error = from_response(502, b"<html>Bad Gateway</html>")
-    assert isinstance(error, kube.Unavailable) and error.message == "<html>Bad Gateway</html>"
+    assert isinstance(error, kube.Unavailable)
+    assert error.message == "the request was answered with 502 Bad Gateway: <html>Bad Gateway</html>"
+    error = from_response(404, b"", asked="GET https://api/apis/x")
+    assert (
+        isinstance(error, kube.NotFound) and error.message == "GET https://api/apis/x was answered with 404 Not Found"
+    )
+    assert not error.kind_is_unknown and from_response(404, b"404 page not found\n").kind_is_unknown  # type: ignore[attr-defined]
     error = from_response(503, b"[1, 2]", "Wed, 21 Oct 2026 07:28:00 GMT")
     assert isinstance(error, kube.Unavailable) and error.retry_after is None
 
@@ -272,5 +278,5 @@ def test_what_is_not_granted_is_told_once_for_each_kind_and_verb() -> None:
         ("get", 403, no_right),
         ("list", 404, "not found"),
     ):
-        observe(verb, PODS, kube.ApiError(status, "Forbidden", message))
+        observe(verb, PODS, (kube.Forbidden if status == 403 else kube.ApiError)(status, "Forbidden", message))
     assert [line.partition(" was refused")[0] for line in said] == [f"a {verb} of {PODS}" for verb in ("watch", "get")]

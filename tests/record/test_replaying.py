@@ -254,7 +254,10 @@ def test_the_cluster_s_own_policy_is_in_force_while_it_was(tmp_path: Path) -> No
         (("--policy", "sjf-strict"), "it sets priorities"),
         (("--policy", "best"), "--policy best: use some of"),
         (("--from", "2030-01-01"), "--from must be before --to"),
-        (("--from", "2026-11-01T00:00", "--to", "2026-11-01T00:00:01"), "no job that ran was submitted"),
+        (
+            ("--from", "2026-11-01T00:00", "--to", "2026-11-01T00:00:01"),
+            "to 2026-11-01 00:00:01 UTC; the record runs from 20",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(busy: Path, tmp_path: Path, options: tuple[str, ...], complaint: str) -> None:

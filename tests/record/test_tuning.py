@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,19 @@ def test_too_short_a_record_is_said(tmp_path: Path) -> None:
     clusters.busy(tmp_path, 30)
     result = tune(tmp_path, "--predictor", "true")
     assert result.exit_code == 1 and "at least 50 are needed" in result.stderr
+
+
+def test_a_record_without_jobs_where_they_are_needed_is_told_in_dates(tmp_path: Path) -> None:
+    """No option was given, so none is named."""
+    early = Recorder(tmp_path, clusters.Clock(clusters.BEGIN - 60 * 86_400_000))
+    early.observe(kube.QUEUE_POLICIES, Upsert(clusters.policy("ours")))
+    early.close()
+    clusters.busy(tmp_path, 100)
+    result = tune(tmp_path, "--predictor", "true")
+    assert result.exit_code == 1 and "--from" not in result.stderr and "Unix" not in result.stderr
+    assert re.search(
+        r"no job that ran was submitted from [\d-]{10} [\d:]{8} UTC to .* UTC; the record runs", result.stderr
+    )
 
 
 def test_the_policy_in_force_is_changed_and_keeps_its_other_parts(tmp_path: Path) -> None:

@@ -156,6 +156,8 @@ SIMULATED_ARRIVAL: Final = f"{OWN_GROUP}/simulated-arrival"
 EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
 #: label on jobs: their user, for forecasts where users share a namespace
 USER: Final = f"{OWN_GROUP}/user"
+#: annotation on jobs: "true" keeps a job that waits from starting, until the annotation is gone
+HOLD: Final = f"{OWN_GROUP}/hold"
 #: annotation on JobSets: each child Job runs alone in a domain of this node label
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 # names of those who share GPUs out
@@ -341,3 +343,12 @@ KUEUE_NAMESPACE: Final = "kueue-system"
 KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 #: namespaces whose objects Gangline never changes
 EXCLUDED_NAMESPACES: Final = ("kube-system", SYSTEM_NAMESPACE)
+
+# --- the ClusterRoles of people, each may what the one before it may --------------------------------------------------
+
+VIEWER: Final = "gangline-viewer-role"
+RESEARCHER: Final = "gangline-researcher-role"
+TEAM_LEAD: Final = "gangline-team-lead-role"
+ADMINISTRATOR: Final = "gangline-administrator-role"
+#: lets people see which WorkloadPriorityClasses there are; these belong to no namespace, so a ClusterRoleBinding gives it
+PRIORITY_CLASSES_VIEWER: Final = "kueue-workloadpriorityclass-viewer-role"

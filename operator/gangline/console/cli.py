@@ -110,6 +110,12 @@ _TOP: Final[Sections] = {
             "change.notify:command", "Choose the messages about a job and their receivers, or send a test."
         ),
     },
+    "Give a team its queue": {
+        "setup": CommandEntry(
+            "admin.setup:command",
+            "A team's quota, namespace, queue and rights, from the nodes there are.",
+        ),
+    },
     "Try Gangline on this machine": {
         "run": CommandEntry("run.run:command", "A local cluster, an example, a live table."),
         "up": CommandEntry("run.up:command", "Start a cluster with Gangline on it."),
@@ -130,8 +136,11 @@ FORMER: Final = {
 class LazyGroup(click.Group):
     """A group that knows its subcommands from a table and imports one only when it is called."""
 
-    def __init__(self, *args: Any, sections: Sections, former: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, sections: Sections, path: str = "", former: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._path = path
         self.sections = sections
         self.entries: Final = {name: entry for rows in sections.values() for name, entry in rows.items()}
         self._former = former or {}
@@ -142,10 +151,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if (entry := self.entries.get(cmd_name)) is None:
             return None
+        path = f"{self._path} {cmd_name}".strip()
         if entry.sections is not None:
-            return LazyGroup(cmd_name, help=entry.about, sections=entry.sections)
+            return LazyGroup(cmd_name, path=path, help=entry.about, sections=entry.sections)
+        from gangline.console.examples import with_examples
+
         try:
-            return entry.load()
+            return with_examples(path, entry.load())
         except ImportError as error:
             if error.name is not None:  # a missing module of ours is a bug: show the traceback
                 raise
@@ -157,6 +169,10 @@ class LazyGroup(click.Group):
         """Find a subcommand. The former spelling of one works too, and a line on stderr names the new one."""
         name = args[0]
         if (group := self._former.get(name)) is None:
+            if name not in self.entries and not name.startswith("-") and not ctx.resilient_parsing:
+                from gangline.console.output.spelling import meant
+
+                raise click.UsageError(f"No such command {name!r}.{meant(name, self._known())}", ctx)
             return super().resolve_command(ctx, args)
         _, inner, _ = super().resolve_command(ctx, [group])
         assert isinstance(inner, LazyGroup)
@@ -169,14 +185,35 @@ class LazyGroup(click.Group):
         return f"{group} {name}", command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. The message of an error may quote texts of others."""
+        """Run the command. The message of an error may quote texts of others. Ctrl-C ends it as it ends other programs."""
         try:
             return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort) as error:
+            from gangline.console.output import exit_codes, terminal
+
+            terminal.end_line()
+            raise click.exceptions.Exit(exit_codes.INTERRUPTED) from error
         except click.ClickException as error:
             from gangline.console.output import terminal
 
             vars(error).update(message=terminal.clean(error.message))  # what it prints of itself
             raise
+
+    def _known(self) -> list[str]:
+        """The commands that a mistyped one may mean; those of groups with the group's name."""
+        inner = [
+            f"{group} {name}"
+            for group, entry in self.entries.items()
+            for rows in (entry.sections or {}).values()
+            for name in rows
+        ]
+        return [*self.entries, *inner]
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from gangline.console.examples import with_examples
+
+        with_examples(self._path, self)
+        super().format_epilog(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by what they are for, from the table: nothing is imported for it."""

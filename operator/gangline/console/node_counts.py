@@ -1,4 +1,4 @@
-"""The numbers of nodes of a local cluster, by kind, as written on the command line: `5` or `real:3,simulated:100`."""
+"""Options of a local cluster: the version of Kubernetes, and the numbers of nodes by kind, `5` or `real:3,simulated:100`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from typing import Any, Final
 
 import click
 
+from gangline.devcluster.building.build import NEWEST, VERSIONS
 from gangline.devcluster.real.network import MOST_NODES
 from gangline.devcluster.real.settings import GPUS, RealPool, machine_gpus
+
+#: of commands that start a local control plane
+kubernetes_version = click.option(
+    "--version",
+    default=None,
+    type=click.Choice(VERSIONS),
+    help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
+)
 
 _MOST: Final = {"real": MOST_NODES, "simulated": 5000}
 

@@ -16,15 +16,6 @@ import click
 
 from gangline import files, logs
 from gangline.api import quantity
-from gangline.devcluster.building.build import NEWEST, VERSIONS
-
-#: of commands that start a local control plane
-kubernetes_version = click.option(
-    "--version",
-    default=None,
-    type=click.Choice(VERSIONS),
-    help=f"Local only: the version of Kubernetes. [default: that of the control plane's data, else {NEWEST}]",
-)
 
 #: history and model of forecasts, of the operator and of `gangline admin forecast`, unless they are told otherwise
 FORECAST_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()

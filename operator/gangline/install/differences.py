@@ -43,11 +43,15 @@ def _compare(old: Any, new: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _compare_lists(old: list[Any], new: list[Any], path: str) -> Iterator[tuple[str, str]]:
-    """Named elements by their names, others as sets."""
+    """Named elements by their names, objects without names one by one where there are as many, others as sets."""
     if all(isinstance(each, dict) and "name" in each for each in (*old, *new)):
         before, after = {each["name"]: each for each in old}, {each["name"]: each for each in new}
         for name in dict.fromkeys((*before, *after)):
             yield from _compare(before.get(name), after.get(name), f"{path}[{name}]")
+        return
+    if len(old) == len(new) and all(isinstance(each, dict) for each in (*old, *new)):
+        for i, (was, now) in enumerate(zip(old, new, strict=True)):
+            yield from _compare(was, now, f"{path}[{i}]")
         return
     gone, come = [each for each in old if each not in new], [each for each in new if each not in old]
     told = [*(f"- {_short(each)}" for each in gone), *(f"+ {_short(each)}" for each in come)]

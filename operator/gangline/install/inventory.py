@@ -26,9 +26,9 @@ _RBAC: Final = ("rbac.authorization.k8s.io", "v1")
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts", kind="ServiceAccount")
 CLAIMS: Final = kube.PERSISTENT_VOLUME_CLAIMS
 CLUSTER_ROLES: Final = ownership.CLUSTER_ROLES
-CLUSTER_ROLE_BINDINGS: Final = Resource(*_RBAC, "clusterrolebindings", namespaced=False, kind="ClusterRoleBinding")
+CLUSTER_ROLE_BINDINGS: Final = kube.CLUSTER_ROLE_BINDINGS
 ROLES: Final = Resource(*_RBAC, "roles", kind="Role")
-ROLE_BINDINGS: Final = Resource(*_RBAC, "rolebindings", kind="RoleBinding")
+ROLE_BINDINGS: Final = kube.ROLE_BINDINGS
 DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", kind="Deployment")
 DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", kind="PodDisruptionBudget")
 NETWORK_POLICIES: Final = Resource("networking.k8s.io", "v1", "networkpolicies", kind="NetworkPolicy")

@@ -1,4 +1,4 @@
-"""Installs Gangline's CRDs on a cluster and waits until they are served."""
+"""Installs Gangline's CRDs on a cluster and waits until they are served; and the roles of people."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from collections.abc import Sequence
 
 from gangline.api import names
 from gangline.api.schema import crd_install
+from gangline.install.manifests import people
+from gangline.install.manifests.tree import TemplateContext, render
 from gangline.kube.client import ApiClient
+from gangline.kube.ownership import CLUSTER_ROLES
 from gangline.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Json
 
 FIELD_MANAGER = "gangline-install"
 TIMEOUT = 60.0
+#: roles that are written at the same time
+_AT_ONCE = 8
 
 
 class InstallError(Exception):
@@ -31,6 +36,19 @@ async def install_kinds(api: ApiClient, crds: Sequence[Json] | None = None, *, n
     crd_names = [crd["metadata"]["name"] for crd in crds]
     await _served(api, crd_names)
     return crd_names
+
+
+async def install_roles(api: ApiClient) -> None:
+    """Apply the ClusterRoles of people, as an installation has them. Raises ApiError."""
+    roles = render(people.documents(), TemplateContext({"roles": True}, names.SYSTEM_NAMESPACE))
+    room = asyncio.Semaphore(_AT_ONCE)
+
+    async def apply(role: Json) -> None:
+        async with room:
+            name = role["metadata"]["name"]
+            await api.patch(CLUSTER_ROLES, None, name, role, kind="apply", field_manager=FIELD_MANAGER, force=True)
+
+    await asyncio.gather(*map(apply, roles))
 
 
 async def _apply(api: ApiClient, crd: Json) -> None:

@@ -21,7 +21,7 @@ _HASH_LENGTH = 5
 _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
-_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
+_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD)
 
 
 def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str:
@@ -244,8 +244,10 @@ def asked_of_topology(pod_set: Json) -> Json:
 
 def changed_annotations(kind: JobKind, workload: WorkloadObject, job: JobObject) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
-    have, want = workload.annotations, kind.workload_annotations(job)
-    return {key: want.get(key) for key in _ANNOTATIONS if have.get(key) != want.get(key)}
+    have, want = workload.annotations, {**kind.workload_annotations(job)}
+    if names.HOLD in job.annotations:
+        want[names.HOLD] = job.annotations[names.HOLD]
+    return {key: want.get(key) for key in (*_ANNOTATIONS, names.HOLD) if have.get(key) != want.get(key)}
 
 
 def fewer_gates(workload: WorkloadObject, job: JobObject) -> str | None:

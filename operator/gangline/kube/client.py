@@ -10,8 +10,6 @@ from collections.abc import AsyncGenerator, Callable
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
-import aiohttp
-
 from gangline import bounded
 from gangline.kube.errors import (
     AlreadyExists,
@@ -185,6 +183,8 @@ class ApiClient(Transport):
         even a bookmark (one arrives about every minute while objects of the kind change anywhere). `on_open` is called once the
         stream is open; `more`: further parameters.
         """
+        import aiohttp
+
         query = _selectors(label_selector, field_selector)
         query |= {
             "watch": "1",

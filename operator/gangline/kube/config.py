@@ -28,6 +28,10 @@ SHOWN = 200
 EXEC_VERSIONS = tuple(f"client.authentication.k8s.io/{version}" for version in ("v1", "v1beta1"))
 
 
+class NoClusterError(LoginError):
+    """Nothing says where a cluster is."""
+
+
 @dataclass(slots=True)
 class Login:
     """What a client needs to connect to one API server."""
@@ -87,7 +91,7 @@ def load(kubeconfig: str | Path | None = None, context: str | None = None, *, as
             return in_cluster()
         if not as_user and in_pod():
             return cluster_server()
-        raise LoginError("no cluster: no --kubeconfig, no $KUBECONFIG, no ~/.kube/config, and not inside a pod")
+        raise NoClusterError("no cluster: no --kubeconfig, no $KUBECONFIG, no ~/.kube/config, and not inside a pod")
     return _from_kubeconfig(_Kubeconfig.read(paths), context, as_user=as_user)
 
 

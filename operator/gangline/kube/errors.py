@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from itertools import islice
 from typing import Any, ClassVar, Final
 
@@ -49,6 +50,11 @@ class ApiError(Exception):
 class NotFound(ApiError):
     """The object, its namespace or its whole kind does not exist."""
 
+    @property
+    def kind_is_unknown(self) -> bool:
+        """Whether it is the kind that the API server does not know, or its group."""
+        return "could not find the requested resource" in self.message or self.message.endswith(": 404 page not found")
+
 
 class Conflict(ApiError):
     """The object has changed since the version that the request was based on (or a precondition failed)."""
@@ -72,8 +78,17 @@ class Invalid(ApiError):
         return tuple(dict.fromkeys(match[1] for match in islice(found, _MOST_FIELDS)))
 
 
+#: the words of an API server whose RBAC refuses a request
+_NOT_GRANTED: Final = "is forbidden: User "
+
+
 class Forbidden(ApiError):
     """RBAC, a quota or an admission plugin refused the request."""
+
+    @property
+    def lacks_right(self) -> bool:
+        """Whether RBAC refused it, so that a role would help."""
+        return _NOT_GRANTED in self.message
 
 
 class Unauthorized(ApiError):
@@ -93,8 +108,19 @@ class Unavailable(ApiError):
 
     retryable = True
 
-    def __init__(self, status: int, reason: str = "", message: str = "", *, timeout: bool = False, **more: Any) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        *,
+        timeout: bool = False,
+        unreached: bool = False,
+        **more: Any,
+    ) -> None:
         super().__init__(status, reason, message, **more)
+        #: no connection to the server could be made
+        self.unreached = unreached
         #: the server was reached but did not answer in time
         self.timeout = timeout or status == 504
 
@@ -113,14 +139,20 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def from_response(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error of an HTTP answer; understands a `Status` object and survives any other body (proxies speak HTML)."""
+def from_response(status: int, body: bytes, retry_after: str | None = None, *, asked: str = "the request") -> ApiError:
+    """The error of an HTTP answer; understands a `Status` object and survives any other body (proxies speak HTML), whose message
+    says what was `asked`.
+    """
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict) or answer.get("kind") != "Status":
-        answer = {"message": body[:500].decode(errors="replace")}
+        text = " ".join(body[:500].decode(errors="replace").split())
+        phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+        answer = {
+            "message": f"{asked} was answered with {f'{status} {phrase}'.strip()}" + (f": {text}" if text else "")
+        }
     return from_status({**answer, "code": status}, retry_after)
 
 

@@ -1,5 +1,7 @@
 """One HTTP request: credentials, timeouts, counting, and every failure as a typed error.
 
+aiohttp is imported when a client is opened: to import it costs a tenth of a second, more than a shell has that completes a name.
+
 No retries, except one: after a 401 the credentials are renewed and the request is sent once more. A new client certificate is
 shown on new connections, so all requests from then on use a new pool; what is in progress on the old one ends there.
 
@@ -18,18 +20,20 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 from urllib.parse import urlencode
 
-import aiohttp
 import orjson
-from yarl import URL
 
 import gangline
 from gangline import bounded
 from gangline.kube.config import Login, LoginError
-from gangline.kube.errors import ApiError, Unauthorized, Unavailable, from_response
+from gangline.kube.errors import ApiError, Forbidden, Unauthorized, Unavailable, from_response
 from gangline.kube.resources import Json, Resource
+
+if TYPE_CHECKING:
+    import aiohttp
+    from yarl import URL
 
 # --- the time of the cluster: the API server's, which nearly all times in objects come from ---------------------------
 #
@@ -192,6 +196,8 @@ class Transport:
         return other
 
     def _new_session(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         self._certificates = self.login.certificates
         connector = aiohttp.TCPConnector(limit=self._connections, ssl=self.login.ssl_context or True)
         return aiohttp.ClientSession(
@@ -224,6 +230,8 @@ class Transport:
 
     async def send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109
         """An answer of 2xx with its body still to be read; any other answer is raised."""
+        from yarl import URL
+
         url = URL(f"{self.login.server}{call.path}{'?' + urlencode(call.query) if call.query else ''}", encoded=True)
         data = call.body if call.body is None or isinstance(call.body, bytes) else orjson.dumps(call.body)
         for last_try in (False, True):
@@ -242,7 +250,8 @@ class Transport:
                 answer = await _read(response, self._most_bytes)
             if response.status != 401 or last_try or not self.login.reject():
                 break
-        error = from_response(response.status, answer, response.headers.get("Retry-After"))
+        asked = f"{call.method} {self.login.server}{call.path}"
+        error = from_response(response.status, answer, response.headers.get("Retry-After"), asked=asked)
         if self._observe:
             self._observe(call.verb, call.resource, error)
         raise error
@@ -255,6 +264,8 @@ class Transport:
         headers: dict[str, str],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> aiohttp.ClientResponse:
+        import aiohttp
+
         if self._session is None:
             raise RuntimeError("ApiClient is not open: use it in `async with`")
         self.requests[call.verb, call.label] += 1
@@ -277,6 +288,8 @@ class Transport:
 
 
 async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    import aiohttp
+
     try:
         if not most:
             return await response.read()
@@ -322,18 +335,18 @@ async def lines(response: aiohttp.ClientResponse, most: int = 0) -> AsyncIterato
 
 @functools.lru_cache(maxsize=64)
 def _total(seconds: float) -> aiohttp.ClientTimeout:
+    import aiohttp
+
     return aiohttp.ClientTimeout(total=seconds)
 
 
 def unavailable(error: BaseException) -> Unavailable:
-    refused = isinstance(error, aiohttp.ClientConnectorError)
-    timeout = isinstance(error, TimeoutError) and not refused
+    import aiohttp
+
+    unreached = isinstance(error, aiohttp.ClientConnectorError)
+    timeout = isinstance(error, TimeoutError) and not unreached
     name = "Timeout" if timeout else type(error).__name__
-    return Unavailable(0, name, str(error) or name, timeout=timeout)
-
-
-#: the words of an API server whose RBAC refuses a request
-_NOT_GRANTED: Final = "is forbidden: User "
+    return Unavailable(0, name, str(error) or name, timeout=timeout, unreached=unreached)
 
 
 def tell_refusals(say: Callable[..., object]) -> Observer:
@@ -345,7 +358,7 @@ def tell_refusals(say: Callable[..., object]) -> Observer:
     told: set[tuple[str, Resource]] = set()
 
     def observe(verb: str, resource: Resource, error: ApiError) -> None:
-        if error.status == 403 and _NOT_GRANTED in error.message and (verb, resource) not in told:
+        if isinstance(error, Forbidden) and error.lacks_right and (verb, resource) not in told:
             told.add((verb, resource))
             say(
                 "a %s of %s was refused (403): where that lasts, `gangline admin rbac` prints what is needed",

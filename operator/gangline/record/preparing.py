@@ -17,7 +17,7 @@ from gangline.record.worlds import worlds
 from gangline.replay import metrics
 from gangline.replay.learned import school
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import Prepared, ReplayPlan
+from gangline.replay.replay_plan import Prepared, ReplayPlan, instant
 from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
 from gangline.replay.run import PolicyResult
 from gangline.traces import TraceJob
@@ -60,8 +60,8 @@ def prepare(source: ReadRecord, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
     jobs = [job for job in source.played.trace.jobs if job.submit < plan.last and _matters(source, job, plan.first)]
     if not any(job.submit >= plan.first for job in jobs):
         raise ReplayError(
-            f"no job that ran was submitted between --from and --to; the record runs from {source.first:.0f} to "
-            f"{source.last:.0f} (Unix seconds)"
+            f"no job that ran was submitted from {instant(plan.first)} to {instant(plan.last)}; the record runs from "
+            f"{instant(source.first)} to {instant(source.last)}"
         )
     until = plan.first if plan.train_until is None else plan.train_until
     chosen = {job.id for job in jobs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Final
 
 from gangline.engine.model import Millis, Settings
@@ -21,6 +22,11 @@ from gangline.traces import Trace, TraceJob
 PREDICTORS: Final = ("model", "true", "limit", "last-two", "random", "noisy")
 #: in a shaken copy, each job's submission and duration are moved by up to this share
 SHAKE: Final = 0.01
+
+
+#: seconds of the clock from which, and until which, they are dates: of 1980 and 2200
+_FIRST_DATE: Final = 315_532_800
+_LAST_DATE: Final = 7_258_118_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,9 @@ def prepare(trace: Trace, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
     window = trace.between(plan.first, plan.last)
     jobs = replayed(window.jobs)
     if not jobs:
-        raise ReplayError(f"no job that asks for GPUs was submitted between --from and --to; {_span(trace)}")
+        raise ReplayError(
+            f"no job that asks for GPUs was submitted from {instant(plan.first)} to {instant(plan.last)}; {_span(trace)}"
+        )
     until = plan.first if plan.train_until is None else plan.train_until
     earlier = [job for job in trace.jobs if job.submit < plan.first and job.gpus > 0]
     past = [job.duration for job in earlier if job.submit < until and job.submit + job.duration < until]
@@ -123,7 +131,14 @@ def _cut(job: TraceJob) -> Run:
 def _span(trace: Trace) -> str:
     if not trace.jobs:
         return "the trace is empty"
-    return f"the trace runs from {trace.jobs[0].submit:.0f} to {trace.jobs[-1].submit:.0f} (Unix seconds)"
+    return f"the trace runs from {instant(trace.jobs[0].submit)} to {instant(trace.jobs[-1].submit)}"
+
+
+def instant(seconds: float) -> str:
+    """A date and time of the world, or a time of a trace that counts from its own beginning."""
+    if not _FIRST_DATE <= seconds < _LAST_DATE:
+        return f"{seconds:.0f} s"
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def shake(jobs: Sequence[ReplayedJob], seed: int, share: float = SHAKE) -> list[ReplayedJob]:

@@ -359,17 +359,11 @@ class Server:
 
     async def _kubernetes_events(self, request: Request, namespace: str, name: str) -> Response:
         """Events about the job, its Workload and its pods, those of which the names are given, the latest first."""
-        names = [name, *request.query_params.getlist("about")][:MOST_ABOUT]
+        space = _named(namespace, "namespace")
+        names = [_named(each, "about") for each in (name, *request.query_params.getlist("about"))][:MOST_ABOUT]
         async with self._client(request) as client:
             found = await asyncio.gather(
-                *(
-                    client.list(
-                        kube.EVENTS,
-                        _named(namespace, "namespace"),
-                        field_selector=f"regarding.name={_named(each, 'about')}",
-                    )
-                    for each in names
-                )
+                *(client.list(kube.EVENTS, space, field_selector=f"regarding.name={each}") for each in names)
             )
         rows = [_event_as_json(each) for listed in found for each in listed.items]
         rows.sort(key=lambda row: row["at"], reverse=True)

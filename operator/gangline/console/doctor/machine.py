@@ -16,7 +16,7 @@ from typing import Any, Literal
 from rich.table import Table
 
 from gangline.devcluster.building import build, toolchain
-from gangline.devcluster.building.build import CONTROL_PLANE, KUBECTL, KUBERNETES, SERVERS, cache_root
+from gangline.devcluster.building.build import CONTROL_PLANE, KUBECTL, KUBERNETES, NEWEST, SERVERS, cache_root
 from gangline.devcluster.errors import DevClusterError
 from gangline.devcluster.locks import PortReservation
 
@@ -88,19 +88,23 @@ def make() -> MachineFinding:
 def control_plane() -> MachineFinding:
     versions = CONTROL_PLANE.pinned_versions()
     what = f"Kubernetes {versions[KUBERNETES]}, etcd {versions['go.etcd.io/etcd/server/v3']}"
-    todo = build.missing(SERVERS, CONTROL_PLANE.binaries_directory())
+    todo, there = build.left_to_compile(NEWEST), build.found_on_machine(CONTROL_PLANE, SERVERS)
+    given = [f"{name} of this machine at {path}" for name, path in there.items()]
     if not todo:
-        return MachineFinding("control plane", "ok", f"{what}, compiled in {CONTROL_PLANE.binaries_directory()}")
+        built = [f"compiled in {CONTROL_PLANE.binaries_directory()}"] if len(there) < len(SERVERS) else []
+        return MachineFinding("control plane", "ok", ", ".join([what, *given, *built]))
     names = ", ".join(program.name for program in todo)
+    about = f"{build.time_to_compile(len(todo))}, once"
+    advice = f"to save that, set {build.ASSETS} to a directory that has them, or put them on PATH"
     return MachineFinding(
-        "control plane", "optional", f"{what}; not compiled yet: {names} (about 5 minutes on 2 cores, once)"
+        "control plane", "optional", f"{', '.join([what, *given])}; not compiled yet: {names} ({about})", advice
     )
 
 
 def go() -> MachineFinding:
     needed = CONTROL_PLANE.needed_go()
-    if build.is_built():
-        return MachineFinding("go", "ok", "not needed: the control plane is already compiled")
+    if build.servers_are_built(NEWEST):
+        return MachineFinding("go", "ok", "not needed: the control plane is there")
     found = toolchain.find_go(needed, cache_root())
     if found is not None:
         return MachineFinding("go", "ok", f"{toolchain.dotted(found.version)} at {found.path}")
@@ -111,8 +115,8 @@ def go() -> MachineFinding:
 
 
 def network() -> MachineFinding:
-    if build.is_built():
-        return MachineFinding("network", "ok", "not needed: the control plane is already compiled")
+    if build.servers_are_built(NEWEST):
+        return MachineFinding("network", "ok", "not needed: the control plane is there")
     proxy = _module_proxy()
     if proxy is None:
         return MachineFinding("network", "optional", "not checked; compiling the control plane downloads Go modules")
@@ -132,7 +136,7 @@ def network() -> MachineFinding:
 def disk() -> MachineFinding:
     place = _existing(cache_root())
     free = shutil.disk_usage(place).free / GIB
-    needed = RUN_DISK_GIB if build.is_built() else BUILD_DISK_GIB
+    needed = RUN_DISK_GIB if build.servers_are_built(NEWEST) else BUILD_DISK_GIB
     detail = f"{free:.0f} GiB free at {place}"
     if free >= needed:
         return MachineFinding("disk", "ok", detail)

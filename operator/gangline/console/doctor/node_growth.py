@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from gangline.api import names
@@ -11,8 +12,24 @@ from gangline.api.read.reading import ParseError
 from gangline.console.doctor.cluster import ClusterReads, counted, ok, some, warning
 from gangline.console.doctor.examination import Findings
 from gangline.kube import resources as kube
+from gangline.kube.resources import Json
 
 _STEP: Final = f'if one does: kubectl annotate resourceflavor NAME {names.AUTOSCALED}="true"'
+
+
+async def growing(cluster: ClusterReads, flavors: Iterable[Json], nodes: Iterable[Json]) -> set[str]:
+    """The flavors for which more nodes can come: their annotation says so, or what an autoscaler publishes."""
+    now, _ = await cluster.server_clock()
+    groups, pools = await _groups(cluster, now), await _pools(cluster)
+    named = [(node["metadata"]["name"], node["metadata"].get("labels") or {}) for node in nodes]
+    found: set[str] = set()
+    for flavor in flavors:
+        selected = (flavor.get("spec") or {}).get("nodeLabels") or {}
+        told = (flavor["metadata"].get("annotations") or {}).get(names.AUTOSCALED)
+        mine = [(node, labels) for node, labels in named if selected.items() <= labels.items()]
+        if told == "true" or (told is None and selected and autoscalers.growth(selected, mine, groups, pools)):
+            found.add(flavor["metadata"]["name"])
+    return found
 
 
 async def flavors(cluster: ClusterReads) -> Findings:

@@ -68,9 +68,28 @@ def redraw(*lines: str) -> None:
     say(*lines)
 
 
-def confirm(question: str, *, abort: bool = False) -> bool:
-    """Ask, and wait for the answer."""
-    return click.confirm(clean(question), abort=abort)
+def can_ask() -> bool:
+    """Whether somebody at a terminal can answer a question."""
+    return sys.stdin.isatty()
+
+
+def confirm(question: str) -> None:
+    """Ask, and go on at a yes. Raises click.ClickException for a no, and click.UsageError where there is no terminal to ask."""
+    if not can_ask():
+        raise click.UsageError(clean(f"{question} There is no terminal to ask: -y says yes"))
+    if not click.confirm(clean(question)):
+        raise click.ClickException("nothing is changed")
+
+
+def end_line() -> None:
+    """End the line on which a terminal has shown ^C."""
+    if sys.stderr.isatty():
+        click.echo(err=True)
+
+
+def ask(question: str, default: str = "") -> str:
+    """Ask for a text, and wait for it; an empty answer is the default."""
+    return click.prompt(clean(question), default=clean(default), show_default=bool(default)).strip()
 
 
 def console(**options: Any) -> Console:

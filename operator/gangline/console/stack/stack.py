@@ -18,7 +18,7 @@ from gangline.devcluster.connect import ClusterChoice, connect
 from gangline.devcluster.connection import Connection
 from gangline.devcluster.progress import narrate
 from gangline.devcluster.real.network import HUB
-from gangline.install.kinds import install_kinds
+from gangline.install.kinds import install_kinds, install_roles
 from gangline.ui import front_end
 
 Say = Callable[[str], None]
@@ -49,12 +49,13 @@ class Wishes:
     """Options of the stack.
 
     `webhook_url`: URL at which a remote cluster reaches the webhooks; `jobset`: start the stand-in for JobSet; `track_fields`:
-    Workloads keep their metadata.managedFields.
+    Workloads keep their metadata.managedFields; `configuration`: Kueue's configuration file.
     """
 
     webhook_url: str | None = None
     jobset: bool = False
     track_fields: bool = False
+    configuration: Path | None = None
 
 
 @contextmanager
@@ -109,7 +110,9 @@ def start_named(cluster: NamedCluster, say: Say, local: ControlPlaneOptions | No
 def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishes) -> Stack:
     """Start CRDs, webhooks and operator in this order, because each needs the one before; the stand-in for JobSet in parallel."""
     jobset = wishes.jobset and connection.source == "local"
-    tracking = ["--track-fields"] if wishes.track_fields else []
+    both = ["--track-fields"] if wishes.track_fields else []
+    if wishes.configuration is not None:
+        both += ["--config", str(wishes.configuration.absolute())]
     if jobset:
         services.launch("jobset", [*JOBSET_STAND_IN, *login(connection)])
     with narrate("Installing Gangline's CRDs"):
@@ -120,12 +123,12 @@ def bring_up(connection: Connection, services: Services, say: Say, wishes: Wishe
         say(NO_WEBHOOKS)
     else:
         with narrate("Starting the webhooks"):
-            arguments = [*login(connection), "--mode", "url", *address, "--unregister-on-exit", *tracking]
+            arguments = [*login(connection), "--mode", "url", *address, "--unregister-on-exit", *both]
             services.start("webhooks", arguments)
         say("✓ the webhooks are ready")
     with narrate("Starting the operator"):
-        network = [*_election(connection), *_listen(connection), *_visibility(connection)]
-        arguments = [*network, *_storage(connection, services), *tracking]
+        network = [*_election(connection), *_listen(connection, wishes), *_visibility(connection)]
+        arguments = [*network, *_storage(connection, services), *both]
         services.start("operator", [*login(connection), *arguments])
     say("✓ the operator is ready")
     dashboard = "" if connection.enter else _dashboard(connection, services, say)
@@ -158,7 +161,10 @@ def dashboard_hint(standing: Stack) -> str:
 
 async def _install(connection: Connection) -> list[str]:
     async with connection.client() as api:
-        return await install_kinds(api)
+        kinds = await install_kinds(api)
+        if connection.source != "kubeconfig":  # there they belong to an installation, or to Kueue
+            await install_roles(api)
+        return kinds
 
 
 def login(connection: Connection) -> list[str]:
@@ -173,11 +179,13 @@ def _election(connection: Connection) -> list[str]:
     return [] if connection.source == "kubeconfig" else ["--no-leader-election"]
 
 
-def _listen(connection: Connection) -> list[str]:
+def _listen(connection: Connection, wishes: Wishes) -> list[str]:
     """The arguments for the operator's port, where only a certain one is reached from this machine; pods reach it at the hub's
-    address.
+    address. The port that a configuration names is that of a pod.
     """
     port = connection.service_port
+    if not port and wishes.configuration is not None:
+        return ["--listen", "127.0.0.1:0"]
     return ["--listen", f"127.0.0.1:{port}", "--progress-url", f"http://{HUB}:{port}"] if port else []
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from gangline.console.output import terminal
+from gangline.console.views import denied
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 from gangline.kube import config
 from gangline.kube.client import ApiClient, ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
+from gangline.kube.transport import Call
 from gangline.objects import LocalQueueObject, Stored, WorkloadObject
 
 T = TypeVar("T")
@@ -40,14 +42,55 @@ def login_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+#: seconds without any answer after which a server is taken for silent
+SILENCE: Final = 10.0
+
+
+class AttendedClient(ApiClient):
+    """A client of a server that has to show that it is there: one that accepts connections and says nothing is an error soon,
+    while an answer that takes long is waited for.
+    """
+
+    _heard = False
+
+    async def exchange(self, call: Call) -> bytes:
+        if self._heard:
+            return await super().exchange(call)
+        answer = asyncio.create_task(self._told(call))
+        try:
+            done, _ = await asyncio.wait({answer}, timeout=SILENCE / 2)
+            if not done and not await self._is_there():
+                raise Unavailable(0, "Silent", f"nothing came from {self.login.server} for {SILENCE:g} s")
+            return await answer
+        finally:
+            answer.cancel()
+
+    async def _told(self, call: Call) -> bytes:
+        try:
+            told = await super().exchange(call)
+        except ApiError as error:
+            self._heard |= error.status > 0
+            raise
+        self._heard = True
+        return told
+
+    async def _is_there(self) -> bool:
+        """Whether the server answers a question that costs it nothing, whatever it answers."""
+        with suppress(ApiError):
+            await self._told(Call("get", Resource("", "", "version"), "GET", "/version", within=SILENCE / 2))
+        return self._heard
+
+
 @asynccontextmanager
 async def client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[ApiClient]:
     """An open client. Raises click.ClickException for an unusable kubeconfig."""
     try:
         login = config.load(kubeconfig or own_cluster(context), context)
+    except config.NoClusterError as error:
+        raise click.ClickException(f"{error}\n{_NO_CLUSTER}") from error
     except config.LoginError as error:
-        raise click.ClickException(f"{error}\nIs there a cluster? `gangline up` starts a local one.") from error
-    async with ApiClient(login) as opened:
+        raise click.ClickException(str(error)) from error
+    async with AttendedClient(login) as opened:
         yield opened
 
 
@@ -76,14 +119,21 @@ def run(work: Awaitable[T]) -> T:
     return asyncio.run(guarded())
 
 
+_NO_CLUSTER: Final = "Is there a cluster? `gangline up` starts a local one."
+
+
 def _say(error: ApiError) -> str:
     match error:
         case Unavailable():
-            return f"the API server does not answer: {error.message}"
+            words = f"the API server does not answer: {error.message}"
+            return f"{words}\n{_NO_CLUSTER}" if error.unreached else words
         case Unauthorized():
             return f"the API server does not accept these credentials: {error.message}"
         case NotFound():
-            return f"{error.message}\nIs Gangline installed on this cluster? `gangline up` installs it."
+            advice = "Is Gangline installed on this cluster? `gangline admin doctor --cluster` says what is missing."
+            return f"{error.message}\n{advice}" if error.kind_is_unknown else error.message
+        case Forbidden():
+            return denied.said(error)
         case _:
             return str(error)
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import click
 
+from gangline.console.output.spelling import meant
 from gangline.control.answers.api import calls, question
 from gangline.control.answers.api.discovery import ANSWERS
 from gangline.kube.client import ApiClient
@@ -61,6 +62,27 @@ async def _items(api: ApiClient, path: str, query: dict[str, str | bool | int]) 
 async def create(api: ApiClient, path: str, body: Json) -> Json:
     """The answer to a POST. Raises as `get` does."""
     return await _ask(api, calls.create(path, body))
+
+
+async def of_job(
+    api: ApiClient, namespace: str, job: str, *rest: str, query: Mapping[str, str | bool | int] | None = None
+) -> Json:
+    """The answer about a job by its name, or by `kind/name`. Raises as `get` does, for a job that does not exist with those whose
+    names are nearly the same.
+    """
+    path, kind = job_path(namespace, job, *rest)
+    try:
+        return await get(api, path, {**kind, **(query or {})})
+    except NoAnswerError as error:
+        if not error.missing:
+            raise
+        try:
+            known = await get(api, f"/namespaces/{quote(namespace)}/queuedjobs", {"limit": question.MOST})
+        except (NotServedError, NotAllowedError, NoAnswerError, ApiError):
+            raise error from None
+        names = [str(item.get("jobName")) for item in known["items"]]
+        near = meant(job.rpartition("/")[2], names)
+        raise NoAnswerError(f"{error.message}.{near}" if near else error.message, missing=True) from None
 
 
 def job_path(namespace: str, job: str, *rest: str) -> tuple[str, dict[str, str | bool | int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from gangline.kube.client import ApiClient
+    from gangline.kube.plain_client import PlainClient
 
+#: what lists the objects
+Client: TypeAlias = "ApiClient | PlainClient"
 #: seconds for the answer, after which nothing is offered
 PATIENCE: Final = 2.0
 #: names that are offered at most
@@ -31,7 +34,7 @@ def local_queues(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 def held(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete what `hold` and `release` take: jobs, `localqueue/NAME`."""
 
-    async def names(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+    async def names(api: Client, namespace: str) -> list[tuple[str, str]]:
         queues = [(f"localqueue/{name}", about) for name, about in await _local_queues(api, namespace)]
         return [*await _jobs(api, namespace), *queues]
 
@@ -49,7 +52,7 @@ def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 def cordoned(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete what `cordon` and `uncordon` take: nodes, `localqueue/NAME`, `clusterqueue/NAME`."""
 
-    async def names(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+    async def names(api: Client, namespace: str) -> list[tuple[str, str]]:
         asked = (_nodes(api), _local_queues(api, namespace), _cluster_queues(api))
         found = await asyncio.gather(*asked, return_exceptions=True)  # a user may list some of them only
         kinds = zip(("", "localqueue/", "clusterqueue/"), found, strict=True)
@@ -63,21 +66,21 @@ def cordoned(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return _named(ctx, incomplete, names)
 
 
-async def _cluster_queues(api: ApiClient) -> list[tuple[str, str]]:
+async def _cluster_queues(api: Client) -> list[tuple[str, str]]:
     from gangline.kube.resources import CLUSTER_QUEUES
 
     found = (await api.list(CLUSTER_QUEUES)).items
     return [(each["metadata"]["name"], (each.get("spec") or {}).get("cohortName") or "") for each in found]
 
 
-async def _nodes(api: ApiClient) -> list[tuple[str, str]]:
+async def _nodes(api: Client) -> list[tuple[str, str]]:
     from gangline.kube.resources import NODES
 
     found = (await api.list(NODES)).items
     return [(each["metadata"]["name"], "cordoned" if each["spec"].get("unschedulable") else "") for each in found]
 
 
-async def _jobs(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+async def _jobs(api: Client, namespace: str) -> list[tuple[str, str]]:
     from gangline.control.answers.workloads.snapshot import FINISHED, workload_view
     from gangline.kube.resources import WORKLOADS
     from gangline.objects import WorkloadObject
@@ -91,7 +94,7 @@ async def _jobs(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
     ]
 
 
-async def _local_queues(api: ApiClient, namespace: str) -> list[tuple[str, str]]:
+async def _local_queues(api: Client, namespace: str) -> list[tuple[str, str]]:
     from gangline.kube.resources import LOCAL_QUEUES
 
     found = (await api.list(LOCAL_QUEUES, namespace)).items
@@ -99,7 +102,7 @@ async def _local_queues(api: ApiClient, namespace: str) -> list[tuple[str, str]]
 
 
 def _named(
-    ctx: click.Context, incomplete: str, names: Callable[[ApiClient, str], Awaitable[list[tuple[str, str]]]]
+    ctx: click.Context, incomplete: str, names: Callable[[Client, str], Awaitable[list[tuple[str, str]]]]
 ) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
@@ -108,9 +111,11 @@ def _named(
     async def ask() -> list[tuple[str, str]]:
         from gangline.kube import config
         from gangline.kube.client import ApiClient
+        from gangline.kube.plain_client import PlainClient
 
         login = config.load(given.get("kubeconfig"), given.get("context"))
-        async with asyncio.timeout(PATIENCE), ApiClient(login) as api:
+        client = PlainClient(login, PATIENCE) if PlainClient.suffices(login) else ApiClient(login)
+        async with asyncio.timeout(PATIENCE), client as api:
             return await names(api, given.get("namespace") or login.namespace)
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from gangline.console.output import clock
@@ -156,7 +156,9 @@ _Column: TypeAlias = Column[ListedJob]
 NAMESPACE: Final = _Column("NAMESPACE", lambda job, _: job.view.namespace, rank=1, least=10)
 NAME: Final = _Column("NAME", lambda job, _: job.view.job_name, least=20)
 USER: Final = _Column("USER", lambda job, _: job.view.user, rank=2, least=8, sparse=True)
+#: the ClusterQueue, where jobs of several namespaces are listed; their own LocalQueue for those of one, who know no other
 QUEUE: Final = _Column("QUEUE", _queue, least=12)
+OWN_QUEUE: Final = _Column("QUEUE", lambda job, _: job.view.queue or job.view.cluster_queue, least=12)
 GPUS: Final = _Column(
     "GPUS", lambda job, _: str(job.view.gpus) if job.view.gpus else "–", right=True, key=lambda job, _: job.view.gpus
 )
@@ -190,12 +192,8 @@ _TIMES: Final = (
     STARTS_IN,
     AT,
 )
+_NAMES: Final = (NAMESPACE, NAME, _Column("KIND", lambda job, _: job.view.job_kind, rank=4, least=8), USER)
 _COMMON: Final = (
-    NAMESPACE,
-    NAME,
-    _Column("KIND", lambda job, _: job.view.job_kind, rank=4, least=8),
-    USER,
-    QUEUE,
     GPUS,
     _Column("PRIO", lambda job, _: str(job.view.priority), right=True, rank=3, key=lambda job, _: job.view.priority),
     _Column("STATE", lambda job, _: state(job.view)),
@@ -213,10 +211,13 @@ _COMMON: Final = (
         key=lambda job, _: -job.view.created,
     ),
 )
-_WIDE: Final = (
+_SUBMITTED: Final = (
     _Column("SUBMITTED", lambda job, now: clock.wall(job.view.created, now), wide=True),
     _Column("PODS", lambda job, _: str(job.view.pods), wide=True, right=True, key=lambda job, _: job.view.pods),
-    _Column("LOCALQUEUE", lambda job, _: job.view.queue, wide=True),
+)
+_LOCAL_QUEUE: Final = _Column("LOCALQUEUE", lambda job, _: job.view.queue, wide=True)
+_CLUSTER_QUEUE: Final = _Column("CLUSTERQUEUE", lambda job, _: job.view.cluster_queue, wide=True)
+_WIDE: Final = (
     _Column("WORKLOAD", lambda job, _: job.view.name, wide=True),
     _Column("MESSAGE", lambda job, _: job.view.message, wide=True),
 )
@@ -236,10 +237,19 @@ def _floors(found: Sequence[ListedJob]) -> list[str]:
     return floor_lines([job.item for job in found], time.time())
 
 
-def listing(*, with_times: bool = False, empty: str = "No jobs.") -> Listing[ListedJob]:
-    """The list of `gangline queue`."""
+def listing(*, with_times: bool = False, own: bool = False, empty: str = "No jobs.") -> Listing[ListedJob]:
+    """The list of `gangline queue`. `own`: of one namespace."""
     return Listing(
-        columns=(*_COMMON, *(_TIMES if with_times else ()), *_WIDE, _REASON),
+        columns=(
+            *_NAMES,
+            OWN_QUEUE if own else QUEUE,
+            *_COMMON,
+            *(_TIMES if with_times else ()),
+            *_SUBMITTED,
+            _CLUSTER_QUEUE if own else _LOCAL_QUEUE,
+            *_WIDE,
+            _REASON,
+        ),
         as_json=_with_times if with_times else _as_json,
         name=_name,
         empty=empty,
@@ -303,6 +313,10 @@ STARTS: Final[Listing[ListedJob]] = Listing(
     states=_KNOWN_STATES,
     remarks=_records,
 )
+
+
+#: the same of one namespace
+OWN_STARTS: Final = replace(STARTS, columns=tuple(OWN_QUEUE if each is QUEUE else each for each in STARTS.columns))
 
 
 def by_start(found: Iterable[ListedJob]) -> list[ListedJob]:

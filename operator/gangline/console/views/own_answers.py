@@ -30,7 +30,7 @@ from gangline.control.forecasting.rehearsals import (
     Move,
     PreemptionOutlook,
     Rehearsal,
-    Rehearsed,
+    Rehearsals,
     evacuation,
     preemption,
     rehearse,
@@ -162,9 +162,9 @@ class _OwnForesight:
     async def outlook(self, workload: str = "") -> Outlook:
         return self.world.outlook(frozenset({workload}) if workload else None)
 
-    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
+    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float, best: int = 0) -> Rehearsals:
         engine = self.world.engine
-        return rehearse(engine.facts(), engine.settings, self.world.now, rehearsals, seconds)
+        return rehearse(engine.facts(), engine.settings, self.world.now, rehearsals, seconds, best)
 
     async def preemption(self, workload: str) -> PreemptionOutlook:
         engine = self.world.engine

@@ -114,10 +114,10 @@ async def held(api: ApiClient, rows: Sequence[OperatorWarning], seen: AnswerSnap
     from gangline.objects import JobObject
 
     known = {uid for view in seen.workloads for uid in (view.uid, view.job_uid)}
-    newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in briefs.KINDS}
+    newest = {row.uid: row for row in reversed(rows) if row.uid not in known and row.kind.lower() in briefs.job_kinds()}
     found: list[WorkloadView] = []
     for row in sorted(newest.values(), key=lambda row: -row.at)[:MOST_HELD]:
-        resource = briefs.KINDS[row.kind.lower()]
+        resource = briefs.job_kinds()[row.kind.lower()]
         try:
             job = JobObject(await api.get(resource, row.namespace, row.name))
         except ApiError:

@@ -11,8 +11,6 @@ import json
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from gangline.api import names
 from gangline.control.process.leader_endpoint import CONFIG_MAP
 from gangline.kube import resources as kube
@@ -38,6 +36,8 @@ async def ask(api: ApiClient, path: str) -> Json | None:
         cluster = (await api.get(kube.NAMESPACES, None, "kube-system"))["metadata"]["uid"]
     except ApiError:
         return None
+    import aiohttp
+
     for attempt in (_directly, _through_proxy):
         try:
             async with asyncio.timeout(PATIENCE):
@@ -67,6 +67,8 @@ class TextAnswer(NamedTuple):
 
 async def page(api: ApiClient, path: str) -> TextAnswer | None:
     """The operator's answer to a GET of `path`, whatever its status; None if it can't be reached. `ask` first, to know whose."""
+    import aiohttp
+
     try:
         where = (await api.get(kube.CONFIG_MAPS, names.SYSTEM_NAMESPACE, CONFIG_MAP)).get("data") or {}
         async with asyncio.timeout(PATIENCE):
@@ -84,6 +86,8 @@ async def _directly(api: ApiClient, where: Json, path: str) -> Json | None:
     url = where.get("url") or ""
     if urlsplit(url).hostname not in _HERE:  # a ConfigMap must not direct users to other hosts
         return None
+    import aiohttp
+
     async with aiohttp.ClientSession() as session, session.get(url + path) as response:
         return json.loads(await response.text()) if response.status == 200 else None
 

@@ -7,29 +7,37 @@ has just started is not stopped by a command for a job that waits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from gangline.api import jobkinds
+from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
-from gangline.console.views import jobs, own_rights
-from gangline.control.answers.workloads.briefs import KINDS, singular
-from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState, WorkloadView, snapshot
-from gangline.jobs.pods.member import group_name
-from gangline.jobs.serving import BY_RESOURCE
+from gangline.console.output.spelling import meant
+from gangline.console.views import denied, jobs, own_rights
+from gangline.control.answers.workloads.briefs import job_kinds, singular
+from gangline.control.answers.workloads.snapshot import (
+    FINISHED,
+    HOLDING,
+    AnswerSnapshot,
+    JobState,
+    WorkloadView,
+    snapshot,
+)
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import Conflict, Forbidden, NotFound
+from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
-from gangline.objects import LocalQueueObject, PodObject, WorkloadObject
+from gangline.objects import LocalQueueObject, WorkloadObject
+
+if TYPE_CHECKING:
+    from gangline.objects import PodObject
 
 T = TypeVar("T")
 
-#: kinds that own Workloads of groups which they have made
-SERVING: Final = frozenset(resource.kind for resource in BY_RESOURCE)
 #: looks at an object that changes all the time
 _TRIES: Final = 8
 
@@ -37,8 +45,9 @@ _TRIES: Final = 8
 class NoSuchJob(click.ClickException):
     """There is no job of this name that the user may read."""
 
-    def __init__(self, namespace: str, name: str) -> None:
-        super().__init__(f"no job {name!r} in namespace {namespace} that you may read")
+    def __init__(self, namespace: str, name: str, known: Iterable[str] = ()) -> None:
+        near = meant(name.rpartition("/")[2], known)
+        super().__init__(f"no job {name!r} in namespace {namespace} that you may read{'.' * bool(near)}{near}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +80,27 @@ class Target:
 
 async def find(api: ApiClient, namespace: str, name: str) -> Target:
     """The newest job of a name, or `kind/name`. Raises NoSuchJob."""
-    workloads = (await api.list(WORKLOADS, namespace)).items
-    queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, queues), complete=False)
+    workloads, seen = await _seen(api, namespace)
     view = own_rights.find(seen, namespace, name)
     if view is not None:
         raw = next(each for each in workloads if each["metadata"]["uid"] == view.uid)
         resource, job = await _owner(api, namespace, raw)
         return Target(view.job, view, raw, resource, job)
     kind, _, plain = name.rpartition("/")
-    for each in [KINDS[known] for known in KINDS if singular(kind) in ("", known)]:
+    for each in [resource for known, resource in job_kinds().items() if singular(kind) in ("", known)]:
         try:
             job = await api.get(each, namespace, plain)
         except (NotFound, Forbidden):
             continue
         return Target(f"{each.kind.lower()}/{plain}", None, None, each, job)
-    raise NoSuchJob(namespace, name)
+    raise NoSuchJob(namespace, name, [view.job_name for view in seen.workloads])
+
+
+async def _seen(api: ApiClient, namespace: str) -> tuple[list[Json], AnswerSnapshot]:
+    """The Workloads of the namespace as they are, and as values."""
+    workloads = (await api.list(WORKLOADS, namespace)).items
+    queues = (await api.list(LOCAL_QUEUES, namespace)).items
+    return workloads, snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, queues), complete=False)
 
 
 async def _owner(api: ApiClient, namespace: str, workload: Json) -> tuple[Resource | None, Json | None]:
@@ -104,15 +118,20 @@ def _parent(workload: Json) -> Json | None:
     """The owner reference to the object that serves and has made the group of this Workload, which it owns together with its
     pods; None without one.
     """
+    from gangline.jobs.serving import BY_RESOURCE  # much of the operator, which a command that only asks does not need
+
+    serving = {resource.kind for resource in BY_RESOURCE}
     references = workload["metadata"].get("ownerReferences") or ()
-    return next((each for each in references if each["kind"] in SERVING), None)
+    return next((each for each in references if each["kind"] in serving), None)
 
 
 def resource_of(api_version: str, kind: str) -> Resource:
     """The kind of a job by its owner reference; one that is not known here is named as kinds are."""
+    from gangline.api import jobkinds  # as above
+
     group, _, version = api_version.rpartition("/")
     declared = jobkinds.declaration_of(group, kind)
-    known = declared.resource if declared is not None else KINDS.get(kind.lower())
+    known = declared.resource if declared is not None else job_kinds().get(kind.lower())
     if known is not None and known.group == group:
         return known
     return Resource(group, version, f"{kind.lower()}s", kind=kind)
@@ -120,6 +139,9 @@ def resource_of(api_version: str, kind: str) -> Resource:
 
 async def members(api: ApiClient, workload: Json) -> list[PodObject]:
     """The pods of a group whose Workload this is; the annotation that names it has precedence over the label."""
+    from gangline.jobs.pods.member import group_name
+    from gangline.objects import PodObject
+
     meta = workload["metadata"]
     listed = (await api.list(PODS, meta["namespace"])).items
     return [pod for pod in map(PodObject, listed) if group_name(pod) == meta["name"]]
@@ -139,13 +161,18 @@ async def until_unchanged(attempt: Callable[[], Awaitable[T]], tries: int = _TRI
 
 async def patched(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
     """Patch an object as it was read. Raises Conflict if it has changed, click.ClickException where the user has no right."""
+    try:
+        return await patch(api, resource, obj, body, dry_run=dry_run)
+    except Forbidden as error:
+        raise click.ClickException(denied.said(error)) from error
+
+
+async def patch(api: ApiClient, resource: Resource, obj: Json, body: Json, *, dry_run: bool = False) -> Json:
+    """Patch an object as it was read. Raises Conflict if it has changed, Forbidden where the user has no right."""
     meta = obj["metadata"]
     fenced = {**body, "metadata": {**(body.get("metadata") or {}), "resourceVersion": meta["resourceVersion"]}}
     query = {"dryRun": "All"} if dry_run else {}
-    try:
-        return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
-    except Forbidden as error:
-        raise click.ClickException(not_allowed(resource, meta.get("namespace"), error)) from error
+    return await api.patch(resource, meta.get("namespace"), meta["name"], fenced, query=query)
 
 
 def queue_of(name: str) -> tuple[Resource, str] | None:
@@ -155,13 +182,27 @@ def queue_of(name: str) -> tuple[Resource, str] | None:
     return (resource, plain) if resource is not None else None
 
 
+async def existing(api: ApiClient, resource: Resource, namespace: str | None, name: str) -> Json:
+    """The queue or class of this name. Raises click.ClickException that says which there are instead, and what is meant."""
+    try:
+        return await api.get(resource, namespace, name)
+    except NotFound:
+        where = f"namespace {namespace} has no" if namespace else "there is no"
+        known: list[str] = []
+        with suppress(Forbidden):
+            known = [each["metadata"]["name"] for each in (await api.list(resource, namespace)).items]
+        there = f" (there is: {', '.join(known[:_SHOWN]) + ' …' * (len(known) > _SHOWN)})" if known else ""
+        near = meant(name, known)
+        raise click.ClickException(f"{where} {resource.kind} {name!r}{there}{'.' * bool(near)}{near}") from None
+
+
 async def stop_policy(
     api: ApiClient, namespace: str, resource: Resource, name: str, policy: str, *, dry_run: bool
 ) -> str:
     """Set whether a queue starts jobs. Returns what was done, as a sentence."""
 
     async def attempt() -> str:
-        obj = await api.get(resource, namespace if resource.namespaced else None, name)
+        obj = await existing(api, resource, namespace if resource.namespaced else None, name)
         title = f"{resource.kind} {name}"
         before = obj["spec"].get("stopPolicy") or "None"
         if before == policy:
@@ -187,28 +228,14 @@ _QUEUES: Final[dict[str, Resource]] = {
 }
 
 
-def not_allowed(resource: Resource, namespace: str | None, error: Forbidden) -> str:
-    """The API server's refusal, and who has the right."""
-    if resource.kind in _ROLES:
-        where = f" in namespace {namespace}" if namespace else ""
-        return f"{error.message}\nthe ClusterRole {_ROLES[resource.kind]} gives it{where}: an administrator has it"
-    return error.message
-
-
-_ROLES: Final = {
-    "Workload": "kueue-workload-editor-role",
-    "LocalQueue": "kueue-localqueue-editor-role",
-    "ClusterQueue": "kueue-clusterqueue-editor-role",
-}
-
-
 # --- choosing ---------------------------------------------------------------------------------------------------------
 #
 # Jobs that a command is to change, by name or by user, state and queue; what was chosen in bulk is asked about first.
 
 
-#: names in a question
+#: names in a question, and in a list of what there is
 _NAMED = 3
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +256,7 @@ class JobChoice:
     ) -> Sequence[str]:
         """The names, or the jobs that the filters leave, of those in the states `among` (None: all that have not ended).
 
-        Asks before many are changed. Raises click.ClickException where none is left, click.Abort for a no.
+        Asks before many are changed. Raises click.ClickException where none is left, and for a no.
         """
         if not self.by_filters:
             return self.names
@@ -239,7 +266,7 @@ class JobChoice:
             raise click.ClickException(f"no job in namespace {namespace}{states} is left by these filters")
         if not (self.yes or dry_run):
             jobs = "job" if len(found) == 1 else "jobs"
-            terminal.confirm(f"{verb} {len(found)} {jobs} of namespace {namespace} ({_some(found)})?", abort=True)
+            terminal.confirm(f"{verb} {len(found)} {jobs} of namespace {namespace} ({_some(found)})?")
         return found
 
 
@@ -273,15 +300,22 @@ async def matching(
     api: ApiClient, namespace: str, selection: ListSelection, among: Collection[JobState] | None = None
 ) -> list[str]:
     """Jobs of the namespace that have not ended, as `kind/name`."""
-    workloads = (await api.list(WORKLOADS, namespace)).items
-    local_queues = (await api.list(LOCAL_QUEUES, namespace)).items
-    seen = snapshot(map(WorkloadObject, workloads), [], map(LocalQueueObject, local_queues), complete=False)
-    live = [
-        jobs.ListedJob(view)
-        for view in seen.workloads
-        if view.state not in FINISHED and (among is None or view.state in among)
-    ]
+    _, seen = await _seen(api, namespace)
+    views = [view for view in seen.workloads if view.state not in FINISHED and (among is None or view.state in among)]
+    if selection.users:
+        views = await _with_users(api, namespace, views)
+    live = [jobs.ListedJob(view) for view in views]
     return list(dict.fromkeys(job.view.job for job in selection.of(jobs.LISTING, live, 0.0)))
+
+
+async def _with_users(api: ApiClient, namespace: str, views: Sequence[WorkloadView]) -> list[WorkloadView]:
+    """The views with the users whom their jobs name: a Workload has no such label. Kinds that may not be listed name none."""
+    users: dict[str, str] = {}
+    for kind in sorted({view.job_kind.lower() for view in views if not view.user} & job_kinds().keys()):
+        with suppress(ApiError):
+            for job in (await api.list(job_kinds()[kind], namespace, label_selector=names.USER)).items:
+                users[job["metadata"]["uid"]] = job["metadata"]["labels"][names.USER]
+    return [replace(view, user=view.user or users.get(view.job_uid, "")) for view in views]
 
 
 def _some(found: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
@@ -14,9 +14,11 @@ from gangline.control.answers.api.discovery import ANSWERS
 from gangline.control.answers.workloads.snapshot import HOLDING, AnswerSnapshot, JobState, WorkloadView, snapshot
 from gangline.kube.client import ApiClient, key_of
 from gangline.kube.errors import ApiError, Expired
-from gangline.kube.reflector import Event, Reflector, ReflectorGroup, Removed, Upsert
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Json, Resource
 from gangline.objects import LocalQueueObject, Stored, WorkloadObject
+
+if TYPE_CHECKING:
+    from gangline.kube.reflector import Event
 
 Key: TypeAlias = tuple[Resource, str]
 
@@ -32,6 +34,8 @@ class WatchedCluster:
         self._changed = asyncio.Event()
 
     def sink(self, resource: Resource, event: Event) -> None:
+        from gangline.kube.reflector import Removed, Upsert  # for a live table only, as below
+
         objects = self._objects[resource]
         match event:
             case Upsert(obj):
@@ -60,6 +64,8 @@ class WatchedCluster:
 @asynccontextmanager
 async def watching(api: ApiClient) -> AsyncIterator[WatchedCluster]:
     """A Watch that receives watch events while the block runs."""
+    from gangline.kube.reflector import Reflector, ReflectorGroup
+
     watch = WatchedCluster()
     group = ReflectorGroup()
     for resource in (WORKLOADS, CLUSTER_QUEUES, LOCAL_QUEUES):

@@ -11,7 +11,6 @@ Pure functions on values. The limits come from the engine's ledger; where they a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from gangline.control.answers.nodes import room as nodes
 from gangline.control.answers.nodes.room import NO_ROOM, JobRoom
@@ -25,7 +24,7 @@ from gangline.control.answers.workloads.snapshot import (
     QueueView,
     WorkloadView,
 )
-from gangline.control.answers.workloads.words import age, amount, to_do, why
+from gangline.control.answers.workloads.words import Line, age, amount, to_do, why
 from gangline.engine import QuotaLimits
 
 
@@ -68,12 +67,6 @@ def _taken(queue: QueueView, snapshot: AnswerSnapshot, own: FlavorView) -> int:
 
 
 NAMED = 5  # workloads named in one line before "and n more"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    label: str
-    text: str
 
 
 def explain(view: WorkloadView, snapshot: AnswerSnapshot, now: float, room: JobRoom = NO_ROOM) -> list[Line]:
@@ -217,7 +210,8 @@ def _matching(queue: QueueView, obstacles: Sequence[ReportedObstacle]) -> str:
     missing = sorted({o.resource for o in obstacles if o.kind == "undeclared"})
     if missing:
         what = ", ".join(missing)
-        return f"not to ask for {what}; or an administrator to give ClusterQueue {queue.name} quota for it"
+        where = f"kubectl edit clusterqueue {queue.name}: coveredResources and each flavor of spec.resourceGroups"
+        return f"not to ask for {what}; or an administrator to give ClusterQueue {queue.name} quota for it ({where})"
     ways = [
         *(f"ResourceFlavor {o.flavor} to be created" for o in obstacles if o.kind == "missing"),
         *(f"a node selector and affinity that match flavor {o.flavor}" for o in obstacles if o.kind == "affinity"),

@@ -11,16 +11,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gangline.control.answers import circumstances
+from gangline.control.answers import circumstances, setup
 from gangline.control.answers.ahead import remedies
 from gangline.control.answers.ahead.times import Times, admissions_of, times
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, as_item, gone
-from gangline.control.answers.explanation import NAMED, Line, explain
+from gangline.control.answers.explanation import NAMED, explain
 from gangline.control.answers.pages import Listed
 from gangline.control.answers.refusals import NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError, Source
-from gangline.control.answers.workloads.briefs import KINDS, Brief, Order
+from gangline.control.answers.workloads.briefs import Brief, Order, job_kinds
 from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.answers.workloads.snapshot import (
     OUTSIDE,
@@ -30,7 +30,7 @@ from gangline.control.answers.workloads.snapshot import (
     display_order,
     queue_view,
 )
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import Line, age
 from gangline.control.feed.pod import Pod
 from gangline.control.nodes.recovery.fencing import EXTRA_GRACE, OUT_OF_SERVICE, gone_for_certain, out_of_reach_since
 from gangline.engine import model
@@ -207,7 +207,7 @@ class JobAnswers(Desk):
         if raw is not None:
             job = mirror.job_of(raw)
             return (mirror.job(job) if job is not None else None) or raw
-        resource = KINDS.get(view.job_kind.lower())
+        resource = job_kinds().get(view.job_kind.lower())
         return mirror.objects[resource].get(f"{view.namespace}/{view.job_name}") if resource is not None else None
 
     async def _times(self, keys: Sequence[str], sight: Sight, routes: Routes) -> dict[str, Times]:
@@ -274,6 +274,9 @@ class JobAnswers(Desk):
         seen = AnswerSnapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
         room = await circumstances.room(self.source, asker, views[0], queue, names)
         explained = explain(shown[0], seen, self.source.now() / 1000, room)
+        wrong = setup.setup_of(self.source, sight, views[0], queue, unscheduled=bool(room.unscheduled))
+        explained = [line for line in explained if not (wrong.blocking and line.label == "needs")]
+        explained += [Line(label, text) for label, text in wrong.lines()]
         if views[0].state is JobState.PENDING and waits_for_preempted(views[0]):
             victims = victims_of(views[0], views[1:])
             explained += [Line("stopping", text) for text in stopping_lines(self.source, sight, victims)]

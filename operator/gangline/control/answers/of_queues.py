@@ -27,7 +27,9 @@ class QueueAnswers(Desk):
     ) -> Listed:
         """A page of the runs in progress and those expected within `horizon` seconds, by queue and start.
 
-        With a namespace, those of the ClusterQueues to which its LocalQueues lead. Raises NoSuchQueueError, NoForecastsError.
+        With a namespace, those of the ClusterQueues to which its LocalQueues lead. The simulation may be some minutes old: a run
+        whose workload has ended since is left out, and one runs whose workload holds quota. Raises NoSuchQueueError,
+        NoForecastsError.
         """
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
@@ -35,8 +37,14 @@ class QueueAnswers(Desk):
         seen = await self._foresight.outlook()
         now = self.source.now()
         until = now + horizon * 1000
+        there = self.source.mirror.workloads
         wanted = [
-            run for run in seen.stretches if run.began < until and (queues is None or run.cluster_queue in queues)
+            run
+            for run in seen.stretches
+            if run.began < until
+            and (queues is None or run.cluster_queue in queues)
+            and (raw := there.get(run.workload)) is not None
+            and not raw.finished
         ]
         ordered = sorted(wanted, key=lambda run: (run.cluster_queue, run.began, run.workload))
         runs = ordered[page.offset : page.end]
@@ -58,7 +66,9 @@ class QueueAnswers(Desk):
                     "user": accounts.user_of_workload(self.source, run.workload) if visible else "",
                     "queue": self._local_queue(run.workload) if visible else "",
                     "clusterQueue": sight.queue_name(run.cluster_queue),
-                    "state": str(JobState.RUNNING if run.began <= now else JobState.PENDING),
+                    "state": str(
+                        JobState.RUNNING if run.began <= now and there[run.workload].holds_quota else JobState.PENDING
+                    ),
                     "gpus": sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
                     "from": run.began / 1000,
                     "to": run.ended / 1000,

@@ -15,7 +15,7 @@ from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.forecasting import simulation_process
 from gangline.control.forecasting.promises import Ledger
-from gangline.control.forecasting.rehearsals import Move, PreemptionOutlook, Rehearsal, Rehearsed
+from gangline.control.forecasting.rehearsals import Move, PreemptionOutlook, Rehearsal, Rehearsals
 from gangline.control.forecasting.run_facts import slowest
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.writes.events import Warned
@@ -77,7 +77,7 @@ class EngineOutlooks(Protocol):
         """The expected starts; with a waiting `workload`, not from before its submission."""
         ...
 
-    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
+    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float, best: int = 0) -> Rehearsals:
         """Plays what follows if one more workload were submitted now: see `rehearsals.rehearse`."""
         ...
 
@@ -113,15 +113,18 @@ class OperatorForesight:
             raise NoForecastsError("the simulation of expected starts failed; the operator's log says why")
         return seen
 
-    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float) -> list[Rehearsed]:
+    async def rehearse(self, rehearsals: Sequence[Rehearsal], seconds: float, best: int = 0) -> Rehearsals:
         forecasting = self._wanted()
         await forecasting.settled()
         engine, now = self._source.engine, self._source.now()
         facts, settings = engine.facts(), engine.settings
-        found: list[Rehearsed] = await _simulated(
-            lambda: simulation_process.rehearsal_request(facts, settings, now, rehearsals, seconds), seconds + _OVERHEAD
+        found: Rehearsals = await _simulated(
+            lambda: simulation_process.rehearsal_request(facts, settings, now, rehearsals, seconds, best),
+            seconds + _OVERHEAD,
         )
-        return [replace(each, outlook=forecasting.expected.ledger.moved(each.outlook)) for each in found]
+        moved = forecasting.expected.ledger.moved
+        outcomes = [replace(each, outlook=moved(each.outlook)) if each is not None else None for each in found.outcomes]
+        return found._replace(outcomes=outcomes)
 
     async def preemption(self, workload: str) -> PreemptionOutlook:
         """Works without forecasts, too: a round of decisions needs none."""

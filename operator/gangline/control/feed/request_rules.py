@@ -35,7 +35,8 @@ class RequestRules:
     """
 
     def __init__(self, resources: ResourceRules = EVERYTHING, judges: Judges | None = None) -> None:
-        self._resources = resources
+        #: which resources count in quota, and as what
+        self.resources = resources
         self._supply = DeviceSupply(judges or SelectorProcess())
         self._supply_changed = False
         #: namespace -> its claims that have to be counted anew; the namespaces take turns
@@ -69,7 +70,7 @@ class RequestRules:
         self._by_namespace[namespace] = found = NamespaceRules.of(
             limits,
             self._overheads,
-            self._resources,
+            self.resources,
             claims or {},
             self._cards,
             self.images,
@@ -87,7 +88,7 @@ class RequestRules:
             self._put_claim(key, None if obj is None else device_claims.claim(obj))
         elif resource == kube.DEVICE_CLASSES:
             self._put_device_class(key, obj)
-        elif resource == kube.RESOURCE_SLICES and self._resources.devices.counted:
+        elif resource == kube.RESOURCE_SLICES and self.resources.devices.counted:
             found = None if obj is None else device_charges.resource_slice(obj)
             self._supply_changed |= self._supply.put_slice(key, found)
 
@@ -108,7 +109,7 @@ class RequestRules:
     def _forget(self) -> None:
         """Drop the rules made for each namespace, since something that all have in common has changed."""
         self._elsewhere = NamespaceRules.of(
-            NO_LIMITS, self._overheads, self._resources, cards=self._cards, images=self.images
+            NO_LIMITS, self._overheads, self.resources, cards=self._cards, images=self.images
         )
         self._by_namespace.clear()
 
@@ -121,14 +122,14 @@ class RequestRules:
             self._device_classes.pop(name, None)
         else:
             self._device_classes[name] = found
-        before, after = self._resources.devices, device_claims.extended(self._device_classes, self._resources.devices)
+        before, after = self.resources.devices, device_claims.extended(self._device_classes, self.resources.devices)
         if before != after:
             pairs = [
                 before.extended.items() ^ after.extended.items(),
                 before.unextended.items() ^ after.unextended.items(),
             ]
             self._changed_resources |= {each for changed in pairs for each, _ in changed}
-            self._resources = replace(self._resources, devices=after)
+            self.resources = replace(self.resources, devices=after)
             self._forget()
 
     @property
@@ -164,7 +165,7 @@ class RequestRules:
             if not self._used.get(namespace, {}).get(claim):
                 continue
             work += self._supply.work(claim)
-            if self._supply.of(namespace).recharge(claim, self._resources.devices):
+            if self._supply.of(namespace).recharge(claim, self.resources.devices):
                 names = {name for name, each in self._claims[namespace].items() if each == claim}
                 self._changed_claims.setdefault(namespace, set()).update(names)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from gangline.engine import Engine, Outlook, outlook
 from gangline.engine.model import (
@@ -29,6 +29,7 @@ from gangline.engine.model import (
     Taint,
     Workload,
 )
+from gangline.engine.model.runtime import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +127,27 @@ def _hosts(admission: Admission | None) -> set[str]:
     return {domain.values[-1] for each in placed if each is not None for domain in each.domains}
 
 
+#: courses of a rehearsal, the fewest that give a p90; of a first look, that of the median and a late one
+COURSES: Final = 8
+GLANCE: Final = 1
 #: seconds that may be spent on courses of one rehearsal beyond the first
-COURSES: Final = 1.0
+MOST_TIME: Final = 1.0
+#: milliseconds by which a change lets a workload start earlier, if it is worth a word
+LEAST_GAIN: Final[Millis] = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
     """The submission of one workload: facts in addition to those of the cluster. `workload`: its key; "": the starts of all are
     wanted.
+
+    `kind`: of several changes of one kind only the best is wanted, and of all kinds only those that let the workload start
+    earliest. "": it is wanted in any case.
     """
 
     workload: str
     changes: tuple[Change, ...]
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,24 +158,91 @@ class Rehearsed:
     obstacle: str = ""
 
 
+class Rehearsals(NamedTuple):
+    """The outcome of each rehearsal, in their order; None: it is not wanted, or there was no time for it. `unexamined`: those for
+    which there was no time.
+    """
+
+    outcomes: list[Rehearsed | None]
+    unexamined: int = 0
+
+    @property
+    def first(self) -> Rehearsed:
+        """The outcome of the first one, which there is in any case."""
+        (first, *_) = self.outcomes
+        assert first is not None
+        return first
+
+
 def rehearse(
-    facts: Sequence[Change], settings: Settings, now: Millis, rehearsals: Sequence[Rehearsal], seconds: float
-) -> list[Rehearsed]:
-    """The outcome of each rehearsal, in order; of those for which the time is enough, but at least of the first."""
+    facts: Sequence[Change],
+    settings: Settings,
+    now: Millis,
+    rehearsals: Sequence[Rehearsal],
+    seconds: float,
+    best: int = 0,
+) -> Rehearsals:
+    """Play rehearsals, the first in any case.
+
+    Those that have a kind are looked at first, in two courses each. Played in full are the `best` of them: of each kind the
+    one that starts earliest, if it starts earlier than the first rehearsal; where that one never starts, the first of its kind
+    that does. The search ends when so many kinds start at once, as nothing starts earlier. So the number of rehearsals bounds
+    the work, and `seconds` are the last limit.
+    """
     deadline = time.perf_counter() + seconds
-    done: list[Rehearsed] = []
-    for each in rehearsals:
-        left = deadline - time.perf_counter()
-        if done and left <= 0:
-            break
-        changed = [*facts, *each.changes]
+
+    def played(each: Rehearsal, courses: int) -> Outlook:
         only = frozenset({each.workload}) if each.workload else None
-        seen = outlook(
-            changed, settings, now, only=only, seconds=COURSES, patience=max(1.0, left), clock=time.perf_counter
+        return outlook(
+            [*facts, *each.changes],
+            settings,
+            now,
+            only=only,
+            courses=courses,
+            seconds=MOST_TIME,
+            patience=max(1.0, deadline - time.perf_counter()),
+            clock=time.perf_counter,
         )
+
+    def in_full(each: Rehearsal) -> Rehearsed:
+        seen = played(each, COURSES)
         starts = not each.workload or each.workload in seen.starts
-        done.append(Rehearsed(seen, "" if starts else _obstacle(changed, settings, now, each)))
-    return done
+        return Rehearsed(seen, "" if starts else _obstacle([*facts, *each.changes], settings, now, each))
+
+    def glance(each: Rehearsal) -> tuple[Millis, Millis]:
+        found = played(each, GLANCE).starts.get(each.workload)
+        return (found.p50, found.p90 or NEVER) if found is not None else (NEVER, NEVER)
+
+    def out_of_time() -> bool:
+        return time.perf_counter() >= deadline
+
+    first, *others = rehearsals
+    done: list[Rehearsed | None] = [in_full(first)]
+    unexamined = 0
+    looked: dict[
+        str, tuple[tuple[Millis, Millis], int]
+    ] = {}  # kind -> the best start so far, and which rehearsal has it
+    base = glance(first) if any(each.kind for each in others) else (NEVER, NEVER)
+    for number, each in enumerate(others, 1):
+        done.append(None)
+        if out_of_time():
+            unexamined += 1
+            continue
+        if not each.kind:
+            done[number] = in_full(each)
+            continue
+        enough = sum(start <= now for (start, _), _ in looked.values()) >= best or max(base) - now < LEAST_GAIN
+        if enough or (base[0] == NEVER and each.kind in looked):
+            continue
+        before = looked[each.kind][0] if each.kind in looked else base
+        if (found := glance(each)) < before:
+            looked[each.kind] = found, number
+    for _, number in sorted(looked.values())[:best]:
+        if out_of_time():
+            unexamined += 1
+        else:
+            done[number] = in_full(rehearsals[number])
+    return Rehearsals(done, unexamined)
 
 
 def _obstacle(facts: Sequence[Change], settings: Settings, now: Millis, rehearsal: Rehearsal) -> str:

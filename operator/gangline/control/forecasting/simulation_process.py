@@ -30,10 +30,15 @@ def request(facts: Sequence[Change], settings: Settings, now: Millis, **options:
 
 
 def rehearsal_request(
-    facts: Sequence[Change], settings: Settings, now: Millis, rehearsals: Sequence[Rehearsal], seconds: float
+    facts: Sequence[Change],
+    settings: Settings,
+    now: Millis,
+    rehearsals: Sequence[Rehearsal],
+    seconds: float,
+    best: int = 0,
 ) -> bytes:
     """A request for rehearsals: see `rehearsals.rehearse`."""
-    return _pickled("rehearse", list(facts), settings, now, list(rehearsals), seconds)
+    return _pickled("rehearse", list(facts), settings, now, list(rehearsals), seconds, best)
 
 
 def preemption_request(facts: Sequence[Change], settings: Settings, now: Millis, workload: str) -> bytes:
@@ -47,7 +52,7 @@ def evacuation_request(facts: Sequence[Change], settings: Settings, now: Millis,
 
 
 def in_process(asked: bytes, timeout: float = TIMEOUT) -> Any:
-    """Returns the answer to a request: an Outlook, a list of Rehearsed, a Preemption, or Moves.
+    """Returns the answer to a request: an Outlook, Rehearsals, a Preemption, or Moves.
 
     Raises OSError, subprocess.SubprocessError, PickleError.
     """

@@ -211,19 +211,98 @@ Compile = Callable[[GoProgram, Path], None]
 
 
 def ensure_servers(version: str | None = None, *, stream: TextIO | None = None) -> dict[str, Path]:
-    """Build what is missing of etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok; returns their paths by
-    name. Raises BuildError.
+    """etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok, by name: those of the cache, else those that the
+    machine has, else built now. Raises BuildError.
     """
-    return {
-        program.name: ensure(module, programs, stream=stream) / program.name
-        for module, programs in servers(version or default_version())
-        for program in programs
-    }
+    found: dict[str, Path] = {}
+    for module, programs in servers(version or default_version()):
+        there = found_on_machine(module, programs)
+        for name, path in there.items():
+            _say(stream if stream is not None else sys.stderr, f"Using {name} of this machine: {path}")
+        rest = [program for program in programs if program.name not in there]
+        built = ensure(module, rest, stream=stream)
+        found |= {program.name: there.get(program.name, built / program.name) for program in programs}
+    return found
 
 
 def servers_are_built(version: str | None = None) -> bool:
     """Whether nothing is left to compile for a control plane of this version."""
-    return all(is_built(module, programs) for module, programs in servers(version or default_version()))
+    return not left_to_compile(version)
+
+
+def left_to_compile(version: str | None = None) -> list[GoProgram]:
+    """The programs of a control plane of this version that neither the cache nor the machine has."""
+    return [
+        program
+        for module, programs in servers(version or default_version())
+        for there in [found_on_machine(module, programs)]
+        for program in missing(programs, module.binaries_directory())
+        if program.name not in there
+    ]
+
+
+#: names a directory with programs of a control plane, as Kubernetes' own test tools use it
+ASSETS: Final = "KUBEBUILDER_ASSETS"
+_VERSION: Final = re.compile(r"\bv?(\d{1,4}\.\d{1,4})\.\d")
+#: characters of what a program says of its version
+_SAID: Final = 4096
+
+
+def found_on_machine(module: GoModule, programs: Iterable[GoProgram]) -> dict[str, Path]:
+    """Programs that the cache lacks and that KUBEBUILDER_ASSETS or PATH has, by name: of the same minor version, and such as run
+    here.
+    """
+    todo, pinned = missing(programs, module.binaries_directory()), module.pinned_versions()
+    return {
+        program.name: path
+        for program in todo
+        if program.module and (path := _of_machine(program, pinned[program.module])) is not None
+    }
+
+
+def _of_machine(program: GoProgram, wanted: str) -> Path | None:
+    assets = os.environ.get(ASSETS, "")
+    candidates = [Path(assets).absolute() / program.name] if assets else []
+    if (on_path := shutil.which(program.name)) is not None:
+        candidates.append(Path(on_path))
+    return next(
+        (path for path in candidates if os.access(path, os.X_OK) and _minor_of(program, path) == _minor(wanted)), None
+    )
+
+
+def _minor_of(program: GoProgram, binary: Path) -> str:
+    """The minor version that a program says of itself; "" where it does not run here."""
+    try:
+        answer = subprocess.run([binary, *program.ask_version], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return ""
+    return _minor(answer.stdout) if answer.returncode == 0 else ""
+
+
+def _minor(text: str) -> str:
+    """The first version in a text as `1.36`; "" without one."""
+    found = _VERSION.search(text[:_SAID])
+    return found[1] if found else ""
+
+
+#: minutes of CPU that compiling all programs of a control plane took, their modules and kubectl included, as it was measured
+CPU_MINUTES: Final = 20
+
+
+def minutes_to_compile(todo: int) -> int:
+    """About how many minutes this machine takes for so many of the programs, from its cores."""
+    return max(1, round(CPU_MINUTES * min(todo, len(SERVERS)) / len(SERVERS) / cores()))
+
+
+def time_to_compile(todo: int) -> str:
+    """The same in words: `about 10 minutes on 2 cores`."""
+    minutes, on = minutes_to_compile(todo), cores()
+    return f"about {minutes} minute{'' if minutes == 1 else 's'} on {on} core{'' if on == 1 else 's'}"
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def kubectl(*, stream: TextIO | None = None) -> Path:
@@ -290,7 +369,8 @@ def _build_all(
     if compile_with is None:
         go = ensure_go(module.needed_go(), cache_root())
         compile_with = GoCompiler(go, module).compile
-        _say(out, f"Compiling {', '.join(p.name for p in todo)} with Go into {into} (minutes, once)")
+        names = ", ".join(program.name for program in todo)
+        _say(out, f"Compiling {names} with Go into {into} ({time_to_compile(len(todo))}, once)")
     for number, program in enumerate(todo, start=1):
         unfinished = into / f".{program.name}.unfinished"
         try:

@@ -7,121 +7,254 @@ units, rounded up). Times are integers: milliseconds since the epoch. A namespac
 Facts are level-triggered: `Put(item)` states the whole truth about one object (a workload with its spec *and* the parts of its
 status that matter), `Gone` states that the object no longer exists. Facts about different objects may arrive in any order.
 
-More than a dozen modules: one per subject that facts and decisions are about.
+More than a dozen modules: one per subject that facts and decisions are about. Names are imported when they are first used: a
+client that only needs a unit or the names of accelerators loads that module alone.
 """
 
-from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
-from gangline.engine.model.decisions import (
-    Admit,
-    AskChecks,
-    CompleteAdmission,
-    Decision,
-    Evict,
-    Explanation,
-    Heal,
-    Preempt,
-    ReportPending,
-    Requeue,
-    Swap,
-    Warn,
-    Withdraw,
-)
-from gangline.engine.model.devices import (
-    CardSeat,
-    CardUse,
-    Device,
-    Mode,
-    NodeCards,
-    Part,
-    Profile,
-    Share,
-    accelerators,
-    is_accelerator,
-)
-from gangline.engine.model.nodes import (
-    DEGRADED,
-    HEALTH_SIGNALS,
-    IGNORE,
-    INTERFACE,
-    LEAVING,
-    LOST,
-    SUSPECT,
-    BoundPod,
-    ForeignPod,
-    Node,
-    RuntimeForecast,
-    Topology,
-    WorkloadPods,
-)
-from gangline.engine.model.queues import (
-    BY_FORECAST,
-    SWAP_WINDOW,
-    AdmissionCheck,
-    Backfill,
-    CheckpointPreemption,
-    CheckRef,
-    ClusterQueue,
-    Cohort,
-    ConcurrentAdmission,
-    Flavor,
-    FlavorQuotas,
-    Fungibility,
-    LocalQueue,
-    Namespace,
-    Ordering,
-    Overrun,
-    PlacementFilter,
-    PlacementPolicy,
-    PlacementScore,
-    PreemptionPolicy,
-    Quota,
-    Recovery,
-    ResourceGroup,
-    VictimPolicy,
-)
-from gangline.engine.model.selection import (
-    Affinity,
-    Expression,
-    LabelSelector,
-    PreferredTerm,
-    Taint,
-    Toleration,
-    expression_matches,
-    tolerates,
-)
-from gangline.engine.model.settings import (
-    FIXES,
-    HOLD_QUOTA,
-    STILL_HELD,
-    AdmissionFairSharing,
-    FairSharing,
-    HealthPolicy,
-    PodsReadyPolicy,
-    Settings,
-)
-from gangline.engine.model.statuses import (
-    ClusterQueueFigures,
-    CohortFigures,
-    LocalQueueFigures,
-    QueueStatus,
-    QuotaFigures,
-    ResourceUsage,
-)
-from gangline.engine.model.units import UNLIMITED, Millis, Requests
-from gangline.engine.model.workloads import (
-    NO_TRAITS,
-    Admission,
-    CheckState,
-    Domain,
-    PodSet,
-    PodSetAssignment,
-    Slice,
-    TopologyAssignment,
-    TopologyRequest,
-    Traits,
-    Workload,
-    accelerators_of,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
+    from gangline.engine.model.decisions import (
+        Admit,
+        AskChecks,
+        CompleteAdmission,
+        Decision,
+        Evict,
+        Explanation,
+        Heal,
+        Preempt,
+        ReportPending,
+        Requeue,
+        Swap,
+        Warn,
+        Withdraw,
+    )
+    from gangline.engine.model.devices import (
+        CardSeat,
+        CardUse,
+        Device,
+        Mode,
+        NodeCards,
+        Part,
+        Profile,
+        Share,
+        accelerators,
+        is_accelerator,
+    )
+    from gangline.engine.model.nodes import (
+        DEGRADED,
+        HEALTH_SIGNALS,
+        IGNORE,
+        INTERFACE,
+        LEAVING,
+        LOST,
+        SUSPECT,
+        BoundPod,
+        ForeignPod,
+        Node,
+        RuntimeForecast,
+        Topology,
+        WorkloadPods,
+    )
+    from gangline.engine.model.queues import (
+        BY_FORECAST,
+        SWAP_WINDOW,
+        AdmissionCheck,
+        Backfill,
+        CheckpointPreemption,
+        CheckRef,
+        ClusterQueue,
+        Cohort,
+        ConcurrentAdmission,
+        Flavor,
+        FlavorQuotas,
+        Fungibility,
+        LocalQueue,
+        Namespace,
+        Ordering,
+        Overrun,
+        PlacementFilter,
+        PlacementPolicy,
+        PlacementScore,
+        PreemptionPolicy,
+        Quota,
+        Recovery,
+        ResourceGroup,
+        VictimPolicy,
+    )
+    from gangline.engine.model.selection import (
+        Affinity,
+        Expression,
+        LabelSelector,
+        PreferredTerm,
+        Taint,
+        Toleration,
+        expression_matches,
+        tolerates,
+    )
+    from gangline.engine.model.settings import (
+        FIXES,
+        HOLD_QUOTA,
+        STILL_HELD,
+        AdmissionFairSharing,
+        FairSharing,
+        HealthPolicy,
+        PodsReadyPolicy,
+        Settings,
+    )
+    from gangline.engine.model.statuses import (
+        ClusterQueueFigures,
+        CohortFigures,
+        LocalQueueFigures,
+        QueueStatus,
+        QuotaFigures,
+        ResourceUsage,
+    )
+    from gangline.engine.model.units import UNLIMITED, Millis, Requests
+    from gangline.engine.model.workloads import (
+        NO_TRAITS,
+        Admission,
+        CheckState,
+        Domain,
+        PodSet,
+        PodSetAssignment,
+        Slice,
+        TopologyAssignment,
+        TopologyRequest,
+        Traits,
+        Workload,
+        accelerators_of,
+    )
+
+_MODULES: Final = {
+    "changes": (
+        "Change",
+        "Gone",
+        "Item",
+        "Put",
+        "WriteFailed",
+    ),
+    "decisions": (
+        "Admit",
+        "AskChecks",
+        "CompleteAdmission",
+        "Decision",
+        "Evict",
+        "Explanation",
+        "Heal",
+        "Preempt",
+        "ReportPending",
+        "Requeue",
+        "Swap",
+        "Warn",
+        "Withdraw",
+    ),
+    "devices": (
+        "CardSeat",
+        "CardUse",
+        "Device",
+        "Mode",
+        "NodeCards",
+        "Part",
+        "Profile",
+        "Share",
+        "accelerators",
+        "is_accelerator",
+    ),
+    "nodes": (
+        "DEGRADED",
+        "HEALTH_SIGNALS",
+        "IGNORE",
+        "INTERFACE",
+        "LEAVING",
+        "LOST",
+        "SUSPECT",
+        "BoundPod",
+        "ForeignPod",
+        "Node",
+        "RuntimeForecast",
+        "Topology",
+        "WorkloadPods",
+    ),
+    "queues": (
+        "BY_FORECAST",
+        "SWAP_WINDOW",
+        "AdmissionCheck",
+        "Backfill",
+        "CheckpointPreemption",
+        "CheckRef",
+        "ClusterQueue",
+        "Cohort",
+        "ConcurrentAdmission",
+        "Flavor",
+        "FlavorQuotas",
+        "Fungibility",
+        "LocalQueue",
+        "Namespace",
+        "Ordering",
+        "Overrun",
+        "PlacementFilter",
+        "PlacementPolicy",
+        "PlacementScore",
+        "PreemptionPolicy",
+        "Quota",
+        "Recovery",
+        "ResourceGroup",
+        "VictimPolicy",
+    ),
+    "selection": (
+        "Affinity",
+        "Expression",
+        "LabelSelector",
+        "PreferredTerm",
+        "Taint",
+        "Toleration",
+        "expression_matches",
+        "tolerates",
+    ),
+    "settings": (
+        "FIXES",
+        "HOLD_QUOTA",
+        "STILL_HELD",
+        "AdmissionFairSharing",
+        "FairSharing",
+        "HealthPolicy",
+        "PodsReadyPolicy",
+        "Settings",
+    ),
+    "statuses": (
+        "ClusterQueueFigures",
+        "CohortFigures",
+        "LocalQueueFigures",
+        "QueueStatus",
+        "QuotaFigures",
+        "ResourceUsage",
+    ),
+    "units": (
+        "UNLIMITED",
+        "Millis",
+        "Requests",
+    ),
+    "workloads": (
+        "NO_TRAITS",
+        "Admission",
+        "CheckState",
+        "Domain",
+        "PodSet",
+        "PodSetAssignment",
+        "Slice",
+        "TopologyAssignment",
+        "TopologyRequest",
+        "Traits",
+        "Workload",
+        "accelerators_of",
+    ),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "BY_FORECAST",
@@ -227,3 +360,10 @@ __all__ = [
     "is_accelerator",
     "tolerates",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value

@@ -180,6 +180,23 @@ _LARGEST: Final = 2**31 - 1  # that the databases' integers hold
 _ADDED: Final = 500
 _PAUSE: Final = 0.001
 _FIELDS: Final = tuple(field.name for field in fields(Run))
+#: fields of which sums are made
+_SUMMED: Final = (
+    *(
+        "uid",
+        "reserved",
+        "submitted",
+        "queued",
+        "namespace",
+        "user",
+        "local_queue",
+        "cluster_queue",
+        "flavor",
+        "job_kind",
+    ),
+    *("gpus", "started", "ready", "reports_ready", "unready", "unready_since", "checkpoint", "ended", "end", "reason"),
+    "idle",
+)
 _ATTEMPT_FIELDS: Final = tuple(field.name for field in fields(JobAttempt))
 
 
@@ -349,13 +366,13 @@ class HistoryStore:
         wanted = sorted(uids)
         for first in range(0, len(wanted), _BATCH):
             rows = self._all(query.where(c.uid.in_(wanted[first : first + _BATCH])))
-            found.update({str(row[0]): LastAttempt(row[1], row[2], row[3]) for row in rows})
+            found.update({uid: LastAttempt(*last) for uid, *last in map(tuple, rows)})
         return found
 
     def usage(self, window: Window, without: Collection[str]) -> dict[Group, UsageSum]:
         """The sums of a cluster's attempts, but for those with these keys."""
         c, sums = ATTEMPTS.c, dict[Group, UsageSum]()
-        query = select(ATTEMPTS).where(
+        query = select(c.key, *(c[name] for name in _SUMMED)).where(
             c.cluster == window.cluster,
             c.reserved <= window.until,
             (c.ended >= window.since) | c.ended.is_(None),
@@ -367,8 +384,8 @@ class HistoryStore:
             for number, row in enumerate(rows):
                 if number % _ADDED == _ADDED - 1:
                     time.sleep(_PAUSE)  # decisions are made in another thread, and go first
-                if row.key not in without:
-                    yield _read_attempt(row)
+                if row[0] not in without:
+                    yield JobAttempt(**dict(zip(_SUMMED, tuple(row)[1:], strict=True)))
 
         def add_up(connection: Connection) -> None:
             usage.add(sums, counted(connection.execution_options(yield_per=_BATCH).execute(query)), window)

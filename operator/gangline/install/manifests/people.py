@@ -1,7 +1,8 @@
-"""Roles for people, with the names and labels of Kueue's, so that what binds to those binds to these.
+"""Roles for people: viewer, researcher, team lead and administrator, and Kueue's roles under Kueue's names, so that what binds to
+those binds to these.
 
-`kueue-batch-admin-role` and `kueue-batch-user-role` are made of the others by their labels; the labels of Kubernetes add to
-the roles admin, edit and view of every namespace.
+The four, `kueue-batch-admin-role` and `kueue-batch-user-role` are made of the others by their labels; the labels of Kubernetes
+add to the roles admin, edit and view of every namespace.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.api import jobkinds
+from gangline.api import jobkinds, names
+from gangline.api.names import ADMINISTRATOR, PRIORITY_CLASSES_VIEWER, RESEARCHER, TEAM_LEAD, VIEWER
 from gangline.control.answers.api import discovery
 from gangline.install import rights
 from gangline.install.manifests.tree import Document, Set, head
 from gangline.kube import resources as kube
+from gangline.kube.ownership import CLUSTER_ROLES
 from gangline.kube.resources import Json, Resource
 
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -27,9 +30,22 @@ BATCH_USER: Final = f"{_KUEUES}/batch-user"
 TO_ADMIN: Final = f"{_RBAC}/aggregate-to-admin"
 TO_EDIT: Final = f"{_RBAC}/aggregate-to-edit"
 TO_VIEW: Final = f"{_RBAC}/aggregate-to-view"
+#: labels of the parts of which the roles of people are made, beside Kueue's
+_OWN: Final = f"rbac.{names.OWN_GROUP}"
+IS_VIEWERS: Final = f"{_OWN}/viewer"
+IS_TEAM_LEADS: Final = f"{_OWN}/team-lead"
+IS_ADMINISTRATORS: Final = f"{_OWN}/administrator"
 _ADMINS: Final = (BATCH_ADMIN,)
 _USERS: Final = (BATCH_ADMIN, BATCH_USER)
-_EVERYBODY: Final = (*_USERS, TO_VIEW, TO_EDIT, TO_ADMIN)
+_EVERYBODY: Final = (*_USERS, TO_VIEW, TO_EDIT, TO_ADMIN, IS_VIEWERS)
+
+#: the roles of people, by what they are made of; each may what the one before it may
+PEOPLE: Final[dict[str, tuple[str, ...]]] = {
+    VIEWER: (IS_VIEWERS,),
+    RESEARCHER: (IS_VIEWERS, BATCH_USER),
+    TEAM_LEAD: (IS_VIEWERS, BATCH_USER, IS_TEAM_LEADS),
+    ADMINISTRATOR: (IS_VIEWERS, BATCH_USER, IS_TEAM_LEADS, BATCH_ADMIN, IS_ADMINISTRATORS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +82,41 @@ _KINDS: Final = (
 )
 
 
+def _rule(resource: Resource, verbs: Iterable[str], *subresources: str, named: Iterable[str] = ()) -> Json:
+    resources = [f"{resource.plural}/{each}" if each else resource.plural for each in subresources or ("",)]
+    only = {"resourceNames": list(named)} if named else {}
+    return {"apiGroups": [resource.group], "resources": resources, **only, "verbs": list(verbs)}
+
+
+#: what becomes of a job: its pods, what they print, and what the cluster says of them
+_PODS: Final = [_rule(kube.PODS, _VIEW, "", "log"), _rule(kube.EVENTS, _VIEW), _rule(kube.CORE_EVENTS, _VIEW)]
+#: of one team: hold and stop jobs of others, stop its LocalQueues, let people see and submit
+_TEAM: Final = [
+    _rule(kube.WORKLOADS, ("patch", "update")),
+    _rule(kube.LOCAL_QUEUES, ("patch", "update")),
+    _rule(kube.ROLE_BINDINGS, _EDIT),
+    _rule(CLUSTER_ROLES, ("bind",), named=(VIEWER, RESEARCHER)),
+]
+#: of the cluster: cordon nodes, and give teams their namespaces and rights
+_ADMINISTRATION: Final = [
+    _rule(kube.NODES, (*_VIEW, "patch")),
+    _rule(kube.NAMESPACES, (*_VIEW, "create", "patch")),
+    _rule(kube.CLUSTER_ROLE_BINDINGS, ("get", "list", "create", "patch")),
+    _rule(CLUSTER_ROLES, ("bind",), named=(TEAM_LEAD, PRIORITY_CLASSES_VIEWER)),
+    _rule(kube.CUSTOM_RESOURCE_DEFINITIONS, _VIEW),
+]
+
+
 def documents() -> list[Document]:
     return [Document("roles.yaml", role, Set("roles")) for role in _roles()]
 
 
 def _roles() -> Iterator[Json]:
+    for name, parts in PEOPLE.items():
+        yield _aggregated(name, *parts)
+    yield _role("gangline-pods-viewer-role", (IS_VIEWERS,), _PODS)
+    yield _role("gangline-team-editor-role", (IS_TEAM_LEADS,), _TEAM)
+    yield _role("gangline-administration-role", (IS_ADMINISTRATORS,), _ADMINISTRATION)
     yield _aggregated("kueue-batch-admin-role", BATCH_ADMIN)
     yield _aggregated("kueue-batch-user-role", BATCH_USER)
     for kind in _KINDS:
@@ -102,8 +148,12 @@ def _role(name: str, of: Iterable[str], rules: list[Json]) -> Json:
     return {**_head(name, of), "rules": rules}
 
 
-def _aggregated(name: str, label: str) -> Json:
-    return {**_head(name, ()), "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}}
+def _aggregated(name: str, *of: str) -> Json:
+    """A role that is made of those with one of these labels."""
+    return {
+        **_head(name, ()),
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {each: "true"}} for each in of]},
+    }
 
 
 def _head(name: str, of: Iterable[str]) -> Json:

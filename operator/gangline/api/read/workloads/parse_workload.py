@@ -253,6 +253,12 @@ NO_CONDITION: Final[Json] = {}
 _MOST_BOOST: Final = 2**31 - 1
 
 
+def _gates(annotations: Mapping[str, str], *, waits: bool) -> tuple[str, ...]:
+    """The gates that keep a workload from being admitted. The hold of its author is one while it waits."""
+    gates = names_in(annotations.get(names.ADMISSION_GATED_BY, ""))
+    return (*gates, names.HOLD) if waits and annotations.get(names.HOLD) == "true" else gates
+
+
 def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
     """Spec and status as one fact. It holds an admission only while QuotaReserved is True.
 
@@ -282,7 +288,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         boost=_boost(annotations.get(names.PRIORITY_BOOST, "")),
         created=millis(metadata, "creationTimestamp", "metadata"),
         active=flag(spec, "active", "spec", True),
-        gates=names_in(annotations.get(names.ADMISSION_GATED_BY, "")),
+        gates=_gates(annotations, waits=held is None),
         preemption_gates=closed_gates(spec, status) if "preemptionGates" in spec else (),
         allowed_flavors=names_in(annotations[names.ALLOWED_FLAVORS]) if names.ALLOWED_FLAVORS in annotations else None,
         variant_of=variant_of(metadata) if names.ALLOWED_FLAVORS in annotations else "",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,14 @@ def _cluster(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--timeout", type=Span(), default="5m", show_default=True, help="How long to wait, such as 5m."),
         click.option("--dry-run", is_flag=True, help="Show what would change, and end."),
-        click.option("--yes", "-y", is_flag=True, help="Don't ask. Without a terminal nothing is asked."),
         access.login_options,
         _in_namespace,
     ):
         function = option(function)
     return function
+
+
+_yes = click.option("--yes", "-y", is_flag=True, help="Don't ask. Without a terminal nothing is asked.")
 
 
 _in_namespace = click.option(
@@ -81,6 +82,7 @@ def manifests(
 
 @click.command("install")
 @_valued
+@_yes
 @_cluster
 def install(**given: Any) -> None:
     """Install Gangline in a cluster, or bring an installation to this version and these values.
@@ -92,6 +94,7 @@ def install(**given: Any) -> None:
 
 @click.command("upgrade")
 @_valued
+@_yes
 @_cluster
 def upgrade(**given: Any) -> None:
     """Bring an installation to this version and these values, running jobs untouched."""
@@ -102,6 +105,7 @@ def upgrade(**given: Any) -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="Also remove the kinds, and with them all queues and workloads."
 )
+@click.option("--yes", "-y", is_flag=True, help="Don't ask. Needed where there is no terminal to ask.")
 @_cluster
 def uninstall(
     everything: bool,
@@ -121,8 +125,10 @@ def uninstall(
                 terminal.say(f"Gangline is not installed in namespace {namespace}.")
                 return
             _show_remains(found, everything)
-            if dry_run or not _agreed(yes):
+            if dry_run:
                 return
+            if not yes:
+                terminal.confirm("Remove it all, with every queue and workload?" if everything else "Go on?")
             await removal.take_off(api, found, everything=everything, seconds=timeout, say=terminal.say)
 
     access.run(_plainly(work()))
@@ -158,8 +164,8 @@ async def _bring(
             _show(decided)
             if dry_run:
                 return
-            if not decided.is_empty and not _agreed(yes):
-                return
+            if not (decided.is_empty or yes) and terminal.can_ask():
+                terminal.confirm("Go on?")
             await carry_out(api, decided, terminal.say)
             missing = await rollout.wait(api, namespace, timeout, terminal.say)
             if missing:
@@ -225,12 +231,6 @@ def _show_by_kind(mark: str, keys: Iterable[ObjectKey]) -> None:
         by_kind.setdefault(key.resource.kind, []).append(key.name)
     for kind, found in by_kind.items():
         terminal.say(f"{mark} {kind}: {', '.join(found)}")
-
-
-def _agreed(yes: bool) -> bool:
-    if yes or not sys.stdin.isatty():
-        return True
-    return terminal.confirm("Go on?")
 
 
 async def _plainly(work: Any) -> None:

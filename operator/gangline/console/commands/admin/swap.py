@@ -61,11 +61,26 @@ def now_command(
             if not yes:
                 await _tell(api, where, nodes)
                 them = ", ".join(nodes)
-                terminal.confirm(f"Move the gangs of {'node' if len(nodes) == 1 else 'nodes'} {them} now?", abort=True)
+                terminal.confirm(f"Move the gangs of {'node' if len(nodes) == 1 else 'nodes'} {them} now?")
             for node in nodes:
                 terminal.say(await vacated(api, node))
+            if reason := await _no_leader(api):
+                terminal.say(
+                    f"Nobody moves them yet: {reason}. The next operator that leads does, while the taint is there."
+                )
 
     access.run(work())
+
+
+async def _no_leader(api: ApiClient) -> str:
+    """Why no operator leads that would act on a taint; "" where one does."""
+    try:
+        await asking.get(api, "/operatorstates")
+    except asking.NotServedError as error:
+        return str(error)
+    except (asking.NotAllowedError, asking.NoAnswerError):
+        pass  # an operator has answered, or the API server before it: of a user without rights nothing is known
+    return ""
 
 
 @click.command("dry-run")
@@ -121,9 +136,7 @@ async def vacated(api: ApiClient, name: str) -> str:
         if any(taint["key"] == api_names.VACATE for taint in taints):
             return f"Gangs are to leave node {name} already"
         await targets.patched(api, NODES, node, {"spec": {"taints": [*taints, dict(TAINT)]}})
-        return (
-            f"Gangs leave node {name} as far as other nodes have room; `gangline admin uncordon {name}` uses it again"
-        )
+        return f"Gangs are to leave node {name} as far as other nodes have room; `gangline admin uncordon {name}` uses it again"
 
     return await targets.until_unchanged(attempt)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gangline.console.output import terminal
-from gangline.console.views import access, completing, targets
+from gangline.console.views import access, completing, denied, targets
 from gangline.console.views.targets import JobChoice
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
@@ -85,7 +85,7 @@ async def cancelled(api: ApiClient, namespace: str, name: str, *, dry_run: bool 
                 meta = target.workload["metadata"]
                 await api.delete(WORKLOADS, namespace, meta["name"], uid=meta["uid"])
     except Forbidden as error:
-        raise click.ClickException(error.message) from error
+        raise click.ClickException(denied.said(error)) from error
     except (NotFound, Conflict) as error:  # it was deleted after it was looked at
         raise targets.NoSuchJob(namespace, name) from error
     return says

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
+from gangline.api import names
 from gangline.console.output import terminal
-from gangline.console.views import access, completing, targets
+from gangline.console.views import access, completing, denied, targets
 from gangline.console.views.targets import JobChoice
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState
 from gangline.kube.client import ApiClient
+from gangline.kube.errors import Forbidden
 from gangline.kube.resources import WORKLOADS, Json
 
 
@@ -36,7 +38,10 @@ def hold(
     stop: bool,
     dry_run: bool,
 ) -> None:
-    """Keep jobs from starting until `gangline release`: their Workloads become inactive (spec.active: false).
+    """Keep jobs from starting until `gangline release`.
+
+    Their Workloads become inactive (spec.active: false). For whoever may change jobs and not Workloads, as researchers, the job
+    gets the annotation gangline.io/hold instead.
 
     A queue (localqueue/NAME, clusterqueue/NAME) then starts no job (spec.stopPolicy: Hold). Of jobs that are chosen by user,
     state or queue, those that run are left out unless --stop is given.
@@ -93,7 +98,7 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
         workload = _workload(target)
-        if target.state is JobState.INACTIVE:
+        if target.state is JobState.INACTIVE or _by_author(target):
             return f"{target.title} is held already"
         if target.state in FINISHED:
             raise NotHeldError(f"{target.title} has ended: there is nothing to hold")
@@ -101,7 +106,12 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
             raise NotHeldError(
                 f"{target.title} {target.what_it_does()}: to hold it would stop it. --stop does so; it starts anew once released"
             )
-        await targets.patched(api, WORKLOADS, workload, {"spec": {"active": False}}, dry_run=dry_run)
+        try:
+            await targets.patch(api, WORKLOADS, workload, {"spec": {"active": False}}, dry_run=dry_run)
+        except Forbidden as error:
+            if target.holds or target.job is None or target.resource is None:
+                raise click.ClickException(denied.said(error)) from error
+            await targets.patched(api, target.resource, target.job, _annotated("true"), dry_run=dry_run)
         return f"{target.title} is held" + (", and stops" if target.holds else "")
 
     return await targets.until_unchanged(attempt)
@@ -114,13 +124,26 @@ async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool =
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
-        workload = _workload(target)
-        if workload["spec"].get("active") is not False:
+        workload, released_by_author = _workload(target), False
+        if target.job is not None and target.resource is not None and _by_author(target):
+            await targets.patched(api, target.resource, target.job, _annotated(None), dry_run=dry_run)
+            released_by_author = True
+        if workload["spec"].get("active") is False:
+            await targets.patched(api, WORKLOADS, workload, {"spec": {"active": True}}, dry_run=dry_run)
+        elif not released_by_author:
             return f"{target.title} is not held: it {target.what_it_does()}"
-        await targets.patched(api, WORKLOADS, workload, {"spec": {"active": True}}, dry_run=dry_run)
         return f"{target.title} is queued again"
 
     return await targets.until_unchanged(attempt)
+
+
+def _by_author(target: targets.Target) -> bool:
+    """Whether the job's own annotation holds it."""
+    return target.job is not None and (target.job["metadata"].get("annotations") or {}).get(names.HOLD) == "true"
+
+
+def _annotated(value: str | None) -> Json:
+    return {"metadata": {"annotations": {names.HOLD: value}}}
 
 
 def _workload(target: targets.Target) -> Json:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from gangline.api import names
 from gangline.console.output import terminal
-from gangline.console.views import access, completing, targets
+from gangline.console.views import access, completing, denied, targets
 from gangline.console.views.targets import Target
 from gangline.control.answers.workloads.snapshot import FINISHED, JobState, WorkloadView, snapshot
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import Forbidden, NotFound
+from gangline.kube.errors import Forbidden
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOAD_PRIORITY_CLASSES, WORKLOADS, Json
 from gangline.objects import WorkloadObject
 
@@ -41,13 +42,7 @@ async def moved(api: ApiClient, namespace: str, name: str, queue: str, *, dry_ru
     """Move a waiting job to another LocalQueue. Returns what was done, as a sentence. Raises click.ClickException for a job that
     does not wait, and for a queue that does not exist.
     """
-    try:
-        found = await api.get(LOCAL_QUEUES, namespace, queue)
-    except NotFound:
-        known = (
-            ", ".join(each["metadata"]["name"] for each in (await api.list(LOCAL_QUEUES, namespace)).items) or "none"
-        )
-        raise click.ClickException(f"namespace {namespace} has no LocalQueue {queue!r} (there is: {known})") from None
+    found = await targets.existing(api, LOCAL_QUEUES, namespace, queue)
     stopped = (found["spec"].get("stopPolicy") or "None") != "None"
 
     async def attempt() -> str:
@@ -92,9 +87,12 @@ def top(
 
 
 async def topped(api: ApiClient, namespace: str, name: str, class_name: str = "", *, dry_run: bool = False) -> str:
-    """Put a waiting job first in its LocalQueue. Returns what was done, as a sentence. Raises click.ClickException where no class
-    is high enough.
+    """Put a waiting job first in its LocalQueue, or give it a class. Returns what was done, as a sentence. Raises
+    click.ClickException where no class is high enough, and for a class that does not exist.
     """
+    if class_name:
+        with suppress(Forbidden):  # who may not read it finds out by the write
+            await targets.existing(api, WORKLOAD_PRIORITY_CLASSES, None, class_name)
 
     async def attempt() -> str:
         target = await targets.find(api, namespace, name)
@@ -104,12 +102,16 @@ async def topped(api: ApiClient, namespace: str, name: str, class_name: str = ""
                 f"{target.title} has no Workload, so it is in no queue: `gangline why` says what it lacks"
             )
         first = _first(await _others(api, target.view))
-        if first is None or _is_ahead(target.view, first):
-            return f"{target.title} is before all others of LocalQueue {target.view.queue} already"
+        first = None if first is not None and _is_ahead(target.view, first) else first
+        has = (obj["metadata"].get("labels") or {}).get(names.PRIORITY_CLASS) or ""
+        already = f"before all others of LocalQueue {target.view.queue} already"
+        if first is None and class_name in ("", has):
+            return f"{target.title} is {already}" + (f", with WorkloadPriorityClass {has}" if class_name else "")
         chosen = class_name or _lowest(await _classes(api), target.view, first)
         label = {"metadata": {"labels": {names.PRIORITY_CLASS: chosen}}}
         await targets.patched(api, target.resource, obj, label, dry_run=dry_run)
-        return f"{target.title} {'would get' if dry_run else 'gets'} WorkloadPriorityClass {chosen}, to be before {first.job}"
+        gets = f"{target.title} {'would get' if dry_run else 'gets'} WorkloadPriorityClass {chosen}"
+        return f"{gets}; it was {already}" if first is None else f"{gets}, to be before {first.job}"
 
     return await targets.until_unchanged(attempt)
 
@@ -138,12 +140,14 @@ async def _classes(api: ApiClient) -> list[Json]:
         return (await api.list(WORKLOAD_PRIORITY_CLASSES)).items
     except Forbidden as error:
         raise click.ClickException(
-            f"{error.message}\nname the class: --class NAME (an administrator knows which there are)"
+            f"{denied.said(error)}\nor name the class: --class NAME (an administrator knows which there are)"
         ) from error
 
 
-def _lowest(classes: Sequence[Json], view: WorkloadView, first: WorkloadView) -> str:
-    """The lowest class with which the job is before that one."""
+def _lowest(classes: Sequence[Json], view: WorkloadView, first: WorkloadView | None) -> str:
+    """The lowest class with which the job is before that one; "" where there is none."""
+    if first is None:
+        return ""
     older = (view.created, view.uid) < (first.created, first.uid)
     enough = [each for each in classes if each["value"] > first.priority or (older and each["value"] == first.priority)]
     if not enough:

@@ -57,9 +57,8 @@ def command(
 
 
 async def _asked(api: ApiClient, namespace: str, job: str) -> Json:
-    path, query = asking.job_path(namespace, job, "victims")
     try:
-        return await asking.get(api, path, query)
+        return await asking.of_job(api, namespace, job, "victims")
     except own_rights.NoOperator as error:
         raise click.ClickException(str(error)) from error
 

@@ -12,8 +12,7 @@ from typing import Final
 import click
 
 from gangline.console.commands.dev.cluster_nodes import image, named, node
-from gangline.console.node_counts import NodeCounts, NodeCountsType
-from gangline.console.options import kubernetes_version
+from gangline.console.node_counts import NodeCounts, NodeCountsType, kubernetes_version
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
@@ -142,9 +141,8 @@ def build_command(real: bool, where_possible: bool, helm: bool, versions: tuple[
             terminal.say(f"The programs of real nodes are beside {programs.ensure().node}")
         for version in versions or [default_version()]:
             servers = build.ensure_servers(version)
-            terminal.say(
-                f"The control plane's programs of Kubernetes {version} are in {servers['kube-apiserver'].parent}"
-            )
+            places = dict.fromkeys(str(path.parent) for path in servers.values())
+            terminal.say(f"The control plane's programs of Kubernetes {version} are in {', '.join(places)}")
         terminal.say(f"kubectl is {build.kubectl()}")
         if helm:
             terminal.say(f"Helm is in {build.ensure(HELM)}")

@@ -72,7 +72,7 @@ def command(
                     jobs.of_items(await _look(api, where, all_namespaces, job, shape.selection.states))
                 )
 
-            await presenting.present(jobs.STARTS, shape, look)
+            await presenting.present(jobs.STARTS if all_namespaces else jobs.OWN_STARTS, shape, look)
 
     access.run(work())
 
@@ -83,8 +83,7 @@ async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None, s
     """
     try:
         if job is not None:
-            path, query = asking.job_path(where, job)
-            return [await asking.get(api, path, {**query, "times": True})]
+            return [await asking.of_job(api, where, job, query={"times": True})]
         found = await _asked(api, where, everywhere)
     except own_rights.NoOperator as error:
         from gangline.console.views import own_answers
@@ -109,9 +108,8 @@ async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]
 
 async def _promises(kubeconfig: Path | None, context: str | None, namespace: str | None, job: str) -> Json:
     async with access.client(kubeconfig, context) as api:
-        path, query = asking.job_path(namespace or api.login.namespace, job, "promises")
         try:
-            return await asking.get(api, path, query)
+            return await asking.of_job(api, namespace or api.login.namespace, job, "promises")
         except own_rights.NoOperator as error:
             raise click.ClickException(f"promises are kept by the running operator: {error}") from error
 

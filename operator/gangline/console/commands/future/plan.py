@@ -12,7 +12,7 @@ import click
 from gangline.console.options import Span
 from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.layout import shortened
+from gangline.console.output.layout import clipped, shortened
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.snapshot import JobState
@@ -24,6 +24,7 @@ _Column: TypeAlias = Column[Json]
 
 #: characters of the bars: a running workload, an expected one, and one that goes beyond the right edge
 RUNS, WILL_RUN, PAST_EDGE = "█", "▒", "▶"
+LEGEND: Final = f"{RUNS} runs   {WILL_RUN} is expected to run   {PAST_EDGE} goes on, or begins, beyond the right edge"
 LEAST_WIDTH: Final = 20
 #: characters before a bar: a queue, a job and its GPUs
 LEAST_NAME: Final = 30
@@ -122,7 +123,7 @@ async def _runs(api: ApiClient, namespace: str | None, cluster_queue: str | None
 
 
 def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[str]:
-    """One line per run, in their order. The time axis ends with the last run or at `horizon` (seconds)."""
+    """One line per run, in their order, and a legend. The time axis ends with the last run or at `horizon` (seconds)."""
     span = min(horizon, max(60.0, max(run["to"] for run in runs) - now))
     most = max(LEAST_NAME, width // 2)
     names = [_label(run, most) for run in runs]
@@ -133,7 +134,7 @@ def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[s
         lines.append(f"{name:{room}}  {_bar(run, now, span, columns)}")
     if len(runs) > MOST_ROWS:
         lines.append(f"… and {len(runs) - MOST_ROWS} more (-o json has all)")
-    return lines
+    return [*lines, clipped(LEGEND, width)]
 
 
 def _label(run: Json, most: int) -> str:
@@ -147,7 +148,7 @@ def _label(run: Json, most: int) -> str:
 def _bar(run: Json, now: float, span: float, columns: int) -> str:
     first = max(0, round((run["from"] - now) / span * columns))
     last = round((run["to"] - now) / span * columns)
-    mark = RUNS if run["from"] <= now else WILL_RUN
+    mark = RUNS if _state(run) == JobState.RUNNING else WILL_RUN
     if first >= columns:
         return f"{'':{columns - 1}}{PAST_EDGE}"
     bar = mark * max(1, min(columns, last) - first)

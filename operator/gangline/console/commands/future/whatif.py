@@ -73,8 +73,6 @@ def command(
 
     Or show what a change would do, who would start earlier and who later: of JOB, which waits (--time, --gpus, --queue), of a
     quota (--quota CLUSTERQUEUE --flavor NAME --gpus N), or of a node (--drain NODE).
-
-    Example: `gangline whatif train --time 2h --gpus 16`.
     """
     if sum((file is not None, bool(job), bool(cluster_queue), bool(drain))) != 1:
         raise click.UsageError("name a file (-f), a job, a quota (--quota) or a node (--drain)")

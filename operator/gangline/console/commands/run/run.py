@@ -13,6 +13,7 @@ import click
 
 from gangline.console.commands.run.up import readable_errors, say
 from gangline.console.node_counts import NodeCounts, NodeCountsType
+from gangline.console.output import exit_codes
 from gangline.console.run import example as examples
 from gangline.console.run import local_needs, progress
 from gangline.console.run.example import Example, ExampleError
@@ -32,7 +33,6 @@ from gangline.kube.resources import JOB_SETS
 
 LOOK_EVERY = 1.0  # seconds between two refreshes without changes, because ages change
 SETTLE = 3.0  # seconds to wait until the queues' statuses reflect the end of the last job
-EXIT_INTERRUPTED = 130
 
 
 class RunError(Exception):
@@ -106,7 +106,7 @@ def _run(runs: Sequence[ExampleRun], nodes: NodeCounts) -> None:
                     asyncio.run(run.show(standing))
     except KeyboardInterrupt:
         if not all(run.settled for run in runs):
-            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+            raise click.exceptions.Exit(exit_codes.INTERRUPTED) from None
 
 
 def _standing(runs: Sequence[ExampleRun], nodes: NodeCounts) -> AbstractContextManager[Stack]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import click
 
-from gangline.console.node_counts import NodeCounts
-from gangline.console.options import kubernetes_version
-from gangline.console.output import terminal
+from gangline.console.node_counts import NodeCounts, kubernetes_version
+from gangline.console.options import read_configuration
+from gangline.console.output import exit_codes, terminal
 from gangline.console.run import example as examples
 from gangline.console.run.example import ExampleError
 from gangline.console.stack import stack
@@ -33,10 +33,8 @@ from gangline.kube.resources import NODES
 
 
 @click.command("up")
-@click.option(
-    "--local", "source", flag_value="local", help="A real control plane on this machine with simulated nodes."
-)
-@click.option("--kind", "source", flag_value="kind", help="A kind cluster (needs Docker and kind).")
+@click.option("--local", is_flag=True, help="A real control plane on this machine with simulated nodes.")
+@click.option("--kind", is_flag=True, help="A kind cluster (needs Docker and kind).")
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -60,9 +58,16 @@ from gangline.kube.resources import NODES
     is_flag=True,
     help="Keep metadata.managedFields on Workloads; this costs the API server more CPU and memory.",
 )
+@click.option(
+    "--config",
+    "configuration",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Kueue's configuration file, for webhooks and operator: it enables kinds of jobs, among others.",
+)
 @click.option("--detach", is_flag=True, help="Local only: return when everything is up; `gangline down` ends it.")
 def command(
-    source: Source | None,
+    local: bool,
+    kind: bool,
     kubeconfig: Path | None,
     context: str | None,
     name: str | None,
@@ -71,12 +76,16 @@ def command(
     version: str | None,
     no_jobset: bool,
     track_fields: bool,
+    configuration: Path | None,
     detach: bool,
 ) -> None:
     """Start a cluster with Gangline on it. Without an option: kind if Docker works, else --local.
 
     Runs until Ctrl-C or SIGTERM and then ends what it started.
     """
+    if local and kind:
+        raise click.UsageError("--local and --kind are two clusters: choose one")
+    source: Source | None = "local" if local else "kind" if kind else None
     remote = kubeconfig is not None or context is not None
     if remote and source is not None:
         raise click.UsageError(f"--kubeconfig and --context exclude --{source}")
@@ -90,16 +99,17 @@ def command(
         raise click.UsageError("--no-jobset is for the local control plane: other clusters have no stand-in")
     if webhook_url is not None:
         _check_webhook_url(webhook_url, remote)
-    wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields)
-    local = ControlPlaneOptions(real=NodeCounts(real=nodes).real_pool(), version=version)
+    read_configuration(configuration, tell=False)  # a mistake in it is said before a cluster is started
+    wishes = Wishes(webhook_url, not no_jobset and not remote and source != "kind", track_fields, configuration)
+    options = ControlPlaneOptions(real=NodeCounts(real=nodes).real_pool(), version=version)
     with readable_errors():
         if detach:
-            _detached(name or DEFAULT_NAME, wishes, local)
+            _detached(name or DEFAULT_NAME, wishes, options)
         elif name:
-            _stay(lambda: stack.named(name, say, wishes, local))
+            _stay(lambda: stack.named(name, say, wishes, options))
         else:
             chosen = "local" if nodes or version else source
-            choice = ClusterChoice(source=chosen, kubeconfig=kubeconfig, context=context, local=local)
+            choice = ClusterChoice(source=chosen, kubeconfig=kubeconfig, context=context, local=options)
             _stay(lambda: stack.standing(choice, say, wishes))
 
 
@@ -153,7 +163,7 @@ def _stay(bring_up: Callable[[], AbstractContextManager[Stack]]) -> None:
             standing.services.hold()
     except KeyboardInterrupt:
         if not ready:
-            raise click.exceptions.Exit(130) from None
+            raise click.exceptions.Exit(exit_codes.INTERRUPTED) from None
         say("ended")
 
 

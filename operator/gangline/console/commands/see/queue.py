@@ -10,7 +10,7 @@ import click
 from gangline.console.output import presenting, remarks
 from gangline.console.output.presenting import Presentation
 from gangline.console.output.selection import folded
-from gangline.console.views import access, asking, completing, jobs, own_rights, watch
+from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.snapshot import FINISHED
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
@@ -79,10 +79,12 @@ def command(
             async def look() -> list[jobs.ListedJob]:
                 return jobs.of_items(await _jobs(api, wish))
 
-            listing = jobs.listing(with_times=with_times, empty=empty)
+            listing = jobs.listing(with_times=with_times, own=not wish.anywhere, empty=empty)
             if not shape.watch:
                 await presenting.present(listing, shape, look)
                 return
+            from gangline.console.views import watch
+
             async with watch.following(api, None if wish.anywhere else where, cluster_queue or "") as signal:
                 await presenting.present(listing, shape, look, signal.wait)
 

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, own_rights, targets
+from gangline.console.views import access, asking, completing, denied, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
@@ -77,12 +77,13 @@ async def changed(
     """Change the limits of one resource of a ClusterQueue. Returns what was done, as a sentence. Raises click.ClickException for
     a flavor or resource that the queue does not have.
     """
+    from gangline.console.views import targets
 
     async def attempt() -> str:
         try:
-            obj = await api.get(CLUSTER_QUEUES, None, queue)
+            obj = await targets.existing(api, CLUSTER_QUEUES, None, queue)
         except Forbidden as error:
-            raise click.ClickException(targets.not_allowed(CLUSTER_QUEUES, None, error)) from error
+            raise click.ClickException(denied.said(error)) from error
         groups, before = with_limits(obj, flavor, resource, wanted)
         await targets.patched(api, CLUSTER_QUEUES, obj, {"spec": {"resourceGroups": groups}}, dry_run=dry_run)
         told = ", ".join(f"{name} {before.get(name, NONE)} → {value}" for name, value in wanted.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,14 +14,15 @@ from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
-from gangline.control.answers.explanation import Line, explain
 from gangline.control.answers.workloads import briefs
-from gangline.control.answers.workloads.briefs import KINDS, matches, singular
+from gangline.control.answers.workloads.briefs import job_kinds, matches, singular
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, WorkloadView
-from gangline.control.answers.workloads.words import age
-from gangline.control.writes.events import Warned
+from gangline.control.answers.workloads.words import Line, age
 from gangline.kube.client import ApiClient, Forbidden, NotFound
 from gangline.kube.resources import WORKLOADS, Json, Resource
+
+if TYPE_CHECKING:
+    from gangline.control.writes.events import Warned
 
 
 @click.command("why")
@@ -40,39 +42,45 @@ def command(
     if with_history:
         _show_history(*access.run(_history(job, kubeconfig, context, namespace)), output)
         return
-    item, lines, offers = access.run(_why(job, kubeconfig, context, namespace))
-    view = briefs.of_json(item)
-    lines += remedy_lines(offers)
-    if output.kind:
-        told = {**briefs.as_json(view), "explanation": [[line.label, line.text] for line in lines]}
-        told |= {"remedies": offers.get("remedies", [])}
-        terminal.say(document(output.kind, told))
-        return
-    show(view, lines)
+    access.run(_why(job, kubeconfig, context, namespace, output))
 
 
 async def _why(
-    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None
-) -> tuple[Json, list[Line], Json]:
-    """The item, its explanation, and the answer about remedies, {} where there is none."""
+    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, output: OutputFormat
+) -> None:
+    """Print the explanation at once, then the remedies, for which the operator plays what follows. A document has both."""
     async with access.client(kubeconfig, context) as api:
         where = namespace or api.login.namespace
-        try:
-            answer = await _asked(api, where, job, "why")
-        except own_rights.NoOperator as error:
-            view, seen = await _looked_up(api, where, job, error)
-            (view,) = own_rights.with_warnings([view], await own_rights.warned(api, where))
-            return briefs.as_json(view), explain(view, seen, time.time()), {}
-        lines = [Line(line["label"], line["text"]) for line in answer["lines"]]
-        return answer["job"], lines, await _remedies(api, where, job, answer["job"])
+        view, lines, answered = await _explained(api, where, job)
+        waits = answered and view.state is JobState.PENDING
+        if not output.kind:
+            show(view, lines, follows=waits)
+        offers = await _remedies(api, where, job) if waits else {}
+        if output.kind:
+            told = [[line.label, line.text] for line in (*lines, *remedy_lines(offers))]
+            body = {**briefs.as_json(view), "explanation": told, "remedies": offers.get("remedies", [])}
+            terminal.say(document(output.kind, body))
+        elif offers:
+            terminal.say(*remedies_rendered(offers, presenting.width()))
 
 
-async def _remedies(api: ApiClient, namespace: str, job: str, item: Json) -> Json:
+async def _explained(api: ApiClient, namespace: str, job: str) -> tuple[WorkloadView, list[Line], bool]:
+    """The job, its explanation, and whether these are the operator's."""
+    try:
+        answer = await _asked(api, namespace, job, "why")
+    except own_rights.NoOperator as error:
+        from gangline.control.answers.explanation import explain  # much of the operator, which has not answered
+
+        view, seen = await _looked_up(api, namespace, job, error)
+        (view,) = own_rights.with_warnings([view], await own_rights.warned(api, namespace))
+        return view, explain(view, seen, time.time()), False
+    return briefs.of_json(answer["job"]), [Line(line["label"], line["text"]) for line in answer["lines"]], True
+
+
+async def _remedies(api: ApiClient, namespace: str, job: str) -> Json:
     """The operator's remedies that would let a waiting job start earlier; {} where it does not say: it makes no forecasts, or is
     busy.
     """
-    if item["state"] != JobState.PENDING:
-        return {}
     try:
         path, query = asking.job_path(namespace, job, "remedies")
         return await asking.get(api, path, query)
@@ -104,9 +112,8 @@ def _span(start: Json) -> str:
 
 async def _asked(api: ApiClient, namespace: str, job: str, what: str) -> Json:
     """The operator's answer. Raises click.ClickException where there is no such job, with what there is instead."""
-    path, query = asking.job_path(namespace, job, what)
     try:
-        return await asking.get(api, path, query)
+        return await asking.of_job(api, namespace, job, what)
     except asking.NoAnswerError as error:
         if error.missing:
             raise click.ClickException(await _no_workload(api, namespace, job) or error.message) from error
@@ -154,7 +161,7 @@ def _show_history(view: WorkloadView, events: list[history.Event], source: str, 
 async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
     """The sentence about a job that exists without a Workload; "" if there is no such job that the user may read."""
     kind, _, name = job.rpartition("/")
-    for resource in [KINDS[k] for k in KINDS if singular(kind) in ("", k)]:
+    for resource in [each for known, each in job_kinds().items() if singular(kind) in ("", known)]:
         try:
             found = await api.get(resource, namespace, name)
             warned = own_rights.by_uid(await own_rights.warned(api, namespace))
@@ -185,18 +192,33 @@ def _unqueued(obj: Json, resource: Resource, warned: Sequence[Warned]) -> str:
     return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline admin doctor`)"
 
 
-def show(view: WorkloadView, lines: list[Line]) -> None:
-    """Print aligned lines, with Kueue's own message last."""
-    terminal.say(*rendered(view, lines, presenting.width()))
+#: characters of the labels of the lines that follow once remedies are found; no label is longer
+_WIDEST: Final = len("remedies")
 
 
-def rendered(view: WorkloadView, lines: list[Line], columns: int | None) -> list[str]:
+def show(view: WorkloadView, lines: list[Line], *, follows: bool = False) -> None:
+    """Print aligned lines, with Kueue's own message last. `follows`: remedies are printed below them later."""
+    terminal.say(*rendered(view, lines, presenting.width(), follows=follows))
+
+
+def rendered(view: WorkloadView, lines: list[Line], columns: int | None, *, follows: bool = False) -> list[str]:
     """The lines for a terminal of so many columns; None: for a pipe, one line per fact."""
     new = view.message and not any(line.text.endswith(view.message) for line in lines)
     facts = [*lines, Line("message", view.message)] if new else lines
-    width = max(len(fact.label) for fact in facts)
     title = wrapped(f"{view.job} in namespace {view.namespace}, workload {view.name}", columns)
     told: list[str] = [*title] if columns is None else [terminal.style(part, bold=True) for part in title]
+    width = _WIDEST if follows else max(len(fact.label) for fact in facts)
+    return [*told, *_aligned(facts, width, columns)]
+
+
+def remedies_rendered(offers: Json, columns: int | None) -> list[str]:
+    """The expected start and the remedies, aligned as what `rendered` has made where they follow."""
+    return _aligned(remedy_lines(offers), _WIDEST, columns)
+
+
+def _aligned(facts: Sequence[Line], width: int, columns: int | None) -> list[str]:
+    """Facts with their labels in a column of this width; a label that repeats is printed once."""
+    told: list[str] = []
     before = ""
     for fact in facts:
         label, before = "" if fact.label == before else fact.label, fact.label

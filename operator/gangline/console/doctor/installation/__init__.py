@@ -13,6 +13,7 @@ from gangline.console.doctor.installation import (
     leadership,
     processes,
     queues,
+    setup,
     webhooks,
 )
 
@@ -40,9 +41,15 @@ EXAMINATION: Final = Examination(
         Check("Kueue's finalizers", kueue_leftovers.finalizers),
         Check("ClusterQueues", queues.cluster_queues),
         Check("LocalQueues", queues.local_queues),
+        Check("QueuePolicies", setup.policies),
+        Check("namespaces", setup.namespaces),
+        Check("flavors", setup.flavors, seconds=30.0),
+        Check("quota", setup.quota, seconds=30.0),
         Check("nodes of flavors", node_growth.flavors, seconds=30.0),
         Check("Workloads", queues.workloads, seconds=60.0),
+        Check("pods' sizes", setup.pod_sizes, seconds=60.0),
         Check("jobs", queues.jobs, seconds=60.0),
+        Check("jobs without a queue", setup.unqueued_jobs, seconds=60.0),
     ),
     words={"ok": "ok", "warning": "warning", "failure": "failure", "unknown": "not known"},
 )

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from gangline.api import names
+from gangline.api.read import setup_faults
 from gangline.api.read.conditions import millis_of
-from gangline.console.doctor.cluster import ClusterReads, counted, failure, ok, some, warning
+from gangline.console.doctor.cluster import SHOWN, ClusterReads, counted, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
 from gangline.jobs import KINDS
 from gangline.kube import resources as kube
@@ -64,10 +65,16 @@ def _checks(spec: Json) -> set[str]:
 async def local_queues(cluster: ClusterReads) -> Findings:
     known = {row["metadata"]["name"] for row in await cluster.list(kube.CLUSTER_QUEUES)}
     queues = await cluster.list(kube.LOCAL_QUEUES)
-    stray = [key_of(row) for row in queues if (row.get("spec") or {}).get("clusterQueue") not in known]
-    if stray:
-        yield warning(f"{some(stray)} lead to no ClusterQueue", "create it, or delete them", stray)
-    else:
+    stray = [row for row in queues if (row.get("spec") or {}).get("clusterQueue") not in known]
+    for row in stray[:SHOWN]:
+        lost = setup_faults.lost_local_queue(key_of(row), (row.get("spec") or {}).get("clusterQueue") or "", known)
+        yield failure(f"{lost.subject}: {lost.detail}", lost.advice, [key_of(row)])
+    if len(stray) > SHOWN:
+        others = [key_of(row) for row in stray[SHOWN:]]
+        yield failure(
+            f"{len(others)} more lead to no ClusterQueue ({some(others)})", "create it, or delete them", others
+        )
+    if not stray:
         yield ok(f"{counted(len(queues), 'LocalQueue')}, each with its ClusterQueue")
 
 

@@ -138,10 +138,9 @@ async def compare(
         played = _of_job(source, wanted, view)
     else:
         played = _of_quota(source, wanted) if wanted.cluster_queue else _of_node(source, wanted)
-    done = await foresight.rehearse([Rehearsal("", ()), Rehearsal("", played.changes)], TIME)
-    if len(done) < 2:
+    before, after = (await foresight.rehearse([Rehearsal("", ()), Rehearsal("", played.changes)], TIME)).outcomes
+    if before is None or after is None:
         raise NoForecastsError("the time was not enough to play the plan twice")
-    before, after = done
     now = source.now()
     moved = sorted(_moved(before, after, played.key), key=lambda each: -abs(each[1]))
     told = [{"job": sight.name(key, jobs), "seconds": round(seconds)} for key, seconds in moved]

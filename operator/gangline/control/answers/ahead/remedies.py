@@ -15,7 +15,7 @@ from gangline.control.answers.ahead import whatif
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.reasons import parse
-from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
+from gangline.control.forecasting.rehearsals import LEAST_GAIN, Rehearsal, Rehearsed
 from gangline.engine.model import (
     Change,
     ClusterQueue,
@@ -34,13 +34,11 @@ from gangline.kube.resources import Json
 
 T = TypeVar("T", ClusterQueue, Cohort)
 
-#: seconds for all rehearsals of one answer
+#: seconds for all rehearsals of one answer, of which it needs few: what is played is bounded by the number of changes
 TIME: Final = 10.0
 #: offers of one answer, and the holders whose end is tried
 BEST: Final = 5
 HOLDERS: Final = 3
-#: a remedy gains at least so many seconds
-LEAST_GAIN: Final = 60
 USER: Final = "user"
 ADMINISTRATOR: Final = "administrator"
 #: the taint that a cluster gives to cordoned nodes
@@ -63,15 +61,19 @@ async def remedies(source: Source, foresight: EngineOutlooks, sight: Sight, jobs
     if value is None:
         raise NoForecastsError("the workload cannot be read, so nothing is known of its start")
     tried = list(_tried(source, sight, jobs, value))
-    done = await foresight.rehearse([Rehearsal(key, ()), *(Rehearsal(key, each.changes) for each in tried)], TIME)
-    now, base = source.now(), done[0].outlook.starts.get(key)
+    wanted = [Rehearsal(key, ()), *(Rehearsal(key, each.changes, each.kind) for each in tried)]
+    done = await foresight.rehearse(wanted, TIME, BEST)
+    now, first = source.now(), done.first
+    base = first.outlook.starts.get(key)
     offers = [
-        found for remedy, each in zip(tried, done[1:], strict=False) if (found := _offer(remedy, each, done[0], key))
+        found
+        for remedy, each in zip(tried, done.outcomes[1:], strict=True)
+        if each is not None and (found := _offer(remedy, each, first, key))
     ]
     return {
-        "startsInSeconds": starts_in(done[0], key, now),
+        "startsInSeconds": starts_in(first, key, now),
         "because": sight.text(base.because, jobs) if base is not None else "",
-        "obstacle": sight.text(done[0].obstacle, jobs),
+        "obstacle": sight.text(first.obstacle, jobs),
         "remedies": [
             {
                 "kind": remedy.kind,
@@ -82,7 +84,7 @@ async def remedies(source: Source, foresight: EngineOutlooks, sight: Sight, jobs
             }
             for remedy, after, gained in _best(offers)
         ],
-        "unexamined": len(tried) + 1 - len(done),
+        "unexamined": done.unexamined,
     }
 
 
@@ -93,8 +95,8 @@ def _offer(remedy: Remedy, after: Rehearsed, before: Rehearsed, key: str) -> Off
     then, base = after.outlook.starts.get(key), before.outlook.starts.get(key)
     if then is None:
         return None
-    gained = float("inf") if base is None else (base.p50 - then.p50) / 1000
-    return (remedy, after, gained) if gained >= LEAST_GAIN else None
+    gained = float("inf") if base is None else base.p50 - then.p50
+    return (remedy, after, gained / 1000) if gained >= LEAST_GAIN else None
 
 
 def _best(offers: Sequence[Offer]) -> list[Offer]:
@@ -137,16 +139,21 @@ def _tried(source: Source, sight: Sight, jobs: Mapping[str, str], value: Workloa
     yield from _uncordoned(source, queue)
 
 
+#: kind of a job -> where its author says with how few pods it may start; other kinds have no such field
+_LEAST_PODS: Final = {"GPUJob": "spec.minWorkers", "Job": f"annotation {names.MIN_PARALLELISM}"}
+
+
 def _own(source: Source, value: Workload) -> Iterator[Remedy]:
     """Changes that the author can make: size, length, queue, priority."""
     if source.forecasts is not None and (forecast := source.forecasts.estimate(value.key)) is not None:
         original = whatif.Variant("", "as it is", value, forecast, source.forecasts.by_flavor(value.key))
         for variant in whatif.changed(source, original):
             yield Remedy(variant.kind, USER, variant.change, variant.rehearsal.changes)
-    if len(value.pod_sets) == 1 and value.pod_sets[0].count > 1 and value.pod_sets[0].min_count is None:
+    raw = source.mirror.workloads.get(value.key)
+    field = _LEAST_PODS.get((raw.controller or {}).get("kind", "") if raw is not None else "")
+    if field and len(value.pod_sets) == 1 and value.pod_sets[0].count > 1 and value.pod_sets[0].min_count is None:
         least = replace(value, pod_sets=(replace(value.pod_sets[0], min_count=1),))
-        said = f"let it start with fewer pods (annotation {names.MIN_PARALLELISM} of a Job)"
-        yield Remedy("fewer", USER, said, (Put(least),))
+        yield Remedy("fewer", USER, f"let it start with fewer pods ({field})", (Put(least),))
     classes = {
         name: found.get("value", 0) for name, found in source.mirror.objects[kube.WORKLOAD_PRIORITY_CLASSES].items()
     }

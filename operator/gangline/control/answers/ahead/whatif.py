@@ -19,7 +19,7 @@ from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.words import runtime_text
 from gangline.control.forecasting import run_facts
-from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
+from gangline.control.forecasting.rehearsals import LEAST_GAIN, Rehearsal, Rehearsed
 from gangline.control.forecasting.run_facts import differs, offered, slowest
 from gangline.control.forecasting.runtime_facts import fact
 from gangline.control.isolation.time_limit import TookTooLongError, limited
@@ -44,8 +44,6 @@ BEST: Final = 3
 #: seconds for the job itself and its changes, and for smaller and smaller sizes where nothing fits
 TIME: Final = 12.0
 MORE_TIME: Final = 5.0
-#: a suggestion gains at least so many seconds
-LEAST_GAIN: Final = 60
 #: characters of a refusal
 MOST_WORDS: Final = 2000
 _UID: Final = "whatif"
@@ -74,7 +72,7 @@ class Variant:
     def rehearsal(self) -> Rehearsal:
         key = self.workload.key
         forecast = Put(fact(key, self.forecast, self.by_flavor))
-        return Rehearsal(key, (Gone(RuntimeForecast, key), forecast, Put(self.workload)))
+        return Rehearsal(key, (Gone(RuntimeForecast, key), forecast, Put(self.workload)), self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +112,12 @@ async def what_if(
     except TookTooLongError as error:
         raise WrongJobError(f"spec.job: {error}") from None
     original, now = variants[0], source.now()
-    done = await foresight.rehearse([variant.rehearsal for variant in variants], TIME)
-    first = _start(done[0], original)
+    done = await foresight.rehearse([variant.rehearsal for variant in variants], TIME, BEST)
+    first = _start(done.first, original)
     offers = [
-        (v.kind, _answer(v, _start(each, v), first, now)) for v, each in zip(variants[1:], done[1:], strict=False)
+        (v.kind, _answer(v, _start(each, v), first, now))
+        for v, each in zip(variants[1:], done.outcomes[1:], strict=True)
+        if each is not None
     ]
     if first.start is None and all(answer.p50 is None for kind, answer in offers if kind == "smaller"):
         offers += await _much_smaller(foresight, original, first, now)
@@ -127,9 +127,9 @@ async def what_if(
         **_answer(original, first, first, now).as_json(),
         "queue": original.workload.queue,
         "because": because,
-        "obstacle": sight.text(done[0].obstacle, jobs),
+        "obstacle": sight.text(done.first.obstacle, jobs),
         "forecast": {"source": original.forecast.source, "samples": original.forecast.samples},
-        "unexamined": len(variants) - len(done),
+        "unexamined": done.unexamined,
         "suggestions": [answer.as_json() for answer in best(offers)],
     }
 
@@ -139,8 +139,10 @@ async def _much_smaller(
 ) -> list[tuple[str, Answer]]:
     """The largest of smaller and smaller sizes that starts."""
     sizes = [v for n in range(1 + len(SHARES), 1 + HALVES) if (v := smaller(original, 0.5**n)) is not None]
-    done = await foresight.rehearse([variant.rehearsal for variant in sizes], MORE_TIME) if sizes else []
-    starts = [(variant, _start(each, variant)) for variant, each in zip(sizes, done, strict=False)]
+    if not sizes:
+        return []
+    done = await foresight.rehearse([replace(variant.rehearsal, kind="") for variant in sizes], MORE_TIME)
+    starts = [(v, _start(each, v)) for v, each in zip(sizes, done.outcomes, strict=True) if each is not None]
     return [(v.kind, _answer(v, start, first, now)) for v, start in starts if start.start is not None][:1]
 
 
@@ -318,6 +320,6 @@ def best(answers: Iterable[tuple[str, Answer]]) -> list[Answer]:
     helpful: dict[str, Answer] = {}
     for kind, answer in answers:
         known = helpful.get(kind)
-        if answer.gained >= LEAST_GAIN and (known is None or answer.gained > known.gained):
+        if answer.gained * 1000 >= LEAST_GAIN and (known is None or answer.gained > known.gained):
             helpful[kind] = answer
     return sorted(helpful.values(), key=lambda answer: -answer.gained)[:BEST]

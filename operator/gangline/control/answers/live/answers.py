@@ -269,7 +269,9 @@ class LiveAnswers(Desk):
         ends = (run.ended + began - run.began) / 1000
         start = outlook.starts.get(run.workload) if not running and number == 0 else None
         forecast, _ = self.source.expected(run.workload, run.admission)
-        foreseen = run.must_end_by / 1000 if run.must_end_by is not None else None
+        must_end_by = promises.must_end_by(run.workload) if number == 0 else None
+        if must_end_by is None and not running and run.must_end_by is not None:
+            must_end_by = run.must_end_by / 1000
         return self._row(
             value,
             view,
@@ -278,7 +280,7 @@ class LiveAnswers(Desk):
             running=running,
             reserved=not running and promises.reserves(run.workload, number),
             backfilled=value.backfilled if running else run.backfilled,
-            must_end_by=promises.must_end_by(run.workload) if running else foreseen,
+            must_end_by=must_end_by,
             gpus=sum(accelerators(entry.usage) for entry in run.admission.pod_sets),
             began=began / 1000,
             ends=ends,

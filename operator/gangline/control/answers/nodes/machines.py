@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from gangline.api import quantity
 from gangline.api.read import parse
+from gangline.api.read.setup_faults import most_of, wider_than_nodes
 from gangline.control.answers.nodes.cards import CardsSeen, Owner, cards_of
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.workloads.reasons import count
@@ -21,7 +22,7 @@ from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex, Seat
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.engine import Engine
-from gangline.engine.model import Node, PodSet, Requests
+from gangline.engine.model import PodSet, Requests
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import NodeObject
@@ -44,18 +45,16 @@ class Widths:
         return next((text for each in value.pod_sets if (text := self._why(each, queue.spec))), "")
 
     def _why(self, pods: PodSet, spec: Json) -> str:
-        for group in spec.get("resourceGroups") or ():
-            flavors = [flavor["name"] for flavor in group.get("flavors") or ()]
-            found = [self._of(flavor) for flavor in flavors]
-            if not flavors or None in found or not pods.count:
-                continue
-            for resource in group.get("coveredResources") or ():
-                most = max(each.get(resource, 0) for each in found if each is not None)
-                wanted = pods.requests.get(resource, 0)
-                if wanted > most:
-                    asked = f"each pod of {pods.name} asks {count(wanted, resource)}"
-                    return f"{asked}, and no node of {', '.join(flavors)} has more than {amount(most, resource)}"
-        return ""
+        groups = spec.get("resourceGroups") or ()
+        flavors = {flavor["name"] for group in groups for flavor in group.get("flavors") or ()}
+        wide = (
+            wider_than_nodes(groups, pods.requests, {each: self._of(each) for each in flavors}) if pods.count else None
+        )
+        if wide is None:
+            return ""
+        resource, among, most = wide
+        asked = f"each pod of {pods.name} asks {count(pods.requests[resource], resource)}"
+        return f"{asked}, and no node of {', '.join(among)} has more than {amount(most, resource)}"
 
     def _of(self, flavor: str) -> Mapping[str, int] | None:
         """The most that a node of the flavor has of each resource; None if nodes do not bound it."""
@@ -72,15 +71,7 @@ class Widths:
         if flavor is None or flavor.autoscaled or not flavor.node_labels:
             return None
         nodes = [node for node in self.engine.nodes().values() if flavor.node_labels.items() <= node.labels.items()]
-        return _most(nodes) if nodes else None
-
-
-def _most(nodes: list[Node]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for node in nodes:
-        for resource, n in node.allocatable.items():
-            found[resource] = max(n, found.get(resource, 0))
-    return found
+        return most_of(nodes) if nodes else None
 
 
 def _has_checks(spec: Json) -> bool:

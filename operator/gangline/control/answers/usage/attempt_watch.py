@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -41,9 +43,10 @@ REMEMBERED: Final = 5_000
 RETRY: Final = 15.0
 #: idle seconds are written this often, in seconds
 KEEP_EVERY: Final = 300.0
-#: sums are kept for those who ask the same, for so many seconds, and so many of them
-SUMS_FOR: Final = 15.0
+#: sums are kept for those who ask the same: so many of them, for so many seconds, or so many times as long as they took
 MOST_SUMS: Final = 32
+SUMS_FOR: Final = 15.0
+TIMES_AS_LONG: Final = 10.0
 
 
 class AttemptStore(Protocol):
@@ -106,6 +109,14 @@ class _Open:
     measured: bool = False
 
 
+@dataclass(slots=True)
+class _KeptSums:
+    """Sums that were asked for, or are being made. `until`: how long they are kept, in seconds since the epoch."""
+
+    task: asyncio.Task[dict[Group, UsageSum]]
+    until: float = math.inf
+
+
 class AttemptWatch(Part):
     """Keeps the record of attempts. Its own troubles cost a record, never an object."""
 
@@ -136,7 +147,7 @@ class AttemptWatch(Part):
         self._pending: dict[str, None] = {}
         self._led = asyncio.Event()
         self._watching = False
-        self._sums: dict[object, tuple[float, asyncio.Task[dict[Group, UsageSum]]]] = {}
+        self._sums: dict[object, _KeptSums] = {}
         messages.subscribe(GpusMeasured, self._measured)
 
     # --- in -----------------------------------------------------------------------------------------------------------
@@ -278,7 +289,9 @@ class AttemptWatch(Part):
         view, value = view_of_workload(self._mirror, raw), self._mirror.workload_value(raw.key)
         nodes = [pod.node for pod in self._pods.of(raw.key) if pod.node]
         running.attempt = reading.advanced(before, raw, view, value, nodes)
-        running.coming = reading.about_to_end(raw, self._find)
+        coming = reading.about_to_end(raw, self._find)
+        if coming is None or coming.by or running.coming is None:
+            running.coming = coming  # otherwise what is known stays: the other job may be gone meanwhile
         if first or running.attempt != before:
             self._put(running.attempt)
 
@@ -341,22 +354,28 @@ class AttemptWatch(Part):
 
     async def usage(self, window: Window) -> dict[Group, UsageSum]:
         """The sums over a window up to now. Who asks the same within a few seconds gets the same."""
-        now = self._now() / 1000
         asked = (window.by, round(window.until - window.since), window.half_life, window.queues)
-        at, task = self._sums.get(asked, (0.0, None))
-        if task is None or now - at > SUMS_FOR or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.ensure_future(self._add_up(replace(window, cluster=self._mirror.cluster_id())))
+        kept = self._sums.get(asked)
+        if kept is None or self._now() / 1000 > kept.until:
+            window = replace(window, cluster=self._mirror.cluster_id())
             self._sums.pop(asked, None)
-            self._sums[asked] = now, task
+            kept = self._sums[asked] = _KeptSums(asyncio.ensure_future(self._add_up(window, asked)))
             if len(self._sums) > MOST_SUMS:
                 del self._sums[next(iter(self._sums))]
-        return await asyncio.shield(task)
+        return await asyncio.shield(kept.task)
 
-    async def _add_up(self, window: Window) -> dict[Group, UsageSum]:
-        running = self._running()
-        sums = await self._store.usage(window, running)
-        usage.add(sums, running.values(), window)
-        return sums
+    async def _add_up(self, window: Window, asked: object) -> dict[Group, UsageSum]:
+        """Make sums, and say how long they are kept; not at all where that fails."""
+        lasts, begun = 0.0, time.monotonic()
+        try:
+            running = self._running()
+            sums = await self._store.usage(window, running)
+            usage.add(sums, running.values(), window)
+            lasts = max(SUMS_FOR, TIMES_AS_LONG * (time.monotonic() - begun))
+            return sums
+        finally:
+            if (kept := self._sums.get(asked)) is not None:
+                kept.until = self._now() / 1000 + lasts
 
     def _running(self) -> dict[str, JobAttempt]:
         return {each.attempt.key: each.attempt for each in self._open.values()}

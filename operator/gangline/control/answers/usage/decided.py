@@ -40,24 +40,30 @@ def sentence(decision: model.Decision) -> str:
             return _admitted(decision)
         case model.AskChecks(checks=checks):
             return (
-                f"It needs these admission checks: {', '.join(checks)}." if checks else "It needs no admission checks."
+                f"The job needs these admission checks: {', '.join(checks)}."
+                if checks
+                else "The job needs no admission checks."
             )
         case model.CompleteAdmission():
-            return "It starts: all its admission checks are ready."
+            return "The job starts: all its admission checks are ready."
         case model.Preempt(reason=reason, by=by):
-            return f"It is preempted for {by}, {_PREEMPTIONS.get(reason, f'by the rule {reason}')}."
+            return f"The job is preempted for {by}, {_PREEMPTIONS.get(reason, f'by the rule {reason}')}."
         case model.Evict(message=message, deactivate=deactivate):
-            return f"It is evicted{' and deactivated' if deactivate else ''}: {_ended(message)}"
+            return f"The job is evicted{' and deactivated' if deactivate else ''}: {_ended(message)}"
         case model.Withdraw(ended=ended):
-            return f"Its quota is given back, since the {ended} is being deleted."
+            return f"The job's quota is given back, since the {ended} is being deleted."
         case model.Requeue(reason=reason):
-            return f"It waits in its queue again: {_REQUEUES.get(reason, reason)}."
+            return f"The job waits in its queue again: {_REQUEUES.get(reason, reason)}."
         case model.ReportPending(explanation=explanation):
-            return f"It waits: {_ended(explanation.message)}"
+            return f"The job waits: {_ended(explanation.message)}"
         case model.Swap():
-            return "Its pods get other places."
+            return "The job's pods get other places."
         case model.Heal(how=how, message=message):
-            what = "Its lost pods are replaced" if how == "Replace" else "All of it starts again on healthy nodes"
+            what = (
+                "The job's lost pods are replaced"
+                if how == "Replace"
+                else "The whole job starts again on healthy nodes"
+            )
             return f"{what}: {_ended(message)}"
         case model.Warn(message=message):
             return _ended(message)
@@ -67,7 +73,7 @@ def sentence(decision: model.Decision) -> str:
 
 def _admitted(decision: model.Admit) -> str:
     flavors = ", ".join(flavors_of(decision.admission))
-    what = "It starts" if decision.admitted else "It has quota"
+    what = "The job starts" if decision.admitted else "The job has quota"
     where = f" on {flavors}" if flavors else ""
     early = ", before its turn, since that delays no reserved start" if decision.backfilled else ""
     checks = f", once these admission checks are ready: {', '.join(decision.checks)}" if decision.checks else ""

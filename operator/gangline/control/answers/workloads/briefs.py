@@ -12,9 +12,10 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, Final, TypeAlias
 
-from gangline.api import jobkinds, quantity
+from gangline.api import quantity
 from gangline.control.answers.workloads.snapshot import (
     FINISHED,
     HOLDING,
@@ -26,18 +27,21 @@ from gangline.control.answers.workloads.snapshot import (
 )
 from gangline.control.answers.workloads.snapshot import held as held_by
 from gangline.control.answers.workloads.words import amount, why
-from gangline.engine import accelerators
+from gangline.engine.model import accelerators
 from gangline.kube.resources import PODS, Json, Resource
 from gangline.objects import WorkloadObject
 
 log = logging.getLogger(__name__)
 
 
-#: singular kind -> resource
-KINDS: Final[dict[str, Resource]] = {
-    **{each.kind.lower(): each.resource for each in jobkinds.BUILT_IN},
-    "pod": PODS,
-}
+@cache
+def job_kinds() -> Mapping[str, Resource]:
+    """The resource of each kind of jobs, by the kind's singular name."""
+    from gangline.api import jobkinds  # thirty declarations, which an answer that is only shown does not need
+
+    return {**{each.kind.lower(): each.resource for each in jobkinds.BUILT_IN}, "pod": PODS}
+
+
 _SINGULAR: Final = {
     "jobs": "job",
     "gpujobs": "gpujob",
@@ -57,8 +61,12 @@ def find(views: Iterable[WorkloadView], namespace: str, kind: str, name: str) ->
     """The newest matching workload of a namespace, or None. `kind` "" is any. Raises WrongNameError."""
     views = list(views)
     kind = singular(kind)
-    if kind and kind not in (*KINDS, "podgroup", "workload") and not any(v.job_kind.lower() == kind for v in views):
-        raise WrongNameError(f"unknown kind {kind!r} of {name!r}: use {', '.join(KINDS)}, podgroup or workload")
+    if (
+        kind
+        and kind not in (*job_kinds(), "podgroup", "workload")
+        and not any(v.job_kind.lower() == kind for v in views)
+    ):
+        raise WrongNameError(f"unknown kind {kind!r} of {name!r}: use {', '.join(job_kinds())}, podgroup or workload")
     found = [v for v in views if v.namespace == namespace and matches(v, kind, name)]
     kinds = sorted({v.job_kind for v in found})
     if len(kinds) > 1:

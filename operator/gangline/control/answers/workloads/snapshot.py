@@ -9,15 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.control.answers.workloads.reasons import parse, preemption
-from gangline.control.writes.status import run_changes
-from gangline.engine import QuotaLimits, accelerators
+from gangline.engine.model import accelerators
 from gangline.kube.resources import Json
 from gangline.objects import LocalQueueObject, Stored, WorkloadObject
+
+if TYPE_CHECKING:
+    from gangline.engine import QuotaLimits
 
 Amounts: TypeAlias = Mapping[str, int]
 
@@ -37,6 +39,8 @@ class JobState(StrEnum):
     NOT_MANAGED = "Not managed"  # Gangline leaves it alone: it takes no quota
 
 
+#: reason of a job that its author holds
+HELD = "Held"
 HOLDING = frozenset({JobState.RESERVED, JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 FINISHED = frozenset({JobState.SUCCEEDED, JobState.FAILED})
 #: of jobs without a Workload
@@ -144,7 +148,7 @@ class AnswerSnapshot:
     #: False: made with the rights of a user who may not read every workload and queue, so nothing follows from what it lacks
     complete: bool = True
     #: (flavor, resource) -> what keeps the workload's ClusterQueue from more of it
-    limits: Mapping[tuple[str, str], QuotaLimits] = field(default_factory=dict[tuple[str, str], QuotaLimits])
+    limits: Mapping[tuple[str, str], QuotaLimits] = field(default_factory=dict[tuple[str, str], "QuotaLimits"])
     #: what has to happen before the workload in question starts, where only the engine knows it
     needs: str = ""
 
@@ -266,6 +270,8 @@ def _warnings(workload: WorkloadObject) -> tuple[str, ...]:
         rows.append(stalled)
     found = [row.get("message", "") for row in rows]
     if (refused := workload.true_condition(names.PODS_REFUSED)) is not None:
+        from gangline.control.writes.status import run_changes  # only who reads Workloads needs it
+
         what = "it is not started" if run_changes.why_not_started(workload) else "its pods are refused"
         found.append(f"{what} ({refused.get('reason')}): {refused.get('message')}")
     if missing := _missing_pods(workload):
@@ -302,6 +308,9 @@ def judge(workload: WorkloadObject) -> tuple[JobState, str, str, float]:
         return JobState.RESERVED, *_words(workload.condition(names.ADMITTED) or reserved, created)
     if not workload.active:
         return JobState.INACTIVE, *_words(evicted or reserved, created)
+    if workload.annotations.get(names.HOLD) == "true":
+        since = _since(reserved) if reserved is not None else 0
+        return JobState.INACTIVE, HELD, f"the annotation {names.HOLD} of the job holds it", since or created
     return JobState.PENDING, *_words(reserved, created)
 
 

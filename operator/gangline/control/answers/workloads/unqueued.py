@@ -32,6 +32,8 @@ NO_QUEUE: Final = "NoQueue"
 LEFT_ALONE: Final = "LeftAlone"
 WRONG: Final = "CannotBeQueued"
 WAITS: Final = "NoWorkloadYet"
+#: LocalQueues that are named to the author of a job without a queue
+MOST_QUEUES: Final = 8
 _FRAMEWORKS: Final = {identity: name for name, identity in FRAMEWORKS.items()}
 
 
@@ -88,7 +90,11 @@ def _scope(mirror: Mirror, kind: JobKind, job: JobObject) -> Cause | None:
         return Cause(NAMESPACE, f"namespace {namespace} is not selected by {selector}: the job starts without quota")
     if not job.queue_name and not mirror.managed.without_queue:
         runs = "Gangline runs it at once, outside any queue" if kind.owns_children else "Gangline leaves it alone"
-        return Cause(NO_QUEUE, f"it names no queue (label {names.QUEUE_NAME}): {runs}, and it takes no quota")
+        there = sorted(
+            key.partition("/")[2] for key in mirror.objects[kube.LOCAL_QUEUES] if key.startswith(f"{namespace}/")
+        )
+        offered = f"; LocalQueues of namespace {namespace}: {', '.join(there[:MOST_QUEUES])}" if there else ""
+        return Cause(NO_QUEUE, f"it names no queue (label {names.QUEUE_NAME}): {runs}, and it takes no quota{offered}")
     return None
 
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gangline.api import names, quantity
 from gangline.control.answers.workloads import reasons
-from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
+from gangline.control.answers.workloads.snapshot import HELD, JobState, WorkloadView
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of an explanation: a label such as `state`, and what is said of it."""
+
+    label: str
+    text: str
 
 
 def why(view: WorkloadView) -> str:
@@ -42,6 +52,8 @@ _DEACTIVATED = {
 
 def deactivated(view: WorkloadView) -> str:
     """The sentence that says who made a workload inactive, and why."""
+    if view.reason == HELD:
+        return "it is held, and does not start before it is released"
     cause = next((words for key, words in _DEACTIVATED.items() if key in view.reason), "")
     if cause:
         return f"{cause} ({view.message})" if view.message else cause
@@ -66,6 +78,8 @@ def to_do(view: WorkloadView) -> str:
         return ""
     if view.reason == "NoQueue":
         return f"kubectl label {kind} {view.job_name} -n {view.namespace} {names.QUEUE_NAME}=QUEUE, to have it queued"
+    if view.reason == HELD:
+        return f"gangline release {view.job} -n {view.namespace}"
     if view.state is JobState.INACTIVE:
         activate = """-p '{"spec":{"active":true}}'"""
         return f"kubectl patch workload {view.name} -n {view.namespace} --type merge {activate}, to queue it again"

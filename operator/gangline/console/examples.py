@@ -1,0 +1,143 @@
+"""Examples of each command, which its help ends with. A test parses every one of them with the command's own options.
+
+A group without examples of its own shows the first one of each of its commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+#: command -> what follows it on the line, and what that does
+EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
+    "": (
+        ("queue", "your namespace's jobs, and why they wait"),
+        ("why train", "why one job waits, and what would let it start"),
+        ("admin doctor --cluster", "whether an installation is in order"),
+    ),
+    # --- see jobs and queues ---
+    "queue": (
+        ("", "running and waiting jobs of your namespace"),
+        ("-A -u mira -s pending", "one user's waiting jobs, in all namespaces"),
+        ("-q vision -t -w", "a ClusterQueue with expected starts, redrawn"),
+        ("-s pending -o name", "names, for other commands"),
+    ),
+    "why": (
+        ("train", "why it waits, and what would let it start"),
+        ("gpujob/train --history", "each change of its state"),
+    ),
+    "events": (("--since 2h", "what happened lately"), ("-w -o json", "what happens, a document per event")),
+    "history": (("--since 7d", "runs of the last week"), ("-u mira -s failed", "a user's runs that failed")),
+    "share": (("", "who uses what, and who is next"), ("-q vision", "of one queue and those that share with it")),
+    "limits": (("", "quota, and what may be borrowed and lent"),),
+    "limits set": (
+        ("vision --flavor a100 --nominal 64", "give the queue 64 GPUs"),
+        ("vision --flavor a100 --borrowing none --dry-run", "check: all that others lend"),
+    ),
+    "nodes": (("", "nodes of your queues, and who sits there"), ("--cards -o wide", "each card, and its users")),
+    "ui": (("", "the dashboard in a browser, with your rights"), ("--listen 127.0.0.1:8080", "at this address")),
+    # --- see the future ---
+    "eta": (("", "when waiting jobs start"), ("train --history", "which starts a job was promised")),
+    "plan": (("--horizon 8h", "runs of the next hours as bars"), ("-q vision -o wide", "one queue, as a table")),
+    "whatif": (
+        ("-f job.yaml", "when it would start if it were submitted now"),
+        ("train --time 2h --gpus 16", "a waiting job, shorter and smaller"),
+        ("--quota vision --flavor a100 --gpus 64", "another quota"),
+    ),
+    # --- change jobs ---
+    "hold": (
+        ("train", "it waits until it is released"),
+        ("-u mira -s pending -y", "all of a user, without a question"),
+    ),
+    "release": (("train", "it is queued again"), ("lq/gpus", "the queue starts jobs again")),
+    "cancel": (("train", "delete one job"), ("-u mira -s pending --dry-run", "which of a user it would delete")),
+    "move": (("train spare", "to the LocalQueue spare"),),
+    "top": (("train", "before all others of its LocalQueue"), ("train --class urgent", "with this class")),
+    "preempt": (("--dry-run train", "whom it would preempt, and what they lose"),),
+    "notify set": (
+        ("train --events Started,Finished --to mira@example.com", "messages about a job"),
+        ("train --events none", "no messages"),
+    ),
+    "notify test": (("team --to mira@example.com", "to the receivers of the QueuePolicy team"),),
+    # --- try Gangline on this machine ---
+    "run": (("", "the quickstart, as a live table"), ("--example backfill --end", "another example")),
+    "up": (
+        ("--local", "a local control plane"),
+        ("--local --name test --detach", "in the background, with data that stay"),
+    ),
+    "down": (("--name test --keep-data", "end it, and keep its data"),),
+    "completion": (("bash", "a script to source: source <(gangline completion bash)"),),
+    # --- for administrators ---
+    "admin": (
+        ("install", "Gangline in the cluster of your kubeconfig"),
+        ("doctor --cluster", "whether an installation is in order"),
+    ),
+    "admin install": (("--dry-run", "what would be created"), ("-f values.yaml -y", "with values, without a question")),
+    "admin upgrade": (("--dry-run", "what would change"),),
+    "admin uninstall": (("", "kinds, queues and workloads stay"), ("--all --dry-run", "what the removal of all takes")),
+    "admin doctor": (
+        ("", "what this machine lacks"),
+        ("--cluster", "whether an installation is in order"),
+        ("--from-kueue", "what changes for a cluster with Kueue"),
+    ),
+    "admin manifests": (
+        ("--image registry.example.com/gangline:0.2", "YAML for kubectl apply"),
+        ("--helm chart", "the chart"),
+    ),
+    "admin crds": (("", "YAML of the kinds"), ("--out crds", "as files")),
+    "admin rbac": (("--notify-secret team/slack", "roles, with the right to read a Secret"),),
+    "admin import": (
+        ("-n ml --queuemapping team-a=gpus --queuelabel team", "check only"),
+        ("-n ml --queuemapping-file rules.yaml --dry-run=false", "import"),
+    ),
+    "admin to-kueue": (("--dry-run", "what would change"),),
+    "admin cordon": (("gpu-1", "no new pods there"), ("cq/vision", "the queue starts nothing")),
+    "admin uncordon": (("gpu-1 cq/vision", "use both again"),),
+    "admin swap list": (("-A --open", "gangs that have not recovered yet"),),
+    "admin swap show": (("train", "each failure of one gang"),),
+    "admin swap now": (("gpu-1 gpu-2", "move gangs off two nodes"),),
+    "admin swap dry-run": (("gpu-1", "which gangs would leave"),),
+    "admin forecast import": (("jobs.csv", "add a trace to the history"),),
+    "admin forecast train": (("--until 2026-01-01", "train the model on runs before this day"),),
+    "admin forecast eval": (("--train-until 2026-01-01", "compare the model with the runs after this day"),),
+    "admin forecast show": (("train", "how long a job will run, and why"),),
+    "admin record": (("/var/lib/gangline/record", "write the history of the cluster there"),),
+    "admin tune": (("/var/lib/gangline/record -f policy.yaml", "propose a QueuePolicy"),),
+    "admin replay": (("jobs.csv --gpus 512 --policy fifo --out replayed", "play a trace"),),
+    "admin audit": (("", "whether reservations were kept"), ("audit.jsonl", "replay a record")),
+    "admin operator": (("--no-leader-election --log-format json", "one operator, beside the cluster"),),
+    "admin webhooks": (("--listen 0.0.0.0:9443", "serve at this address"), ("--unregister", "take registrations back")),
+    # --- for developers ---
+    "dev": (("cluster up", "a local control plane"), ("image build", "the image of this checkout")),
+    "dev cluster up": (("--nodes 4 --gpus 8", "with simulated nodes"), ("--version 1.31", "an older Kubernetes")),
+    "dev cluster down": (("--keep-data", "end it, and keep its data"),),
+    "dev cluster status": (("", "what runs, and since when"),),
+    "dev cluster kubeconfig": (("", "the path of its kubeconfig"),),
+    "dev cluster build": (("--version 1.31", "compile another version"),),
+    "dev cluster node list": (("", "the real nodes"),),
+    "dev cluster node stop": (("real-1", "end its programs"),),
+    "dev cluster node start": (("real-1", "start them again"),),
+    "dev cluster node cut": (("real-1", "cut its network"),),
+    "dev cluster node drain": (("real-1", "evict its pods"),),
+    "dev cluster image load": (("image.tar", "onto every real node"),),
+    "dev image build": (("--tag gangline:test -f image.tar", "an archive with this name in it"),),
+    "dev image pack": (("--tag train:1 --package numpy -- python -m train", "an image of packages"),),
+    "dev image lock": (("", "resolve the base anew"),),
+}
+
+
+def with_examples(path: str, command: click.Command) -> click.Command:
+    """The command with examples at the end of its help, and of that of its own commands."""
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            with_examples(f"{path} {name}", each)
+    known = EXAMPLES.get(path)
+    if known is None and isinstance(command, click.Group):
+        inner = [(name, EXAMPLES.get(f"{path} {name}")) for name in command.commands]
+        known = tuple((f"{name} {found[0][0]}".strip(), found[0][1]) for name, found in inner if found)
+    if known:
+        lines = "\n".join(f"  {' '.join(filter(None, ('gangline', path, line)))}\n      {what}" for line, what in known)
+        command.epilog = f"\b\nExamples:\n{lines}"
+    return command

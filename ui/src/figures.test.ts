@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { cohortTree, csv, flavorFigures, largestGangs, lentShares, queuesBelow, usageBy, usageByDay, usageOverTime, waitingFigures } from './figures'
-import type { Job, Node, PastRun, Queue, Run } from './api/types'
+import { cohortTree, csv, flavorFigures, largestGangs, lentShares, queuesBelow, usageBy, usageByDay, usageOverTime, waitingFigures, everyDay, freeNodes, lossesBy, sharesOfTrees, splitOf, sumOfUse, wasteOf, withNewer } from './figures'
+import type { Attempt, Job, Node, PastRun, Queue, Run, UsageSum } from './api/types'
 
 const GPU = 'nvidia.com/gpu'
 const node = (name: string, total: number, used: number, rest: Partial<Node> = {}): Node => ({
@@ -83,4 +83,66 @@ describe('use', () => {
   it('is written as CSV, without formulas', () => {
     expect(csv(['a', 'b'], [['x,"y"', 1.23456], ['=HYPERLINK("h")', null]])).toBe('a,b\r\n"x,""y""",1.235\r\n"\'=HYPERLINK(""h"")",\r\n')
   })
+})
+
+const attempt = (workload: string, reserved: number, ended: number | null): Attempt => ({ namespace: 'a', workload, reserved, ended }) as Attempt
+const names = (rows: Attempt[]) => rows.map((each) => `${each.workload} ${each.ended ?? 'runs'}`)
+
+describe('attempts that are known, with newer ones', () => {
+  it('end where they have ended, and begin where they are new', () => {
+    const known = [attempt('one', 10, null), attempt('two', 5, 50), attempt('old', 1, 9)]
+    const newer = [attempt('three', 90, null), attempt('one', 10, 80)]
+    expect(names(withNewer(known, newer, 20))).toEqual(['three runs', 'one 80', 'two 50'])
+  })
+
+  it('are gone where they are told of no more and had no end', () => {
+    expect(names(withNewer([attempt('one', 10, null), attempt('two', 5, 50)], [], 0))).toEqual(['two 50'])
+  })
+
+  it('of one job are several', () => {
+    const known = [attempt('one', 10, 40)]
+    expect(names(withNewer(known, [attempt('one', 60, null)], 0))).toEqual(['one runs', 'one 40'])
+  })
+})
+
+describe('GPU-hours', () => {
+  const lost = (rest: Partial<UsageSum['lost']>) => ({ preemption: 0, failure: 0, overrun: 0, cancel: 0, eviction: 0, ...rest })
+  const sum = (name: string, rest: Partial<UsageSum>): UsageSum => ({
+    name, hidden: false, jobs: 1, attempts: 1, gpuHours: 10, usefulGpuHours: 10, startingGpuHours: 0, idleGpuHours: null, lost: lost({}), waitedGpuHours: 0, medianWaitSeconds: null, preemptions: 0, weightedGpuHours: null, ...rest,
+  })
+
+  it('are split into parts that make the whole, and idle time is no use', () => {
+    const split = splitOf(sum('a', { usefulGpuHours: 8, startingGpuHours: 1, idleGpuHours: 3, lost: lost({ failure: 1 }) }))
+    expect(split).toMatchObject({ useful: 5, starting: 1, idle: 3, lostAll: 1, other: 0 })
+    expect(splitOf(sum('b', { usefulGpuHours: 6, lost: lost({ cancel: 1 }) }))).toMatchObject({ useful: 6, lostAll: 1, other: 3 })
+  })
+
+  it('of all names are one sum, whose idle time is known if it is of any', () => {
+    const all = sumOfUse([sum('a', { lost: lost({ overrun: 2 }) }), sum('b', { idleGpuHours: 2, preemptions: 3 })])
+    expect(all).toMatchObject({ jobs: 2, gpuHours: 20, idleGpuHours: 2, preemptions: 3 })
+    expect(all.lost.overrun).toBe(2)
+    expect(sumOfUse([sum('a', {})]).idleGpuHours).toBeNull()
+  })
+
+  it('by day have the days on which nothing ran', () => {
+    const now = Date.parse('2026-11-29T03:00:00Z') / 1000
+    const rows = everyDay([sum('2026-11-27', {}), sum('2026-11-25', {})], now, 3)
+    expect(rows.map((row) => [row.name, row.gpuHours])).toEqual([['2026-11-25', 10], ['2026-11-26', 0], ['2026-11-27', 10], ['2026-11-28', 0], ['2026-11-29', 0]])
+  })
+
+  it('are wasted by what was lost and what was idle', () => {
+    const row = (jobName: string, lostGpuHours: number | null, idleGpuHours: number | null) => ({ jobName, lostGpuHours, idleGpuHours }) as Attempt
+    expect(wasteOf([row('none', 0, null), row('idle', 0, 5), row('lost', 4, null), row('both', 3, 3)], 2).map((each) => each.jobName)).toEqual(['both', 'idle'])
+    expect(lossesBy([row('x', 4, null), row('y', 1, null), row('x', null, null)], (each) => each.jobName)).toEqual([{ name: 'x', many: 2, gpuHours: 4 }, { name: 'y', many: 1, gpuHours: 1 }])
+  })
+
+  it('of a tree are shared among its queues; one without a cohort shares with nobody', () => {
+    const queue = (name: string, cohorts: string[], usedGpus: number) => ({ level: 'ClusterQueue', name, cohorts, usedGpus }) as Queue
+    const shares = sharesOfTrees([queue('a', ['in', 'root'], 3), queue('b', ['root'], 1), queue('c', [], 9), queue('d', ['other'], 0)], (each) => each.usedGpus)
+    expect([...shares]).toEqual([['a', 0.75], ['b', 0.25]])
+  })
+})
+
+it('spare nodes take work, have GPUs, and run nothing', () => {
+  expect(freeNodes([node('free', 8, 0), node('used', 8, 1), node('ill', 8, 0, { trouble: 'GpuFault' }), node('no-gpu', 0, 0), node('awaited', 8, 0, { awaited: [{ job: 'job/b', namespace: 'n', outside: false, hidden: false, pods: 1, amounts: {} }] })])).toBe(1)
 })

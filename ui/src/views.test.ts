@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { displayOrder, matches, type Filter } from './filter'
+import { displayOrder, isAnnotationKey, matches, type Filter } from './filter'
 import { lights } from './lights'
 import { similarRuns, stem } from './similar'
 import { namespaceOf } from './namespace'
@@ -10,6 +10,20 @@ const job = (rest: Partial<Job>): Job =>
 const ALL: Filter = { states: new Set(), queue: '', clusterQueue: '', user: '', only: '', words: [] }
 
 describe('the jobs that a view shows', () => {
+  it('have the annotations that are asked for, whose values are found by words, too', () => {
+    const one = job({ uid: 'u1' })
+    const noted = new Map([['u1', { 'example.com/project': 'OCR' }]])
+    expect(matches(one, { ...ALL, noted, annotations: [['example.com/project', 'OCR']] })).toBe(true)
+    expect(matches(one, { ...ALL, noted, annotations: [['example.com/project', 'speech']] })).toBe(false)
+    expect(matches(one, { ...ALL, noted, words: ['ocr'] })).toBe(true)
+    expect(matches(job({ uid: 'u2' }), { ...ALL, noted, annotations: [['example.com/project', 'OCR']] })).toBe(false)
+  })
+
+  it('have annotations by keys as Kubernetes has them', () => {
+    for (const key of ['project', 'example.com/project', 'a.b-c.io/X_y.z']) expect(isAnnotationKey(key)).toBe(true)
+    for (const key of ['', 'a/b/c', '/x', 'x/', 'UPPER.com/x', 'a,b', 'x y', '-x', 'x'.repeat(64)]) expect(isAnnotationKey(key)).toBe(false)
+  })
+
   it('match all words, anywhere', () => {
     const one = job({ jobName: 'pretrain', user: 'mira', why: 'WaitingForQuota: 2 more GPUs' })
     expect(matches(one, { ...ALL, words: ['mira', 'pretrain'] })).toBe(true)

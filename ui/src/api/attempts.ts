@@ -1,6 +1,7 @@
 /** Attempts of a time: asked for in whole once, then only what is new, so that an open page costs the operator little. */
 import { useCallback, useEffect, useState } from 'react'
 import { now } from '../clock'
+import { withNewer } from '../figures'
 import type { Answer } from './answers'
 import { ApiError, request } from './requests'
 import type { Attempt, Listed } from './types'
@@ -22,17 +23,6 @@ function keep(path: string, value: Kept): void {
   kept.set(path, value)
   const [oldest] = kept.keys()
   if (kept.size > KEPT_VIEWS && oldest !== undefined) kept.delete(oldest)
-}
-
-const keyOf = (each: Attempt): string => `${each.namespace}/${each.workload}/${each.reserved}`
-
-/** What is known, with what has come since: all attempts in progress, and those that have ended. The latest end comes first. */
-export function withNewer(known: readonly Attempt[], newer: readonly Attempt[], from: number): Attempt[] {
-  const fresh = new Set(newer.map(keyOf))
-  // one in progress that is not told of any more has no end that is known: it is gone
-  const rest = known.filter((each) => each.ended !== null && each.ended >= from && !fresh.has(keyOf(each)))
-  const all = [...newer, ...rest]
-  return all.sort((a, b) => (b.ended ?? Infinity) - (a.ended ?? Infinity) || b.reserved - a.reserved)
 }
 
 /** The attempts of the last `since` seconds that a namespace may see; "" = the whole cluster. */

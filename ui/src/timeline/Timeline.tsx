@@ -428,7 +428,8 @@ export function Timeline(props: TimelineProps) {
   };
   const step = (by: 1 | -1): void => {
     if (!book) return;
-    const here = picked;
+    // Where no decision was chosen, the nearest one before or after the slider is.
+    const here = view.decision === null ? null : picked;
     void book.step(here, at, by, moving ? moves : undefined).then((next) => {
       if (next) pick(next);
       else setSaid(by > 0 ? "There is no later decision." : "The record has no earlier decision.");

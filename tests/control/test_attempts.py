@@ -347,7 +347,7 @@ MOVES: dict[str, dict[str, str]] = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5000), st.booleans()), max_size=25))
 def test_whatever_happens_each_second_with_quota_is_in_one_attempt(story: list[tuple[int, int, bool]]) -> None:
     asyncio.run(_whatever(story))

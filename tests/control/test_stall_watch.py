@@ -21,7 +21,7 @@ from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.nodes.stall import progress_reports
 from gangline.control.nodes.stall.progress_reports import BadReportError
 from gangline.control.nodes.stall.stall_watch import StallWatch
-from gangline.control.parts.messages import Messages, OwnPaceEnded
+from gangline.control.parts.messages import GpusMeasured, Messages, OwnPaceEnded
 from gangline.control.writes.notify.notices import Notices
 from gangline.control.writes.status import run_changes, status_changes
 from gangline.control.writes.status.change import Change
@@ -358,3 +358,12 @@ def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again
     world.forecasts.tell_again("ml/job-a")
     assert told() == 2, "whatever it had said before"
     world.forecasts.tell_again("ml/nobody")
+
+
+def test_what_telemetry_measures_is_passed_on_but_for_gaps() -> None:
+    place = Place({"after": "10m"})
+    seen: list[tuple[str, float, bool]] = []
+    place.messages.subscribe(GpusMeasured, lambda each: seen.append((each.pod, each.seconds, each.idle)))
+    for at, gpu in ((0, 0.0), (30, 0.0), (30, 0.0), (60, 0.9), (90, None), (1000, 0.0), (1030, 0.005)):
+        place.watch.take_readings([Reading("team", "p", START / 1000 + at, gpu=gpu)])
+    assert seen == [("team/p", 30.0, True), ("team/p", 30.0, False), ("team/p", 30.0, True)]

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.builders import clusters
 from tests.builders.clusters import GPU, NOW, SECRET, key_of
 from tests.control.test_answers import Reader, everything_said
 from tests.control.test_room import pod
 
+from gangline.api import names
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.pages import ListPage
 from gangline.control.answers.refusals import NoAttemptsError, NoSuchJobError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import Everybody
+from gangline.control.answers.usage import attempt_reading as reading
 from gangline.control.answers.usage import attempt_watch
 from gangline.control.answers.usage.attempt_watch import AttemptWatch, RecentAttempts
 from gangline.control.forecasting import history_store
@@ -32,6 +38,7 @@ from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
 from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
+from gangline.objects import WorkloadObject
 
 Json = dict[str, Any]
 HOUR = 3600.0
@@ -120,6 +127,18 @@ class Leader:
         self.here.mirror.remove(kube.WORKLOADS, key)
         if not unseen:
             self.watch.observe(kube.WORKLOADS, Removed(key, raw.uid))
+
+    def move(self, move: str, after: int) -> None:
+        """Let one of these things happen after so many seconds."""
+        match move:
+            case "ready" | "unready":
+                self.ready(move == "ready", after=after)
+            case "finish" | "fail":
+                self.finish(move == "finish", after=after)
+            case "evict":
+                self.evict("NodeFailures", after=after)
+            case _:
+                getattr(self, move)(after=after)
 
     # --- what is known ---
 
@@ -292,6 +311,100 @@ async def test_an_attempt_that_was_not_seen_ending_is_closed_by_what_is_still_wr
     second, first = await leader.rows()
     assert (first["end"], first["by"], first["ended"]) == ("Preempted", "gpujob/urgent", second["reserved"])
     assert second["attempt"] == 2
+
+
+async def test_quota_of_a_variant_is_counted_with_its_parent(leader: Leader) -> None:
+    owner = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "name": "train",
+        "uid": "wl",
+        "controller": True,
+    }
+    leader.run("urgent")
+    key = leader.key("urgent")
+    allowed = {names.ALLOWED_FLAVORS: "h100"}
+    raw = leader.here.mirror.workloads[key]
+    assert reading.reserved_at(raw) == NOW
+    variant = {**raw, "metadata": {**raw.metadata, "ownerReferences": [owner], "annotations": allowed}}
+    assert reading.reserved_at(WorkloadObject(variant)) is None
+
+
+#: what may happen to a job in each state of it, and the state that follows
+MOVES: dict[str, dict[str, str]] = {
+    "waits": {"admit": "starts"},
+    "starts": {"ready": "runs", "preempt": "stops", "evict": "stops", "finish": "gone", "delete": "gone"},
+    "runs": {
+        "unready": "heals",
+        "preempt": "stops",
+        "evict": "stops",
+        "fail": "gone",
+        "finish": "gone",
+        "delete": "gone",
+    },
+    "heals": {"ready": "runs", "preempt": "stops", "evict": "stops", "fail": "gone", "delete": "gone"},
+    "stops": {"release": "waits", "finish": "gone", "delete": "gone"},
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5000), st.booleans()), max_size=25))
+def test_whatever_happens_each_second_with_quota_is_in_one_attempt(story: list[tuple[int, int, bool]]) -> None:
+    asyncio.run(_whatever(story))
+
+
+async def _whatever(story: list[tuple[int, int, bool]]) -> None:
+    """Some of it happens while nobody leads. What is expected is counted here second by second."""
+    with TemporaryDirectory() as folder:
+        history = History(f"{folder}/h.db", Path(folder) / "model.gz", wall=lambda: float(NOW))
+        leader = await Leader(history).lead()
+        state, seconds, expected = "waits", Counter[str](), list[tuple[float, float]]()
+
+        def ended(succeeded: bool) -> None:
+            """Note the seconds of the attempt, and those in which its pods were not ready."""
+            never = not seconds["runs"]
+            unready = (0 if succeeded else seconds.total()) if never else seconds["starts"] + seconds["heals"]
+            expected.insert(0, (seconds.total(), unready))
+            seconds.clear()
+
+        for choice, after, another_leads in story:
+            if (moves := MOVES.get(state)) is None:
+                break
+            move = sorted(moves)[choice % len(moves)]
+            if another_leads:
+                await history.flush()
+                leader.end()
+                before = leader
+                unseen = Leader(None, before.here)
+                unseen.now = before.now
+                leader = Leader(history, before.here)
+            happens = unseen if another_leads and move != "delete" else leader
+            if another_leads and move == "delete":
+                leader.now = before.now
+                await leader.lead()
+            if state != "waits":
+                seconds[state] += after
+            happens.move(move, after)
+            if happens is not leader:
+                leader.now = happens.now
+                await leader.lead()
+            if (state := moves[move]) in ("waits", "gone"):
+                ended(move == "finish")
+        leader.now += 10
+        if state not in ("waits", "gone"):
+            seconds[state] += 10
+            ended(False)
+        rows = await leader.rows()
+        assert [row["attempt"] for row in rows] == list(range(len(expected), 0, -1))
+        for row, (held, unready) in zip(rows, expected, strict=True):
+            assert sum(hours(row)) == pytest.approx(row["gpuHours"] * HOUR / 16, abs=0.4)
+            assert row["gpuHours"] * HOUR / 16 == pytest.approx(held, abs=0.01)
+            assert hours(row)[0] == pytest.approx(unready, abs=0.1)
+            assert bool(row["end"]) == (row["ended"] is not None)
+        (whole,) = await leader.sums() or [{"gpuHours": 0.0}]
+        assert whole["gpuHours"] * HOUR / 16 == pytest.approx(sum(held for held, _ in expected), abs=0.01)
+        leader.end()
+        await history.close(5)
 
 
 async def test_an_object_that_cannot_be_read_costs_its_record_alone(leader: Leader) -> None:

@@ -17,6 +17,7 @@ from tests.control.test_answers import Reader
 from tests.control.test_audit import made_up
 from tests.controlplane import eventually
 
+import gangline
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.refusals import NoSuchDecisionError, NoSuchQueueError, NotReadableError
 from gangline.control.answers.sight import ALL, Asker, Everybody, Sight
@@ -239,6 +240,7 @@ async def test_inputs_name_nobody_whom_the_asker_may_not_see(log: AuditLog) -> N
     ours = await numbered(made, lambda row: row["namespace"] == "ml")
     theirs = await numbered(made, lambda row: row["namespace"] == SECRET)
     told = await made.decision(asker, "ml", ours)
+    assert told["version"] == gangline.__version__
     assert told["same"] and told["decision"]["number"] == ours and SECRET not in orjson.dumps(told).decode()
     assert len(told["recorded"]) >= 2 and told["recorded"] == told["repeated"]
     known = told["inputs"]["workload"]
@@ -267,7 +269,7 @@ def test_a_hidden_preemptors_inputs_are_its_size_and_its_place() -> None:
     }
     known |= {"state": "Pending", "forecast": {"p50": 1.0, "p90": 2.0}, "saved": 3.0}
     queue = {"name": SECRET, "cohorts": [], "quotas": [], "waiting": 1, "head": key, "reservedUntil": None}
-    told: Json = {"same": False, "recorded": [f"Preempt {key}"], "repeated": [f"Warn {SECRET}"]}
+    told: Json = {"version": "1", "same": False, "recorded": [f"Preempt {key}"], "repeated": [f"Warn {SECRET}"]}
     told["inputs"] = {"workload": known, "queue": queue, "by": known, "nodes": {"free": []}}
     seen = decided.inputs_seen(told, {}, Sight(namespaces=frozenset({"ml"})))
     assert SECRET not in orjson.dumps(seen).decode() and not seen["same"]

@@ -11,7 +11,7 @@ from typing import Self
 from urllib.parse import urlencode, urlsplit
 
 from gangline import bounded
-from gangline.kube.client import PAGE_SIZE, ObjectList
+from gangline.kube.client import PAGE_BYTES, PAGE_SIZE, ObjectList
 from gangline.kube.config import Login
 from gangline.kube.errors import Unavailable, from_response
 from gangline.kube.resources import Json, Resource
@@ -62,9 +62,11 @@ class PlainClient:
         try:
             self._connection.request("GET", path, headers=headers)
             response = self._connection.getresponse()
-            body = response.read()
+            body = response.read(PAGE_BYTES + 1)
         except (OSError, HTTPException) as error:
             raise Unavailable(0, type(error).__name__, str(error)) from error
+        if len(body) > PAGE_BYTES:
+            raise Unavailable(0, "TooLong", f"the answer has more than {PAGE_BYTES} bytes")
         if response.status != 200:
             raise from_response(response.status, body, asked=f"GET {path}")
         try:

@@ -407,7 +407,9 @@ class Server:
         path = f"{_scope(request.query_params.get('namespace', ''))}/decisions/{quote(_named(number, 'number'), safe='')}/inputs"
         async with self._client(request) as client:
             found = await upstream.ask(client, path)
-        return JSONResponse({name: found[name] for name in ("decision", "same", "recorded", "repeated", "inputs")})
+        return JSONResponse(
+            {name: found[name] for name in ("decision", "same", "recorded", "repeated", "inputs", "version")}
+        )
 
     async def _check(self, request: Request) -> Response:
         """The last check of the whole record: for those alone who may see the whole cluster."""

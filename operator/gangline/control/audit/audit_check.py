@@ -137,9 +137,9 @@ def _entry(written: bytes, where: Callable[[], str], outcome: AuditResult) -> It
         outcome.unreadable += 1  # the process was killed while it wrote this line
 
 
-def check(entries: Iterable[Entry], outcome: AuditResult) -> AuditResult:
-    """Feed all entries to an engine of the same kind and fill in `outcome`."""
-    replayed = _Replayed(outcome)
+def check(entries: Iterable[Entry], outcome: AuditResult, asked: model.Millis = ASKED) -> AuditResult:
+    """Feed all entries to an engine of the same kind and fill in `outcome`. `asked`: as `ASKED`."""
+    replayed = _Replayed(outcome, asked)
     for entry in entries:
         replayed.take(entry)
     replayed.end()
@@ -147,8 +147,9 @@ def check(entries: Iterable[Entry], outcome: AuditResult) -> AuditResult:
 
 
 class _Replayed:
-    def __init__(self, outcome: AuditResult) -> None:
+    def __init__(self, outcome: AuditResult, asked: model.Millis) -> None:
         self._outcome = outcome
+        self._every = asked
         self._engine: Engine | None = None
         self._run = ""
         self._serial = -1
@@ -226,7 +227,7 @@ class _Replayed:
             if isinstance(decision, model.Preempt) and decision.reason == REVOKED:
                 outcome.revocations.append(decision.workload)
         repeated = tuple(self._engine.decide(entry.now, entry.room))
-        if entry.now >= self._asked + ASKED:
+        if entry.now >= self._asked + self._every:
             self._ask_for_missed_starts(entry.now)
         if self._from_facts:
             recorded, repeated = without_reports(entry.decisions), without_reports(repeated)

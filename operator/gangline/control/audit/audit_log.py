@@ -48,6 +48,7 @@ class Begin:
     at: model.Millis
     settings: model.Settings
     known: int = 0  # how many of the following facts the engine knows already
+    version: str = gangline.__version__  # of Gangline
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ Entry: TypeAlias = Begin | Round | Gap | model.Put | model.Gone | model.WriteFai
 
 def to_line(entry: Entry) -> bytes:
     match entry:
-        case Begin(run, serial, at, settings, known):
+        case Begin(run, serial, at, settings, known, version):
             body: Json = {"run": run, "serial": serial, "at": at, "known": known}
-            body |= {"settings": fact_codec.written(settings), "version": gangline.__version__}
+            body |= {"settings": fact_codec.written(settings), "version": version}
         case Round(now, decisions, room, number):
             numbered: Json = {"number": number, "count": len(decisions)} if number else {}
             decided = [fact_codec.decision_to_json(decision) for decision in decisions]
@@ -101,7 +102,8 @@ def from_line(line: bytes) -> Entry:
             decisions = tuple(fact_codec.decision_from_json(entry) for entry in decided)
             return Round(now, decisions, body.get("room"), body.get("number", 0))
         case {"run": str(run), "serial": int(serial), "at": int(at), "known": int(known), "settings": dict(settings)}:
-            return Begin(run, serial, at, fact_codec.from_json(model.Settings, settings), known)
+            version = str(body.get("version", ""))
+            return Begin(run, serial, at, fact_codec.from_json(model.Settings, settings), known, version)
         case _:
             raise fact_codec.FactError("not a line of an audit record")
 

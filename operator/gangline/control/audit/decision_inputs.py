@@ -41,6 +41,7 @@ class _Known:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._from_facts = False
+        self._version = ""
         self._workloads: dict[str, model.Workload] = {}
         self._forecasts: dict[str, model.RuntimeForecast] = {}
 
@@ -48,6 +49,7 @@ class _Known:
         match entry:
             case Begin():
                 self._engine, self._from_facts = Engine(entry.settings), entry.serial > 0
+                self._version = entry.version
                 self._workloads.clear()
                 self._forecasts.clear()
             case Round():
@@ -99,6 +101,7 @@ class _Known:
             "recorded": _listed(recorded, repeated),
             "repeated": _listed(repeated, recorded),
             "inputs": known,
+            "version": self._version,
         }
 
     def _workload(self, key: str, now: model.Millis) -> Json | None:

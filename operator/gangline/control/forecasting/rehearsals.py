@@ -219,9 +219,8 @@ def rehearse(
     first, *others = rehearsals
     done: list[Rehearsed | None] = [in_full(first)]
     unexamined = 0
-    looked: dict[
-        str, tuple[tuple[Millis, Millis], int]
-    ] = {}  # kind -> the best start so far, and which rehearsal has it
+    #: kind -> the best start so far, and the number of the rehearsal that has it
+    looked: dict[str, tuple[tuple[Millis, Millis], int]] = {}
     base = glance(first) if any(each.kind for each in others) else (NEVER, NEVER)
     for number, each in enumerate(others, 1):
         done.append(None)

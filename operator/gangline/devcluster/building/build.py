@@ -290,7 +290,7 @@ CPU_MINUTES: Final = 20
 
 
 def minutes_to_compile(todo: int) -> int:
-    """About how many minutes this machine takes for so many of the programs, from its cores."""
+    """The minutes that this machine takes for so many of the programs, about, from its cores."""
     return max(1, round(CPU_MINUTES * min(todo, len(SERVERS)) / len(SERVERS) / cores()))
 
 

@@ -5,7 +5,7 @@ nothing.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
@@ -17,11 +17,12 @@ from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, completing, own_rights
 from gangline.control.answers.api.discovery import ANSWERS
 from gangline.control.answers.workloads.words import age, runtime_text
-from gangline.jobs import kind_of
-from gangline.jobs.base import JobKind
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Invalid
 from gangline.kube.resources import Json
+
+if TYPE_CHECKING:
+    from gangline.jobs.base import JobKind
 
 
 @click.command("whatif")
@@ -141,6 +142,8 @@ async def accepted(api: ApiClient, job: Json, kind: JobKind) -> Json:
 
 def read(file: Path) -> tuple[Json, JobKind]:
     """The one job in a file of manifests. Raises click.ClickException."""
+    from gangline.jobs import kind_of  # of all kinds, which a change of a waiting job does not need
+
     try:
         with click.open_file(str(file)) as stream:
             documents = [document for document in yaml.safe_load_all(stream) if isinstance(document, dict)]

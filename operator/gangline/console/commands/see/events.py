@@ -17,7 +17,7 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import document
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, watch
-from gangline.control.answers.usage.happenings import WORDS
+from gangline.control.answers.workloads.words import HAPPENINGS
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Expired, NotFound, Unavailable
 from gangline.kube.resources import Json
@@ -163,5 +163,5 @@ LISTING: Final[Listing[Json]] = Listing(
     user=lambda event: (event["user"], event["namespace"]),
     state=lambda event: (event["event"],),
     queue=lambda event: (event["queue"], event["clusterQueue"]),
-    states=WORDS,
+    states=HAPPENINGS,
 )

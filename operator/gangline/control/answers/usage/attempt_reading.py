@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline.api import names
+from gangline.api.read.workloads.parse_workload import variant_of
 from gangline.control.answers.workloads.reasons import preemption
 from gangline.control.answers.workloads.snapshot import WorkloadView, owner_of, seconds
 from gangline.control.feed import slices
@@ -55,9 +56,12 @@ UNSEEN: Final = AttemptEnd(RELEASED, text="No operator watched when it ended: th
 
 
 def reserved_at(raw: WorkloadObject) -> float | None:
-    """When the Workload reserved the quota that it holds, or held when it finished; None for one without."""
+    """When the Workload reserved the quota that it holds, or held when it finished; None for one without.
+
+    The quota of a variant is counted once: with the Workload whose variant it is, which is admitted as it is.
+    """
     row = raw.true_condition(names.QUOTA_RESERVED)
-    return _since(row) if row is not None else None
+    return _since(row) if row is not None and not variant_of(raw.metadata) else None
 
 
 def begun(raw: WorkloadObject, view: WorkloadView, reserved: float, number: int, queued: float) -> JobAttempt:

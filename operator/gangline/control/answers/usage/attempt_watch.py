@@ -204,9 +204,7 @@ class AttemptWatch(Part):
         elif running is not None and running.seen:
             self._end(left, reading.UNSEEN, self._now() / 1000)
         elif last is not None and uid == left.uid and last.reserved >= left.reserved:
-            if (
-                last.reserved > left.reserved
-            ):  # otherwise it has ended while the database was away, which is about to be written
+            if last.reserved > left.reserved:  # else it has ended since, which the database does not know yet
                 self._end(left, reading.UNSEEN, self._now() / 1000)
         else:
             if running is not None:
@@ -239,9 +237,7 @@ class AttemptWatch(Part):
         for key in keys:
             try:
                 self._look(key)
-            except (
-                Exception
-            ) as error:  # a record that can't be written is no reason to leave its object out of decisions
+            except Exception as error:  # it costs a record; its object takes part in decisions as before
                 log.warning("%s: an attempt is not recorded: %r", key, error)
 
     def _look(self, key: str) -> None:

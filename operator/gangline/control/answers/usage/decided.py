@@ -208,6 +208,7 @@ def inputs_seen(told: Json, subjects: Mapping[str, EventSubject], sight: Sight) 
         queue = {**queue, "name": sight.queue_name(queue["name"]), "head": head}
     return {
         "same": told["same"],
+        "version": told["version"],
         **rounds_seen(told, sight),
         "inputs": {
             **known,

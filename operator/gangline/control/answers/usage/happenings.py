@@ -25,6 +25,7 @@ from gangline.control.answers.workloads.snapshot import (
     user_of,
     workload_view,
 )
+from gangline.control.answers.workloads.words import DELETED, RECOVERED, START_MOVED, SUBMITTED
 from gangline.control.feed.mirror import Mirror
 from gangline.control.parts.messages import Messages, Recovered, StartMoved
 from gangline.control.parts.part import Part
@@ -39,12 +40,6 @@ log = logging.getLogger(__name__)
 MOST: Final = 10_000
 #: … with texts of this many characters
 LONGEST: Final = 1024
-#: beside the states of jobs
-SUBMITTED: Final = "Submitted"
-DELETED: Final = "Deleted"
-RECOVERED: Final = "Recovered"
-START_MOVED: Final = "StartMoved"
-WORDS: Final = (SUBMITTED, *map(str, JobState), DELETED, RECOVERED, START_MOVED)
 #: numbers of events per millisecond of a leader's start
 _ROOM: Final = 1000
 

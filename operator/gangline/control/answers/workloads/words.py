@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gangline.api import names, quantity
 from gangline.control.answers.workloads import reasons
 from gangline.control.answers.workloads.snapshot import HELD, JobState, WorkloadView
+
+#: what happens to a job, beside its states
+SUBMITTED: Final = "Submitted"
+DELETED: Final = "Deleted"
+RECOVERED: Final = "Recovered"
+START_MOVED: Final = "StartMoved"
+HAPPENINGS: Final = (SUBMITTED, *map(str, JobState), DELETED, RECOVERED, START_MOVED)
 
 
 @dataclass(frozen=True, slots=True)

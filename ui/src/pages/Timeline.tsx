@@ -1,11 +1,11 @@
 /** The page around the timeline: its rows, the past, the record of decisions, and its view in the address. */
-import { useCallback, useMemo } from 'react'
+import { useCallback, useEffect, useMemo, useRef } from 'react'
 import { useNavigate } from 'react-router'
 import { useAnswer } from '../api/answers'
 import { MOST_ATTEMPTS, useAttempts } from '../api/attempts'
 import { useIsLoading, useLive, useTable } from '../api/live'
 import { ApiError, request } from '../api/requests'
-import type { DecisionList, JobEvent, Listed, PastRun, Queue } from '../api/types'
+import type { DecisionList, JobEvent, Listed, PastRun, Queue, Run } from '../api/types'
 import { now } from '../clock'
 import { InputsDialog } from '../parts/decision'
 import { DecisionBook } from '../timeline/record'
@@ -53,6 +53,35 @@ function bookOf(namespace: string): DecisionBook {
   }, now)
 }
 
+/** After a run has ended, its attempt is asked for this much later, and not more often. */
+const ENDED_MS = 2_000
+const SPACED_MS = 20_000
+
+/** Asks for attempts soon after a run has ended: its bar would be gone until the next time. */
+function useEnds(runs: readonly Run[], again: () => void): void {
+  const before = useRef<ReadonlySet<string>>(new Set())
+  const state = useRef({ asked: 0, timer: undefined as ReturnType<typeof setTimeout> | undefined })
+  useEffect(() => {
+    const running = new Set(runs.filter((run) => run.state === 'Running').map((run) => `${run.metadata.namespace ?? ''}/${run.metadata.name}`))
+    const ended = [...before.current].some((key) => !running.has(key))
+    before.current = running
+    const { current } = state
+    if (!ended || current.timer !== undefined) return
+    current.timer = setTimeout(() => {
+      current.timer = undefined
+      current.asked = Date.now()
+      again()
+    }, Math.max(ENDED_MS, current.asked + SPACED_MS - Date.now()))
+  }, [runs, again])
+  useEffect(() => {
+    const { current } = state
+    return () => {
+      clearTimeout(current.timer)
+      current.timer = undefined
+    }
+  }, [])
+}
+
 export function TimelinePage() {
   const namespace = useNamespace()
   const address = useView()
@@ -66,6 +95,7 @@ export function TimelinePage() {
   const live = useMemo(() => ({ jobs: jobs.byId, queues: queues.byId, nodes: nodes.byId, runs: runs.byId }), [jobs, queues, nodes, runs])
   const where = `namespace=${encodeURIComponent(namespace)}`
   const tries = useAttempts(namespace, WEEK)
+  useEnds(runs.list, tries.again)
   // an operator from before attempts gives runs
   const older = tries.error?.status === 404
   const runsBefore = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&since=${WEEK}&limit=${MOST_ATTEMPTS}` : null, 60)

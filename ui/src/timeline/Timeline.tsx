@@ -175,7 +175,8 @@ export function Timeline(props: TimelineProps) {
   // ---- The record of decisions ----
 
   const stretch = useStretch(book);
-  const scrubbed = view.cursor !== null && view.cursor < now - 1;
+  // A decision may be newer than the rows.
+  const scrubbed = view.cursor !== null && (view.decision !== null || view.cursor < now - 1);
   const at = view.cursor ?? now;
   useEffect(() => {
     if (!book || !scrubbed) return;

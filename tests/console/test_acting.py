@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.console import screens
 from tests.console.objects import condition, local_queue, pending, running, workload
 
 from gangline.api import names
+from gangline.api.read.configuration.manager import KUEUES
 from gangline.console import cli
 from gangline.console.commands.admin import cordon, swap
 from gangline.console.commands.change import cancel, hold, move
@@ -299,7 +301,13 @@ def test_nodes_are_vacated_where_no_operator_answers(vacating: Any) -> None:
     done = call("admin swap now n1", "y\n")
     assert done.exit_code == 0 and "nobody says what would become of the gangs" in done.stderr
     assert "Gangs are to leave node n1" in done.stdout
-    assert "Nobody moves them yet: " in done.stdout and "The next operator that leads does" in done.stdout
+    assert "Nobody moves them yet: no operator leads. The next leader does" in done.stdout
+    renewed = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    lease = {"metadata": {"name": KUEUES.name}, "spec": {"holderIdentity": "one", "renewTime": renewed}}
+    vacating.objects["leases", KUEUES.name] = lease
+    assert "Nobody moves" not in call("admin swap now n2 -y").stdout, "one leads that serves no API"
+    vacating.forbidden.add("leases")
+    assert "Nobody moves" not in call("admin swap now n2 -y").stdout, "it is not known"
     assert taints(vacating, "n1") == [swap.TAINT]
     assert call("admin swap dry-run n1").exit_code == 1
 

@@ -66,13 +66,13 @@ def test_events_are_a_table_and_documents(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_lines_follow_with_one_header(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events._Lines(Presentation())
+    lines = events._Lines(events.LISTING, Presentation())
     lines.echo(SEEN[:1])
     lines.echo([])
     lines.echo(SEEN[1:])
     out = capsys.readouterr().out
     assert out.count("NAMESPACE") == 1 and len(out.splitlines()) == 4
-    documents = events._Lines(Presentation(format=Output().convert("json", None, None)))
+    documents = events._Lines(events.LISTING, Presentation(format=Output().convert("json", None, None)))
     documents.echo(SEEN[:2])
     assert [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()] == ["Submitted", "Running"]
 

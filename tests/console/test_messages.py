@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.console.objects import cluster_queue, local_queue, pending
+from tests.console.objects import NOW, cluster_queue, local_queue, pending
 from tests.console.standin import ANSWERS, KUEUE, StandIn, kubeconfig, listed, serving, status
+from tests.console.texts import happened
 
 from gangline.console import cli
+from gangline.console.commands.see import events
 from gangline.console.output import exit_codes, terminal
 from gangline.console.views import access
 from gangline.control.answers.workloads import briefs
@@ -270,5 +272,8 @@ def test_queue_is_the_local_queue_for_who_is_in_a_namespace(line: str, operator:
     assert "mine" in gangline(line, config).stdout and "all-of-the-lab" not in gangline(line, config).stdout
     assert "all-of-the-lab" in gangline(f"{line} -A", config).stdout
     if line == "queue":
+        event, *_ = happened()
+        own, of_all = (listing.rows([event], NOW).cells[0] for listing in (events.OWN_LISTING, events.LISTING))
+        assert "main" in own and "language-models" in of_all and "language-models" not in own
         header, row = gangline("queue -o wide", config).stdout.splitlines()
         assert "CLUSTERQUEUE" in header and "mine" in row and "all-of-the-lab" in row

@@ -127,7 +127,7 @@ async def test_while_an_operator_leads_nothing_is_changed(
     lease: Json | None, holder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = Api(carded(), lease=lease)
-    assert await to_kueue._leader(api) == holder  # type: ignore[arg-type]
+    assert await to_kueue.leader(api) == holder  # type: ignore[arg-type]
 
 
 def gated(name: str, *gates: str, claims: bool = True) -> Json:

@@ -24,7 +24,7 @@ from gangline.console.views.nodes import node_named, node_of
 from gangline.control.answers.of_record import swap_row
 from gangline.control.answers.workloads.snapshot import workload_view
 from gangline.control.answers.workloads.words import age
-from gangline.kube.client import ApiClient, Forbidden
+from gangline.kube.client import ApiClient, ApiError, Forbidden
 from gangline.kube.resources import NODES, WORKLOADS, Json, controller_of
 from gangline.objects import WorkloadObject
 
@@ -64,23 +64,28 @@ def now_command(
                 terminal.confirm(f"Move the gangs of {'node' if len(nodes) == 1 else 'nodes'} {them} now?")
             for node in nodes:
                 terminal.say(await vacated(api, node))
-            if reason := await _no_leader(api):
+            if await _nobody_leads(api):
                 terminal.say(
-                    f"Nobody moves them yet: {reason}. The next operator that leads does, while the taint is there."
+                    "Nobody moves them yet: no operator leads. The next leader does, while the taint is there."
                 )
 
     access.run(work())
 
 
-async def _no_leader(api: ApiClient) -> str:
-    """Why no operator leads that would act on a taint; "" where one does."""
+async def _nobody_leads(api: ApiClient) -> bool:
+    """Whether no operator leads that would act on a taint: none answers, and nobody has the Lease. False: unknown, too."""
     try:
         await asking.get(api, "/operatorstates")
-    except asking.NotServedError as error:
-        return str(error)
+    except asking.NotServedError:
+        from gangline.console.commands.admin.to_kueue import leader
+
+        try:
+            return not await leader(api)
+        except ApiError:
+            return False
     except (asking.NotAllowedError, asking.NoAnswerError):
-        pass  # an operator has answered, or the API server before it: of a user without rights nothing is known
-    return ""
+        return False  # an operator has answered, or the API server before it
+    return False
 
 
 @click.command("dry-run")

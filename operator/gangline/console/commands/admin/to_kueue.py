@@ -55,7 +55,7 @@ def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: 
 
     async def work() -> ToKueueResult:
         async with access.client(kubeconfig, context) as api:
-            if not (force or dry_run) and (holder := await _leader(api)):
+            if not (force or dry_run) and (holder := await leader(api)):
                 raise click.ClickException(
                     f"{holder} holds Lease {KUEUES}: stop the operator first (an operator would give the cards away again)"
                 )
@@ -76,7 +76,7 @@ def command(kubeconfig: Path | None, context: str | None, dry_run: bool, force: 
         sys.exit(1)
 
 
-async def _leader(api: ApiClient) -> str:
+async def leader(api: ApiClient) -> str:
     """The identity of the present leader; "" = nobody leads."""
     try:
         found = await api.get(kube.LEASES, KUEUES.namespace, KUEUES.name)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -60,10 +61,11 @@ def command(
             where = None if all_namespaces else namespace or api.login.namespace
             query: dict[str, str] = {"clusterQueue": cluster_queue or ""}
             found, after = await _lately(api, where, {**query, "sinceSeconds": str(max(1, round(since)))})
+            listing = LISTING if where is None or cluster_queue else OWN_LISTING
             if not shape.watch:
-                presenting.show(LISTING, shape, found)
+                presenting.show(listing, shape, found)
                 return
-            lines = _Lines(shape)
+            lines = _Lines(listing, shape)
             lines.echo(found)
             await follow(api, where, query, after, lines.echo)
 
@@ -113,23 +115,24 @@ async def _lately(api: ApiClient, namespace: str | None, query: dict[str, str]) 
 class _Lines:
     """Prints events as they come: a table with one header, or one document each."""
 
-    def __init__(self, shape: Presentation) -> None:
+    def __init__(self, listing: Listing[Json], shape: Presentation) -> None:
+        self._listing = listing
         self._shape = shape
         self._headed = False
 
     def echo(self, events: list[Json]) -> None:
-        shape, now = self._shape, time.time()
-        chosen = shape.selection.of(LISTING, events, now)
+        listing, shape, now = self._listing, self._shape, time.time()
+        chosen = shape.selection.of(listing, events, now)
         if not chosen:
             return
         if shape.format.tabular:
-            lines = layout.plain(shape.format.rows(LISTING, chosen, now)).splitlines()
+            lines = layout.plain(shape.format.rows(listing, chosen, now)).splitlines()
             terminal.say(*(lines if not self._headed else lines[1:]))
             self._headed = True
             return
         for event in chosen:
             if shape.format.kind == "name":
-                terminal.say(LISTING.name(event))
+                terminal.say(listing.name(event))
             elif shape.format.kind == "json":
                 terminal.say(json.dumps(event))
             else:
@@ -164,4 +167,14 @@ LISTING: Final[Listing[Json]] = Listing(
     state=lambda event: (event["event"],),
     queue=lambda event: (event["queue"], event["clusterQueue"]),
     states=HAPPENINGS,
+)
+#: of one namespace, whose people know their LocalQueues and no others
+OWN_LISTING: Final = replace(
+    LISTING,
+    columns=tuple(
+        replace(column, text=lambda event, _: event["queue"] or event["clusterQueue"])
+        if column.name == "QUEUE"
+        else column
+        for column in LISTING.columns
+    ),
 )

@@ -151,5 +151,11 @@ def test_the_kinds_of_jobs_are_those_of_the_role() -> None:
     assert kinds == denied.JOBS
 
 
+@pytest.mark.parametrize(("queues", "role"), [("localqueues", names.VIEWER), ("clusterqueues", names.ADMINISTRATOR)])
+def test_who_sees_what_waits(queues: str, role: str) -> None:
+    right = MissingRight("mira", "get", f"{queues}/pendingworkloads", "visibility.kueue.x-k8s.io", "team")
+    assert right.role == role and allows(role, "get", right.name.replace("/pendingworkloads", "") + "/pendingworkloads")
+
+
 def test_a_right_that_nobody_has() -> None:
     assert MissingRight("mira", "delete", "nodes", "", "").role == ""

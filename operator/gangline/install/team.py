@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gangline import bounded
 from gangline.api import label_syntax, names, quantity
 from gangline.api.read.setup_faults import PASSING_TAINTS, quotas
 from gangline.engine.model import Flavor, Node, Taint, is_accelerator
@@ -161,12 +162,18 @@ def _kind_of(
 
 def _free_name(value: str, there: set[str]) -> str:
     """A flavor's name from the value of a label, which no other flavor has."""
-    name = re.sub(r"[^a-z0-9]+", "-", value[:_LONGEST].lower()).strip("-")[:50].strip("-") or _ONLY
+    name = _as_name(value) or _ONLY
     return (
         name
         if name not in there
         else next(f"{name}-{n}" for n in range(2, len(there) + 3) if f"{name}-{n}" not in there)
     )
+
+
+@bounded.parser(_LONGEST, instead="", worst=("A_", "_", "a"))
+def _as_name(value: str) -> str:
+    """The letters and digits of a text as a name of an object; "" where it has none."""
+    return re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:50].strip("-")
 
 
 # --- the objects ------------------------------------------------------------------------------------------------------

@@ -68,8 +68,8 @@ class MissingRight:
             return names.VIEWER
         if self.name in JOBS:
             return names.VIEWER if sees else names.RESEARCHER
-        if self.group.startswith(("answers.", "visibility.")):
-            return names.VIEWER
+        if self.group.startswith(("answers.", "visibility.")):  # what waits in a ClusterQueue is of all its teams
+            return names.ADMINISTRATOR if self.resource.startswith("clusterqueues/") else names.VIEWER
         if self.verb in ("patch", "update") and self.name in _LEADS:
             return names.TEAM_LEAD
         if self.name in ("nodes", "namespaces"):

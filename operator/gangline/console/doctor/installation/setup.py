@@ -89,7 +89,7 @@ async def policies(cluster: ClusterReads) -> Findings:
     for finding in _findings(faults):
         yield finding
     if not faults:
-        yield ok(f"{counted(len(found), 'QueuePolicy').replace('Policys', 'Policies')}, each for some ClusterQueue")
+        yield ok(f"{len(found)} QueuePolicies, each for some ClusterQueue" if found else "there is no QueuePolicy")
 
 
 async def unqueued_jobs(cluster: ClusterReads) -> Findings:

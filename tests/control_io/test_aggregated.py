@@ -254,7 +254,9 @@ async def test_discovery_and_openapi_agree_with_what_is_served(
             asked = path.replace("{namespace}", "ml").replace("{name}", name)
             if "get" in operations:
                 # nobody keeps a ledger or a record here, there is no node, and live rows can only be watched
-                wanted = {"promises": 501, "moves": 404, "inputs": 404, "liverows": 400}.get(path.rpartition("/")[2], 200)
+                wanted = {"promises": 501, "moves": 404, "inputs": 404, "liverows": 400}.get(
+                    path.rpartition("/")[2], 200
+                )
                 assert (await ask(api, context, asked, **ALICE))[0] == wanted
     _, merged = await ask(api, context, "/openapi/v2", **ALICE)
     identities = [each["operationId"] for path in merged["paths"].values() for each in path.values()]

@@ -26,7 +26,7 @@ from gangline.devcluster.nodes import create_pools, fail_node
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import BY_KIND, Json
-from gangline.ui import pages
+from gangline.ui import front_end
 
 NAME = "pictures"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -50,8 +50,8 @@ def main() -> int:
         print("no Chromium is installed (Debian and Ubuntu: apt install chromium)", file=sys.stderr)
         return 1
     try:
-        pages.built()
-    except pages.NotBuiltError as error:
+        front_end.built()
+    except front_end.NotBuiltError as error:
         print(error, file=sys.stderr)
         return 1
     wanted = [shot for shot in SHOTS if not given.only or shot.name in given.only]

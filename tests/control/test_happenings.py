@@ -14,7 +14,7 @@ from gangline.api.read.conditions import timestamp
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.refusals import NoEventsError, NoSuchQueueError
 from gangline.control.answers.sight import Everybody
-from gangline.control.answers.usage.happenings import EventSubject, ForgottenError, Happenings, Log
+from gangline.control.answers.usage.happenings import LONGEST, EventSubject, ForgottenError, Happenings, Log
 from gangline.control.parts.messages import Messages, Recovered, StartMoved
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
@@ -202,3 +202,13 @@ async def test_who_waits_is_woken_by_an_event() -> None:
     await asyncio.sleep(0)
     log.add("x", SUBJECT)
     assert await waiting and await log.more(log.last - 1, 0.0)
+
+
+def test_a_long_text_ends_with_a_whole_word_so_that_no_part_of_a_name_stays_unhidden() -> None:
+    log = Log(lambda: 0)
+    of = EventSubject("ml", "w", "Job", "j", "", "q", "cq", 1, 1, ())
+    log.add("Pending", of, "x" * (LONGEST - 9) + " other/secret-job-of-theirs waits")
+    (kept,) = log.after(log.last - 1, 1)
+    assert kept.text == "x" * (LONGEST - 9)
+    log.add("Pending", of, "x" * (2 * LONGEST))
+    assert log.after(log.last - 1, 1)[0].text == ""

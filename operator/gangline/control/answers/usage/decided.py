@@ -39,11 +39,7 @@ def sentence(decision: model.Decision) -> str:
         case model.Admit():
             return _admitted(decision)
         case model.AskChecks(checks=checks):
-            return (
-                f"The job needs these admission checks: {', '.join(checks)}."
-                if checks
-                else "The job needs no admission checks."
-            )
+            return f"The job needs these admission checks: {', '.join(checks) or 'none'}."
         case model.CompleteAdmission():
             return "The job starts: all its admission checks are ready."
         case model.Preempt(reason=reason, by=by):
@@ -60,9 +56,7 @@ def sentence(decision: model.Decision) -> str:
             return "The job's pods get other places."
         case model.Heal(how=how, message=message):
             what = (
-                "The job's lost pods are replaced"
-                if how == "Replace"
-                else "The whole job starts again on healthy nodes"
+                "The job's lost pods are replaced" if how == "Replace" else "The whole job starts anew on other nodes"
             )
             return f"{what}: {_ended(message)}"
         case model.Warn(message=message):
@@ -85,6 +79,7 @@ def _ended(message: str) -> str:
 
 
 def cause_word(decision: model.Decision | None) -> str:
+    """The reason of a decision, as one word; "" where it has none."""
     match decision:
         case model.ReportPending(explanation=explanation):
             return explanation.reason
@@ -131,9 +126,8 @@ def row(each: RecordedDecision, subjects: Mapping[str, EventSubject], sight: Sig
         gpus = sum(accelerators(pod_set.usage) for pod_set in admission.pod_sets)
     by = preemptor(each)
     namespace, _, name = each.workload.partition("/")
-    text = (
-        sentence(decision) if decision is not None else "Another version of Gangline recorded what this one can't read."
-    )
+    unknown = "Another version of Gangline recorded what this one can't read."
+    text = sight.text(unknown if decision is None else sentence(decision), jobs) if seen else ""
     return {
         "metadata": {"name": str(each.number), **({"namespace": namespace} if seen and namespace else {})},
         "number": each.number,
@@ -150,9 +144,7 @@ def row(each: RecordedDecision, subjects: Mapping[str, EventSubject], sight: Sig
         "clusterQueue": sight.queue_name(queue_of(each, of)),
         "gpus": gpus,
         "reason": cause_word(decision) if seen else "",
-        "text": sight.text(text, jobs)[:LONGEST]
-        if seen
-        else "",  # cut off after names are replaced: no part of one stays
+        "text": text[:LONGEST],  # only now: of a name that was cut off before, a part would stay
         "by": job_of(by, subjects, sight) if seen and by else "",
         "flavors": flavors_of(admission) if admission is not None else list(of.flavors) if of is not None else [],
         "nodes": nodes_of(decision)[:MOST_NODES] if seen else [],

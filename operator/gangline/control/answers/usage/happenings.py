@@ -131,7 +131,9 @@ class Log:
         self._next = max(self._next, self._now() * _ROOM)
 
     def add(self, what: str, of: EventSubject, text: str = "", reason: str = "") -> None:
-        self._kept.append(Happening(self._next, self._now() / 1000, what, reason, text[:LONGEST], of))
+        if len(text) > LONGEST:  # at the end of a word: no part of a name stays that would not be hidden
+            text = text[:LONGEST].rpartition(" ")[0]
+        self._kept.append(Happening(self._next, self._now() / 1000, what, reason, text, of))
         self._next += 1
         self._signal.set()
         self._signal = asyncio.Event()

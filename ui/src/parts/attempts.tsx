@@ -38,7 +38,7 @@ export function AttemptsOf({ attempts, open }: { attempts: Attempt[]; open: (att
   return (
     <div className="stack">
       <p>
-        {rows.length === 1 ? 'The job held GPUs once' : `The job held GPUs ${number(rows.length)} times`}, for {decimal(used)} GPU-hours. {lost > 0 ? `${decimal(lost)} of them were lost.` : 'No work was lost.'}
+        {rows.length === 1 ? 'The job held GPUs once' : `The job held GPUs ${number(rows.length)} times`}, for {decimal(used)} GPU-hours. {lost > 0 ? `Work of ${decimal(lost)} GPU-hours was lost.` : 'No work was lost.'}
       </p>
       <AttemptStrip attempts={rows} now={now} />
       <Scroll label="Attempts">

@@ -83,6 +83,7 @@ OWN = (
     "gangline.kube.config._Entry.content",
     "gangline.kube.config._Kubeconfig.read",
     "gangline.kube.oidc.main",
+    "gangline.kube.plain_client.PlainClient.__init__",
     "gangline.kube.tokens.ExecToken._run_plugin",
     "gangline.kube.tokens.OidcToken._refresh",
     "gangline.kube.tokens.OidcToken._store",

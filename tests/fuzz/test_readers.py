@@ -88,6 +88,7 @@ OWN = (
     "gangline.kube.config._Kubeconfig.read",
     "gangline.kube.plain_client.PlainClient.__init__",
     "gangline.kube.oidc.main",
+    "gangline.kube.plain_client.PlainClient.__init__",
     "gangline.kube.tokens.ExecToken._run_plugin",
     "gangline.kube.tokens.OidcToken._refresh",
     "gangline.kube.tokens.OidcToken._store",

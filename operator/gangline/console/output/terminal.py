@@ -92,6 +92,11 @@ def ask(question: str, default: str = "") -> str:
     return click.prompt(clean(question), default=clean(default), show_default=bool(default)).strip()
 
 
+def agreed(question: str) -> bool:
+    """Whether the answer to a question is a yes."""
+    return click.confirm(clean(question))
+
+
 def console(**options: Any) -> Console:
     """A console of rich, which prints what it is given as `say` does."""
     from rich.console import Console, ConsoleOptions, RenderableType

@@ -216,7 +216,11 @@ Its pods run under the restricted Pod Security Standard. Helm does not label the
 
   kubectl label namespace {{ .Release.Namespace }} pod-security.kubernetes.io/enforce=restricted
 
-Give people the role kueue-batch-user-role in their namespaces, and kueue-batch-admin-role to administrators.
+Give a team its queue, namespace and rights:
+
+  gangline setup TEAM --apply
+
+The roles of people are gangline-viewer-role, gangline-researcher-role, gangline-team-lead-role and gangline-administrator-role.
 """
 
 

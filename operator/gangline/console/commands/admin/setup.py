@@ -144,7 +144,7 @@ async def _set_up(
         bodies = teams.manifests(wishes, kinds, objects)
         if not applies:
             terminal.say(chart.manifests(bodies), nl=False)
-            if not asked or not terminal.confirm("Apply it?"):
+            if not asked or not terminal.agreed("Apply it?"):
                 return True
         return await _applied(api, wishes, kinds, bodies, ask=not yes and not asked)
 
@@ -237,7 +237,7 @@ async def _applied(
             terminal.say(f"~ {_title(body)}, which exists", *(f"    {line}" for line in differs[:MOST_LINES]))
     if not todo:
         terminal.say("Nothing changes.")
-    elif ask and not terminal.confirm("Apply it?"):
+    elif ask and not terminal.agreed("Apply it?"):
         return True
     for body in todo:
         await _apply(api, body)

@@ -672,7 +672,10 @@ def quotas() -> Json:
 async def test_a_denial_of_the_webhook_is_no_lack_of_a_role() -> None:
     """A role is advised where RBAC has refused, and nowhere else."""
     denied = 'admission webhook "validate.gangline.io" denied the request: nominalQuota: -4 must not be negative'
-    no_right = 'clusterqueues "vision" is forbidden: User "mira" cannot patch resource "clusterqueues"'
+    no_right = (
+        'clusterqueues.kueue.x-k8s.io "vision" is forbidden: User "mira" cannot patch resource "clusterqueues" in API group '
+        '"kueue.x-k8s.io" at the cluster scope'
+    )
 
     class Refusing(Api):
         message = denied
@@ -685,7 +688,7 @@ async def test_a_denial_of_the_webhook_is_no_lack_of_a_role() -> None:
         await share.changed(api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "-4"})  # type: ignore[arg-type]
     assert refused.value.message == denied
     api.message = no_right
-    with pytest.raises(click.ClickException, match="the ClusterRole kueue-clusterqueue-editor-role gives it"):
+    with pytest.raises(click.ClickException, match="mira may not patch clusterqueues"):
         await share.changed(api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "4"})  # type: ignore[arg-type]
 
 

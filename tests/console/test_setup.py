@@ -138,7 +138,7 @@ def test_without_a_terminal_it_has_to_be_told_not_to_ask(api: Api) -> None:
 
 
 def test_a_terminal_is_asked_for_what_no_option_says(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gangline.console.commands.admin.setup._on_terminal", lambda: True)
+    monkeypatch.setattr("gangline.console.output.terminal.can_ask", lambda: True)
     done = call("", "vision\n\n24\nresearch\nvision-researchers\ny\n")
     assert done.exit_code == 0, done.output
     queue = api.objects["clusterqueues", "", "vision"]["spec"]

@@ -37,6 +37,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("vision --flavor a100 --borrowing none --dry-run", "check: all that others lend"),
     ),
     "nodes": (("", "nodes of your queues, and who sits there"), ("--cards -o wide", "each card, and its users")),
+    "setup": (
+        ("vision --gpus a100=40 --group vision", "print what a team needs"),
+        ("vision --gpus a100=40 --cohort research --apply", "write it"),
+    ),
     "ui": (("", "the dashboard in a browser, with your rights"), ("--listen 127.0.0.1:8080", "at this address")),
     # --- see the future ---
     "eta": (("", "when waiting jobs start"), ("train --history", "which starts a job was promised")),

@@ -92,10 +92,8 @@ def command(
     With --apply, they are applied after a question, and it is said whether a job of the team would start. Without TEAM, a
     terminal is asked for what is wanted. Nothing that exists is changed without saying so. The same command again changes
     nothing.
-
-    Example: `gangline setup vision --gpus a100=40 --cohort research --group vision-researchers --apply`.
     """
-    asks = _on_terminal()
+    asks = terminal.can_ask()
     if not team and not asks:
         raise click.UsageError("name the TEAM: there is no terminal to ask")
     if applies and not yes and not asks:
@@ -108,11 +106,6 @@ def command(
             sys.exit(1)
     except WishError as error:
         raise click.BadParameter(str(error), param_hint=error.flag) from error
-
-
-def _on_terminal() -> bool:
-    """Whether there is a terminal to ask."""
-    return sys.stdin.isatty()
 
 
 def _amounts(written: Sequence[str]) -> dict[str, int]:

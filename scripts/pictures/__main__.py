@@ -12,7 +12,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from playwright.async_api import Browser, Page, async_playwright, expect
@@ -57,12 +57,13 @@ def main() -> int:
     wanted = [shot for shot in SHOTS if not given.only or shot.name in given.only]
     cluster = NamedCluster(NAME)
     cluster.down(forget=True)
-    runs = past.remember(cluster.directory / "services" / "history.db", time.time())
-    print(f"✓ {runs} past runs", flush=True)
+    store = cluster.directory / "services" / "history.db"
+    runs = past.remember(store, time.time())
+    print(f"✓ {len(runs)} past runs", flush=True)
     try:
         with stack.ended_by_signals(), stack.named(NAME, print, Wishes()) as standing:
             print(standing.connection.kubectl_hint, standing.dashboard, sep="\n", flush=True)
-            asyncio.run(_take(standing, wanted, stay=given.stay))
+            asyncio.run(_take(standing, wanted, lambda of: past.remember_attempts(store, runs, of), stay=given.stay))
     except KeyboardInterrupt:
         return 130
     finally:
@@ -70,8 +71,10 @@ def main() -> int:
     return 0
 
 
-async def _take(standing: Stack, wanted: list[Shot], *, stay: bool) -> None:
+async def _take(standing: Stack, wanted: list[Shot], remember: Callable[[str], None], *, stay: bool) -> None:
+    """`remember`: writes past attempts for the cluster with this identity."""
     async with standing.connection.client() as api:
+        remember((await api.get(kube.NAMESPACES, None, "kube-system"))["metadata"]["uid"])
         await create_pools(api, lab.NODES)
         await _create(api, lab.settings())
         busy = asyncio.create_task(_small_jobs(api))

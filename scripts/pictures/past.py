@@ -8,11 +8,15 @@ import random
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from scripts.pictures.lab import NODES
+
+from gangline.forecast.history.attempts import FAILED, SUCCEEDED, JobAttempt
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 from gangline.traces import TraceJob, native
@@ -58,16 +62,71 @@ KINDS: Final = (
 CLUSTER: Final = {"h100": 160, "a100": 128, "l4": 16}
 #: runs are at least so long
 SHORTEST: Final = 12.0
+#: of attempts, so many fail
+FAILS: Final = 0.06
 #: less than the cluster can take, so that most of what was submitted has run
 LOAD: Final = 0.72
 
 
-def remember(store: Path, now: float) -> int:
-    """Write the runs of the days before `now` into a history. Returns their number."""
+def remember(store: Path, now: float) -> list[Run]:
+    """Write the runs of the days before `now` into a history. Returns them."""
     found = [run for flavor, gpus in CLUSTER.items() for run in _played(flavor, gpus, now)]
     store.parent.mkdir(parents=True, exist_ok=True)
     with HistoryStore(str(store)) as history:
-        return history.put(found)
+        history.put(found)
+    return found
+
+
+def remember_attempts(store: Path, runs: list[Run], cluster: str) -> None:
+    """Write the attempts of these runs into a history, as those of a cluster: one attempt each, on the nodes that were free."""
+    with HistoryStore(str(store)) as history:
+        history.put_attempts(cluster, _attempts(runs))
+
+
+def _attempts(runs: list[Run]) -> Iterator[JobAttempt]:
+    drawn = random.Random("gangline attempts")
+    pools = {
+        pool.name: [(f"{pool.name}-{n}", int(pool.allocatable["nvidia.com/gpu"])) for n in range(pool.count)]
+        for pool in NODES
+    }
+    holding: list[tuple[float, dict[str, int]]] = []
+    for run in sorted(runs, key=lambda run: run.start or 0.0):
+        start, finish = run.start or 0.0, run.finish or 0.0
+        holding = [(end, held) for end, held in holding if end > start]
+        used = Counter[str]()
+        for _, held in holding:
+            used.update(held)
+        left, held = run.gpus, dict[str, int]()
+        for node, gpus in pools[run.flavor]:
+            if (some := min(left, gpus - used[node])) > 0 and some in (left, gpus):
+                held[node], left = some, left - some
+        holding.append((finish, held))
+        failed = drawn.random() < FAILS
+        yield JobAttempt(
+            uid=run.uid,
+            reserved=start,
+            submitted=run.submit,
+            queued=run.submit,
+            namespace=run.namespace,
+            workload=f"gpujob-{run.name}",
+            job_kind="GPUJob",
+            job_name=run.name,
+            user=run.user,
+            local_queue=run.queue,
+            cluster_queue=run.namespace.removeprefix("team-"),
+            flavor=run.flavor,
+            gpus=run.gpus,
+            pods=run.pods,
+            started=start,
+            ready=min(finish, start + drawn.uniform(8, 90)),
+            checkpoint=1800.0,
+            ended=finish,
+            end=FAILED if failed else SUCCEEDED,
+            reason="Failed" if failed else "Succeeded",
+            text="Job failed" if failed else "Job finished successfully",
+            nodes=tuple(sorted(held)),
+            node_count=len(held),
+        )
 
 
 def _played(flavor: str, gpus: int, now: float) -> Iterator[Run]:

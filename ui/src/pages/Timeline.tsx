@@ -13,6 +13,7 @@ import { Timeline, type Outcome, type Question } from '../timeline/Timeline'
 import { useLinks, useNamespace, useView } from '../view'
 import { jobLabel } from '../words'
 
+const HOUR = 3600
 const WEEK = 7 * 86400
 const VIEW = ['group', 'span', 'start', 'cursor', 'decision', 'focus', 'find', 'table'] as const
 /** What the timeline shows by itself does not stand in the address. */
@@ -96,10 +97,11 @@ export function TimelinePage() {
   const where = `namespace=${encodeURIComponent(namespace)}`
   const tries = useAttempts(namespace, WEEK)
   useEnds(runs.list, tries.again)
-  // an operator from before attempts gives runs
-  const older = tries.error?.status === 404
-  const runsBefore = useAnswer<Listed<PastRun>>(older ? `api/past?${where}&since=${WEEK}&limit=${MOST_ATTEMPTS}` : null, 60)
   const attempts = tries.data?.items
+  // an operator from before attempts gives runs, and one that has been upgraded lately knows runs from before
+  const older = tries.error?.status === 404
+  const upgraded = useMemo(() => !tries.data?.more && (attempts ?? []).every((each) => each.reserved > now() - WEEK + HOUR), [attempts, tries.data?.more])
+  const runsBefore = useAnswer<Listed<PastRun>>(older || (attempts && upgraded) ? `api/past?${where}&since=${WEEK}&limit=${MOST_ATTEMPTS}` : null, older ? 60 : 600)
   const past = runsBefore.data?.items
   const events = useAnswer<Listed<JobEvent>>(`api/events?${where}&since=${WEEK}&limit=1000`, 60).data?.items
   const marks = useMemo(() => (events ?? []).map((event) => ({ at: event.at, text: eventText(event) })), [events])

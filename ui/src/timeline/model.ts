@@ -416,7 +416,10 @@ export function makeModel({ live, past, attempts, now, group, seen }: ModelInput
     });
   }
 
-  for (const run of attempts ? [] : past) {
+  // An operator that has been upgraded knows runs from before it knew attempts.
+  const firstTry = (attempts ?? []).reduce((first, each) => Math.min(first, instant(each.reserved) ?? Infinity), Infinity);
+  for (const run of past) {
+    if (attempts && !((instant(run.ended) ?? Infinity) <= firstTry)) continue;
     const times = orderedTimes(now, run.started, run.ended, null, null, false);
     if (times === null || times.from > now) {
       // A run that never started has no bar; one without sense is counted.

@@ -24,6 +24,17 @@ const model = (attempts: AttemptRow[], live = {}, by: "queues" | "nodes" = "queu
   makeModel({ live, past: [{ jobName: "not shown", started: NOW - HOUR, ended: NOW }], attempts, now: NOW, group: by });
 
 group("the past", () => {
+  it("has the runs that ended before the first attempt: the operator was upgraded then", () => {
+    const first = attempt("first", NOW - 2 * HOUR, NOW - HOUR);
+    const runs = [
+      { jobName: "before", started: NOW - 5 * HOUR, ended: NOW - 3 * HOUR },
+      { jobName: "since", started: NOW - 3 * HOUR, ended: NOW - HOUR },
+    ];
+    const model = makeModel({ live: {}, past: runs, attempts: [first], now: NOW, group: "queues" });
+    expect(model.bars.map((bar) => bar.label)).toEqual(expect.arrayContaining(["before"]));
+    expect(model.bars).toHaveLength(2);
+  });
+
   it("is made of attempts where there are any, with how each ended and what it lost", () => {
     const made = model([
       attempt("one", NOW - 3 * HOUR, NOW - HOUR, { ready: NOW - 2.5 * HOUR }),

@@ -37,8 +37,10 @@ BORROWING, WAITING, RECLAIMING, URGENT, FAILING, PICTURES = 10.0, 18.0, 40.0, 55
 LARGE = 160_000
 #: seconds of the past in pictures that say when they begin
 BEFORE = 900.0
+#: seconds since the urgent job, in pictures of what was decided then
+STORY = PICTURES - URGENT - 10.0
 #: seconds between two small jobs, and for a page to be complete
-SMALL, COMPLETE = 5.5, 40.0
+SMALL, COMPLETE = 5.5, 90.0
 
 
 def main() -> int:
@@ -173,7 +175,12 @@ async def _pictures(browser: Browser, link: str, wanted: list[Shot]) -> None:
 
 
 async def _picture(page: Page, root: str, shot: Shot, theme: str) -> None:
-    await page.goto(f"{root}{shot.path.format(begin=round(time.time() - BEFORE))}")
+    now = time.time()
+    await page.goto(f"{root}{shot.path.format(begin=round(now - BEFORE), story=round(now - STORY))}")
+    if shot.key:
+        await page.get_by_role("application").press(shot.key)
+    if shot.button:
+        await page.get_by_role("button", name=shot.button).click()
     await expect(page.locator("main").get_by_text(shot.complete).first).to_be_visible(timeout=COMPLETE * 1000)
     await page.wait_for_timeout(2500)  # answers beside the live rows
     taken = await page.screenshot(animations="disabled", caret="hide")

@@ -202,6 +202,7 @@ TYPED = {
     "api/decisions": ("items", "DecisionRow"),
     "api/check": ("items", "RecordCheck"),
     "api/doctor": ("items", "DoctorFinding"),
+    "api/operator": ("", "OperatorState"),
     "api/annotations?keys=gangline.io/expected-runtime": ("items", "Annotated"),
     "api/job/default/job/waits": ("", "JobAnswer"),
     "api/job/default/job/waits/remedies": ("", "Remedies"),

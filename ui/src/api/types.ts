@@ -524,6 +524,27 @@ export interface RecordCheck {
   error: string
 }
 
+/** The leading operator. `record`, `history` and what is counted of writes are missing in an older one. */
+export interface OperatorState {
+  leader: string
+  version: string
+  since: number | null
+  rounds: Mean
+  decisions: Mean
+  writes: { waiting: number; done?: number; refused?: number }
+  known: { workloads: number; clusterQueues: number; nodes: number }
+  record?: { kept: boolean; lost: number }
+  /** null where no history is kept */
+  history?: { waiting: number; error: string } | null
+  notListed: string[]
+  quarantined: { kind: string; key: string; error: string }[]
+}
+
+export interface Mean {
+  count: number
+  meanSeconds: number | null
+}
+
 export interface DoctorFinding {
   level: 'ok' | 'warning' | 'error' | 'skipped'
   name: string

@@ -1,9 +1,9 @@
 /** Gangline itself: who leads, how fresh the data are, and what this page knows. */
-import { useState } from 'react'
+import { useState, type ReactNode } from 'react'
 import { useAnswer } from '../api/answers'
 import { useLive } from '../api/live'
 import { useSession } from '../api/session'
-import type { DoctorFinding, Listed } from '../api/types'
+import type { DoctorFinding, Listed, OperatorState } from '../api/types'
 import { useNow } from '../clock'
 import { Badge, type Tone } from '../parts/badges'
 import { Commands } from '../parts/commands'
@@ -17,7 +17,7 @@ export function Operator() {
   const namespace = useNamespace()
   const state = useLive((each) => each)
   const now = useNow(1)
-  const answer = useAnswer<Record<string, unknown>>('api/operator', 15)
+  const answer = useAnswer<OperatorState>('api/operator', 15)
   const status = answer.error?.status
   const refused = status === 404 || status === 403
   const age = state.at ? now - state.at : null
@@ -59,7 +59,7 @@ export function Operator() {
         </Panel>
         {!refused && (
           <Panel title="The leading operator">
-            {answer.data ? <Values value={answer.data} now={now} /> : answer.error ? <Failure error={answer.error} again={answer.again} /> : <p className="quiet">The answer is on its way.</p>}
+            {answer.data ? <Leader state={answer.data} now={now} /> : answer.error ? <Failure error={answer.error} again={answer.again} /> : <p className="quiet">The answer is on its way.</p>}
           </Panel>
         )}
         {status === 403 && (
@@ -136,45 +136,61 @@ function Doctor() {
   )
 }
 
-const WORDS: Record<string, string> = { leader: 'Leader', version: 'Version', rounds: 'Rounds', since: 'Leads since', writes: 'Writes', webhooks: 'Webhooks', quarantined: 'Left out' }
-
-function title(name: string): string {
-  if (WORDS[name]) return WORDS[name]
-  const words = name.replace(/([a-z0-9])([A-Z])/g, '$1 $2').toLowerCase()
-  return words.charAt(0).toUpperCase() + words.slice(1)
-}
-
-function text(name: string, value: unknown, now: number): string {
-  if (value === null || value === undefined || value === '') return 'not known'
-  if (typeof value === 'boolean') return value ? 'yes' : 'no'
-  if (typeof value === 'number') {
-    if (/^(at|since|until|.*At|.*Since)$/.test(name) && value > 1e9) return `${clock(value, now)} (for ${duration(now - value)})`
-    if (/seconds$/i.test(name)) return value < 1 ? `${(value * 1000).toFixed(1)} ms` : duration(value)
-    return value < 100 && !Number.isInteger(value) ? value.toFixed(2) : number(value)
-  }
-  if (Array.isArray(value)) return value.length ? value.map((each) => (typeof each === 'string' ? each : JSON.stringify(each))).join(', ') : 'none'
-  return typeof value === 'string' ? value : JSON.stringify(value)
-}
-
-function Values({ value, now }: { value: Record<string, unknown>; now: number }) {
-  const rows = Object.entries(value).flatMap(([name, each]): [string, string][] => {
-    if (each === null || typeof each !== 'object' || Array.isArray(each)) return [[title(name), text(name, each, now)]]
-    return Object.entries(each as Record<string, unknown>).map(([inner, one]) => [`${title(name)}: ${title(inner).toLowerCase()}`, text(inner, one, now)])
-  })
+function Leader({ state, now }: { state: OperatorState; now: number }) {
+  const { rounds, decisions, writes, known, record, history } = state
   return (
     <dl className="facts">
-      {rows.map(([name, words]) => (
-        <Row key={name} name={name} words={words} />
-      ))}
+      <Row name="Leader">{state.leader}</Row>
+      <Row name="Version">{state.version}</Row>
+      <Row name="Leads since">{state.since === null ? 'not yet' : `${clock(state.since, now)} (for ${duration(now - state.since)})`}</Row>
+      <Row name="Rounds">
+        {number(rounds.count)}, {milliseconds(rounds.meanSeconds)} each, of which {milliseconds(decisions.meanSeconds)} to decide
+      </Row>
+      <Row name="Writes">
+        {writes.done === undefined ? '' : `${number(writes.done)} done, ${number(writes.refused ?? 0)} refused, `}
+        {number(writes.waiting)} waiting
+      </Row>
+      <Row name="Knows">
+        {count(known.workloads, 'Workload')}, {count(known.clusterQueues, 'ClusterQueue')}, {count(known.nodes, 'node')}
+      </Row>
+      {record && (
+        <Row name="Record">
+          {!record.kept ? 'Decisions are not recorded' : record.lost ? <Badge tone="warn" icon="warn" word={`${count(record.lost, 'entry', 'entries')} could not be written`} /> : <Badge tone="good" icon="check" word="complete" />}
+        </Row>
+      )}
+      {history !== undefined && (
+        <Row name="History">
+          {history === null ? 'There is none' : history.error ? <Badge tone="warn" icon="warn" word={`${history.error}; ${count(history.waiting, 'run')} wait`} /> : <Badge tone="good" icon="check" word="written" />}
+        </Row>
+      )}
+      {state.notListed.length > 0 && <Row name="Not listed yet">{state.notListed.join(', ')}</Row>}
+      <Row name="Left out">
+        {state.quarantined.length === 0 ? (
+          'No object'
+        ) : (
+          <ul className="bare">
+            {state.quarantined.map((each) => (
+              <li key={`${each.kind} ${each.key}`}>
+                <Badge tone="warn" icon="warn" word={`${each.kind} ${each.key}`} />
+                <div className="quiet small">{each.error}</div>
+              </li>
+            ))}
+          </ul>
+        )}
+      </Row>
     </dl>
   )
 }
 
-function Row({ name, words }: { name: string; words: string }) {
+function milliseconds(seconds: number | null): string {
+  return seconds === null ? '–' : `${(seconds * 1000).toFixed(1)} ms`
+}
+
+function Row({ name, children }: { name: string; children: ReactNode }) {
   return (
     <>
       <dt>{name}</dt>
-      <dd>{words}</dd>
+      <dd>{children}</dd>
     </>
   )
 }

@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -69,6 +70,8 @@ log = logging.getLogger(__name__)
 DRAIN = 10.0
 #: How long any step of the shutdown may take, in seconds, whatever hangs.
 STEP = 15.0
+#: outcomes of writes that no API server has refused
+NOT_REFUSED = ("done", "skipped", "retried", "replaced", "aborted")
 #: objects that could not be handled, of which people are told
 _TOLD = 50
 
@@ -244,17 +247,31 @@ class Operator:
             "since": self._led_since / 1000 if self._led_since else None,
             "rounds": count_and_mean(self.metrics.round),
             "decisions": count_and_mean(self.metrics.decide),
-            "writes": {"waiting": self.writer.queued},
+            "writes": {"waiting": self.writer.queued, **self._written()},
             "known": {
                 "workloads": len(mirror.workloads),
                 "clusterQueues": len(mirror.objects[kube.CLUSTER_QUEUES]),
                 "nodes": len(mirror.nodes),
             },
+            "record": {"kept": self.audit is not None, "lost": self.audit.lost if self.audit is not None else 0},
+            "history": self._history_state(),
             "notListed": self._unlisted(),
             "quarantined": [
                 {"kind": resource.kind, "key": key, "error": error} for resource, key, error in quarantine.told(_TOLD)
             ],
         }
+
+    def _written(self) -> Json:
+        """How many writes of this process were done, and how many were refused."""
+        ended: Counter[str] = Counter()
+        for (_, _, outcome), count in self.writer.counts.items():
+            ended[outcome] += count
+        return {"done": ended["done"], "refused": ended.total() - sum(ended[each] for each in NOT_REFUSED)}
+
+    def _history_state(self) -> Json | None:
+        """Whether ended runs can be written to the history; None where there is none."""
+        history = self.forecasting.history if self.forecasting is not None else None
+        return {"waiting": history.waiting, "error": history.error} if history is not None else None
 
     def _head_delay(self) -> Mapping[tuple[str, ...], float]:
         queues = self.controller.mirror.objects[kube.CLUSTER_QUEUES].values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -110,7 +111,7 @@ async def begun(browser: Browser, after: str = "") -> str:
 
 async def back(browser: Browser, query: str) -> tuple[int, str]:
     async with browser._http.get(f"{browser.root}/login/callback{query}", allow_redirects=False) as answer:
-        return answer.status, answer.headers.get("Location", "") or (await answer.json())["error"]
+        return answer.status, answer.headers.get("Location", "") or html.unescape(await answer.text())
 
 
 async def test_a_person_is_led_to_the_issuer_and_back(browser: Browser, issuer: FakeIssuer) -> None:
@@ -176,7 +177,7 @@ async def test_a_token_that_the_api_server_refuses_signs_nobody_in(
 async def test_an_issuer_that_is_odd_is_named(browser: Browser, issuer: FakeIssuer) -> None:
     issuer.described = {"issuer": "https://evil.example"}
     status, told = await browser.get("/api/login/oidc")
-    assert status == 403 and "describes another issuer" in told["error"]
+    assert status == 403 and "describes another issuer" in told["text"]
     issuer.described = {"token_endpoint": "file:///etc/passwd"}
     status, told = await browser.get("/api/login/oidc")
     assert status == 403 and "token_endpoint" in told["error"]
@@ -185,3 +186,13 @@ async def test_an_issuer_that_is_odd_is_named(browser: Browser, issuer: FakeIssu
     issuer.answer = {"error": "invalid_client", "error_description": "<script>"}
     status, said = await back(browser, query)
     assert status == 403 and "gave no token" in said
+
+
+async def test_a_failure_is_a_page_on_which_nothing_runs(browser: Browser, issuer: FakeIssuer) -> None:
+    state = parse_qs(urlsplit(await begun(browser)).query)["state"][0]
+    wrong = {"error": "<script>alert(1)</script>", "error_description": "<img src=x onerror=alert(1)>", "state": state}
+    async with browser._http.get(f"{browser.root}/login/callback", params=wrong, allow_redirects=False) as answer:
+        text = await answer.text()
+        assert answer.status == 403 and answer.content_type == "text/html"
+        assert "<script" not in text and "<img" not in text and '<a href="http://dashboard.example/">' in text
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,8 +12,9 @@ from email.utils import formatdate
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
+import orjson
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, StreamingResponse
 
 import gangline
 from gangline import bounded
@@ -42,6 +44,8 @@ STREAMS: Final = (512, 0, 32)
 #: examinations by doctor at a time, waiting, and of one person, and the seconds that one may take
 EXAMINATIONS: Final = (4, 4, 1)
 EXAMINED_WITHIN: Final = 75.0
+#: paths to which other sites and links lead a person: a failure is a page there
+WITHOUT_SCRIPT: Final = ("/login/callback", "/api/login/oidc")
 #: jobs or nodes that one action changes
 MOST_TARGETS: Final = 200
 #: rows of one list, in pages of so many
@@ -180,7 +184,10 @@ class Server:
             try:
                 response = await answer(request)
             except Exception as error:
-                response = _failed(error, self._sessions.kinds)
+                failure = _failed(error, self._sessions.kinds)
+                response = failure
+                if request.url.path in WITHOUT_SCRIPT:
+                    response = _as_page(failure, self._dashboard.oidc.issuer.url if self._dashboard.oidc else "/")
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         if request.url.path.startswith("/api/"):
@@ -591,7 +598,16 @@ def _failure(status: int, error: str, **more: Any) -> JSONResponse:
     return JSONResponse({"error": error, **more}, status)
 
 
-def _failed(error: Exception, kinds: tuple[str, ...]) -> Response:
+def _as_page(failure: JSONResponse, home: str) -> Response:
+    """A failure for a person without a page of ours. `home`: where the dashboard begins."""
+    said = html.escape(orjson.loads(failure.body)["error"])
+    text = (
+        f'<!doctype html><title>Gangline</title><p>{said}</p><p><a href="{html.escape(home)}">To the dashboard</a></p>'
+    )
+    return HTMLResponse(text, failure.status_code)
+
+
+def _failed(error: Exception, kinds: tuple[str, ...]) -> JSONResponse:
     """The answer to a request that failed."""
     match error:
         case SignedOutError():

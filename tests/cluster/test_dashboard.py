@@ -338,6 +338,45 @@ async def test_a_question_in_the_timeline_has_the_commands_answer(
         assert row["job"] in shown
 
 
+WHAT_IF: dict[str, tuple[str, dict[str, str], list[str]]] = {
+    "quota": ("a queue’s quota", {"GPUs": "12"}, ["--quota", "shared", "--flavor", "gpu", "--gpus", "12"]),
+    "drain": ("a node were drained", {"Node": "gpu-0"}, ["--drain", "gpu-0"]),
+}
+
+
+@pytest.mark.parametrize("change", WHAT_IF)
+async def test_a_question_about_a_quota_and_a_node_has_the_commands_answer(
+    system: System, cluster: dict[str, Person], browser: Browser, change: str
+) -> None:
+    item, fields, options = WHAT_IF[change]
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    async with dashboard(kept) as root, visiting(browser, root) as visit:
+        page = visit.page
+        await visit.open(f"enter?key={kept.link_secret}")
+        await visit.open("timeline?group=nodes")
+        await page.get_by_role("button", name="What if …").press("Enter")
+        await page.get_by_role("menuitem", name=re.compile(item)).press("Enter")
+        form = page.locator("form.tl-of-quota, form.tl-of-node")
+        for label, value in fields.items():
+            control = form.get_by_label(label)
+            if label == "Node":
+                await control.select_option(value)
+            else:
+                await control.fill(value)
+                await control.press("Tab")
+        await form.get_by_role("button", name="Simulate").press("Enter")
+        await expect(page.locator(".tl-outcome code")).to_be_visible(timeout=60_000)
+        shown = await page.locator(".tl-outcome").inner_text()
+        command = await page.locator(".tl-outcome code").inner_text()
+        assert visit.troubles == []
+    told = json.loads((await Person(system.kubeconfig).run("whatif", *options, "-o", "json")).stdout)
+    assert command == told["command"]
+    for row in (*told["gains"], *told["loses"]):
+        assert row["job"] in shown
+    if change == "quota":
+        assert told["gains"], "those that wait start earlier"
+
+
 async def test_the_scrubbed_past_is_the_audit_record_decision_by_decision(
     system: System, api: harness.Api, cluster: dict[str, Person], browser: Browser, tmp_path: Path
 ) -> None:

@@ -568,3 +568,13 @@ async def test_doctor_has_a_time_limit(cluster: Cluster, pages: Pages, monkeypat
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("admin-token")
         assert (await browser.get("/api/doctor"))[0] == 404
+
+
+async def test_a_question_about_the_whole_cluster_is_asked_in_the_dashboards_namespace(
+    cluster: Cluster, pages: Pages
+) -> None:
+    async with browsing(by_token(cluster), pages, namespace="ml") as browser:
+        await browser.sign_in("admin-token")
+        body = {"namespace": "", "change": {"drain": "none"}}
+        status, told = await browser.ask("POST", "/api/whatif", json=body)
+        assert status == 422 and "there is no node 'none'" in told["error"]

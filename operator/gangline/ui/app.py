@@ -466,7 +466,9 @@ class Server:
         self._changing(request)  # nothing is stored, but it costs the operator a simulation
         body = await self._body(request)
         namespace = body.get("namespace")
-        path = f"{_scope(namespace if isinstance(namespace, str) else '')}/whatifs"
+        if not isinstance(namespace, str) or not namespace:  # of the whole cluster: a change of a quota or a node
+            namespace = self._dashboard.namespace
+        path = f"{_scope(namespace)}/whatifs"
         async with self._client(request) as client:
             spec = {name: body[name] for name in ("job", "change") if name in body}
             return JSONResponse((await upstream.ask_with(client, path, {"spec": spec}))["status"])

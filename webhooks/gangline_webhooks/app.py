@@ -23,7 +23,7 @@ from gangline.api.convert import conversion
 from gangline.api.jobkinds import own
 from gangline.api.jobkinds.declaration import NoPodsError, at
 from gangline.bounded import SHOWN
-from gangline.jobs import kind_of, priorities, workload
+from gangline.jobs import kind_of, workload
 from gangline.jobs.base import JobError
 from gangline.kube import resources
 from gangline.kube.resources import Json
@@ -351,7 +351,7 @@ def _wanted(obj: Json) -> tuple[str, bool, str, str]:
         ref = workload.priority_source(job, pod_sets)
         if ref is None:
             return ("", False, "", boost)
-        path = priorities.where_named(job, pod_sets, ref["name"])
+        path = workload.where_class_is_named(job, pod_sets, ref["name"])
         return (text(ref["name"]), not path.endswith("]"), path, boost)
     except (JobError, TypeError, AttributeError, LookupError, ValueError):  # it is refused for that, or makes no pods
         return ("", False, "", boost)

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gangline.api import names
-from gangline.api.admission.findings import annotations_of, label_path, text
+from gangline.api.admission.findings import annotations_of, text
 from gangline.api.admission.of_jobs.allowed_classes import AllowedClasses
 from gangline.api.read import parse
-from gangline.jobs import podspec
 from gangline.jobs import workload as workloads
 from gangline.jobs.base import JobError, Json, PriorityClassError, UnknownClassError
 from gangline.kube import resources as kube
@@ -18,15 +17,6 @@ from gangline.objects import JobObject, Stored
 
 #: any class may be named
 ANY_CLASS = AllowedClasses()
-
-
-def where_named(job: JobObject, pod_sets: Sequence[Json], name: str) -> str:
-    """The field by which a job names the class that sets its priority."""
-    if job.labels.get(names.PRIORITY_CLASS) == name:
-        return label_path(names.PRIORITY_CLASS)
-    if any(podspec.labels_of(each["template"]).get(names.PRIORITY_CLASS) == name for each in pod_sets):
-        return f"the pods' {label_path(names.PRIORITY_CLASS)}"
-    return "priorityClassName"
 
 
 def priority_of(
@@ -68,7 +58,7 @@ def _refuse_others(
     of_pods = ref is not None and ref["kind"] == kube.PRIORITY_CLASSES.kind
     errors = allowed.errors(
         name,
-        where_named(job, pod_sets, name),
+        workloads.where_class_is_named(job, pod_sets, name),
         text(annotations_of(job).get(names.PRIORITY_BOOST)),
         is_default=lambda: of_pods and default is not None and default.name == name,
     )

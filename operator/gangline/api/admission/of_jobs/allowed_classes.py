@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import names
+from gangline.api.admission import syntax
 from gangline.api.admission.findings import (
     AdmissionFacts,
     FieldError,
@@ -27,7 +28,6 @@ from gangline.api.admission.findings import (
     whole,
 )
 from gangline.api.admission.of_jobs.jobs import WORKLOAD_PRIORITY_DEFAULT
-from gangline.api.read.workloads.parse_workload import boost_of, names_in
 from gangline.kube import resources
 
 _BOOST_PATH: Final = annotation_path(names.PRIORITY_BOOST)
@@ -44,7 +44,7 @@ class AllowedClasses:
     def of(cls, namespace: Json | None) -> AllowedClasses:
         """What the annotation of a Namespace says; without one, or of a namespace that is not known, nothing."""
         written = annotations_of(namespace).get(names.ALLOWED_CLASSES)
-        return cls() if written is None else cls(tuple(dict.fromkeys(names_in(text(written)))))
+        return cls() if written is None else cls(_listed(text(written)))
 
     def errors(self, name: str, path: str, boost: str, *, is_default: Callable[[], bool]) -> list[FieldError]:
         """The errors of a job that names this class ("" = none) in the field `path`, and that has this annotation for a boost.
@@ -55,10 +55,22 @@ class AllowedClasses:
         found: list[FieldError] = []
         if name and name not in self.listed and name != WORKLOAD_PRIORITY_DEFAULT and not is_default():
             found.append(not_supported(path, name, self.listed) if self.listed else invalid(path, name, _NONE))
-        if boost_of(boost) > 0:
+        if _raises(boost):
             message = "must not be above 0 in a namespace whose priority classes are limited"
             found.append(invalid(_BOOST_PATH, boost, message))
         return found
+
+
+def _listed(written: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in written.split(",") if name.strip()))
+
+
+def _raises(boost: str) -> bool:
+    """Whether an annotation for a boost is a number above 0: others do not count."""
+    try:
+        return syntax.go_int(boost) > 0
+    except ValueError:
+        return False
 
 
 def of_namespace(obj: Json, context: AdmissionFacts) -> AllowedClasses:

@@ -285,7 +285,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         queue=text(spec, "queueName", "spec"),
         pod_sets=pod_sets,
         priority=number(spec, "priority", "spec"),
-        boost=boost_of(annotations.get(names.PRIORITY_BOOST, "")),
+        boost=_boost(annotations.get(names.PRIORITY_BOOST, "")),
         created=millis(metadata, "creationTimestamp", "metadata"),
         active=flag(spec, "active", "spec", True),
         gates=_gates(annotations, waits=held is None),
@@ -380,7 +380,7 @@ def _of_assignment(assignment: model.PodSetAssignment) -> model.PodSet:
 
 
 def _checkpoint(written: str) -> float | None:
-    """A value that is no duration is ignored, see `boost_of`."""
+    """A value that is no duration is ignored, see `_boost`."""
     try:
         return max(0.0, quantity.parse_duration(written)) or None if written else None
     except quantity.QuantityError:
@@ -394,7 +394,7 @@ def _is_not_queued(requeued: Json) -> bool:
     return (requeued.get("status"), requeued.get("reason")) == ("False", names.NOT_QUEUED)
 
 
-def boost_of(written: str) -> int:
+def _boost(written: str) -> int:
     """A value that is not a number is ignored: a wrong annotation must not hide a workload that holds quota."""
     size = bounded.whole(written[1:] if written[:1] in ("+", "-") else written)
     if size is None or size > _MOST_BOOST:

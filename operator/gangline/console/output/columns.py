@@ -49,6 +49,8 @@ class Listing(Generic[T]):
     state: Callable[[T], Collection[str]] | None = None
     queue: Callable[[T], Collection[str]] | None = None
     states: tuple[str, ...] = ()
+    #: the fields of its JSON that are instants (`formats.dated`)
+    instants: tuple[str, ...] = ()
     #: lines of -o wide in place of the table, for a terminal of this width
     drawing: Callable[[Sequence[T], float, int], list[str]] | None = None
     #: lines after the table

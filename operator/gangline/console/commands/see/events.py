@@ -15,7 +15,7 @@ import click
 from gangline.console.options import Span
 from gangline.console.output import clock, layout, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.formats import document
+from gangline.console.output.formats import dated, document
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, watch
 from gangline.control.answers.workloads.words import HAPPENINGS
@@ -131,12 +131,13 @@ class _Lines:
             self._headed = True
             return
         for event in chosen:
+            body = dated(event, listing.instants)
             if shape.format.kind == "name":
                 terminal.say(listing.name(event))
             elif shape.format.kind == "json":
-                terminal.say(json.dumps(event))
+                terminal.say(json.dumps(body))
             else:
-                terminal.say(f"---\n{document(shape.format.kind, event)}")
+                terminal.say(f"---\n{document(shape.format.kind, body)}")
 
 
 def _job(event: Json) -> str:
@@ -160,6 +161,7 @@ LISTING: Final[Listing[Json]] = Listing(
         _Column("WHY", lambda event, _: event["text"] or event["reason"]),
     ),
     as_json=lambda event: event,
+    instants=("at",),
     name=_job,
     empty="Nothing happened in that time, as far as the operator remembers.",
     style=lambda event: _STYLES.get(event["event"], ""),

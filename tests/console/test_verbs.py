@@ -21,7 +21,7 @@ from tests.console.texts import happened, texts
 
 from gangline.console import cli
 from gangline.console.commands.admin import swap
-from gangline.console.commands.see import events
+from gangline.console.commands.see import events, history
 from gangline.console.output import presenting
 from gangline.console.output.formats import dated
 from gangline.console.views import access, asking, watch
@@ -197,6 +197,19 @@ def test_an_instant_is_sorted_by_its_time_and_printed_as_a_date(asked: list[str]
     rows = told("history", "--sort", ".ended", "-o", "custom-columns=ENDED:.ended").splitlines()[1:]
     assert len(rows) > 1 and rows == sorted(rows)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", row.strip()) for row in rows)
+
+
+@pytest.mark.parametrize(("line", "found"), [("history", screens.past), ("history --attempts", screens.attempts)])
+def test_the_queue_of_a_run_is_the_local_queue_in_a_namespace_and_the_cluster_queue_elsewhere(
+    line: str, found: Callable[[], list[Json]], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rows(*_: Any) -> list[Json]:
+        return [found()[0] | {"localQueue": "mine", "clusterQueue": "theirs"}]
+
+    monkeypatch.setattr(history, "rows", rows)
+    of_namespace, of_all = told(line), told(line, "-A")
+    assert "mine" in of_namespace and "theirs" not in of_namespace
+    assert "theirs" in of_all and "mine" not in of_all
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -171,12 +170,4 @@ LISTING: Final[Listing[Json]] = Listing(
     states=HAPPENINGS,
 )
 #: of one namespace, whose people know their LocalQueues and no others
-OWN_LISTING: Final = replace(
-    LISTING,
-    columns=tuple(
-        replace(column, text=lambda event, _: event["queue"] or event["clusterQueue"])
-        if column.name == "QUEUE"
-        else column
-        for column in LISTING.columns
-    ),
-)
+OWN_LISTING: Final = LISTING.with_text("QUEUE", lambda event, _: event["queue"] or event["clusterQueue"])

@@ -55,6 +55,8 @@ def command(
             where = namespace or api.login.namespace
             everywhere = all_namespaces or bool(cluster_queue and namespace is None)
             listing, kind = (ATTEMPTS, "jobattempts") if attempts else (LISTING, "pastruns")
+            if not everywhere:  # people of a namespace know their LocalQueues, and no others
+                listing = listing.with_text("QUEUE", lambda run, _: run["localQueue"] or run["clusterQueue"])
             await presenting.present(listing, shape, lambda: rows(api, kind, where, everywhere, since, cluster_queue))
 
     access.run(work())

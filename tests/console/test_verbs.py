@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,8 +21,9 @@ from tests.console.texts import happened, texts
 
 from gangline.console import cli
 from gangline.console.commands.admin import swap
-from gangline.console.commands.see import events
+from gangline.console.commands.see import events, history
 from gangline.console.output import presenting
+from gangline.console.output.formats import dated
 from gangline.console.views import access, asking, watch
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.sight import ALL, Everybody
@@ -171,6 +173,64 @@ def test_every_list_has_every_format(line: str, asked: list[str]) -> None:
     assert all(row.endswith("<none>") for row in rows[: len(entries)])
     assert not any("\x1b" in text for text in printed.values())
     assert call(line, "-o", "xml").exit_code == 2
+
+
+def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _numbers(each, f"{path}.{name}")
+    elif isinstance(value, list):
+        for each in value:
+            yield from _numbers(each, path)
+    elif isinstance(value, (int, float)):
+        yield path, value
+
+
+@pytest.mark.parametrize("line", [*LISTS, *ANSWERS])
+def test_every_instant_is_a_date_in_json(line: str, asked: list[str]) -> None:
+    """The screens' instants are of 2020 to 2030 in seconds, and nothing else that they count is as large as that."""
+    printed = json.loads(told(line, "-o", "json"))
+    assert [path for path, number in _numbers(printed) if 1.577e9 < number < 1.893e9] == []
+
+
+def test_an_instant_is_sorted_by_its_time_and_printed_as_a_date(asked: list[str]) -> None:
+    rows = told("history", "--sort", ".ended", "-o", "custom-columns=ENDED:.ended").splitlines()[1:]
+    assert len(rows) > 1 and rows == sorted(rows)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", row.strip()) for row in rows)
+
+
+@pytest.mark.parametrize(("line", "found"), [("history", screens.past), ("history --attempts", screens.attempts)])
+def test_the_queue_of_a_run_is_the_local_queue_in_a_namespace_and_the_cluster_queue_elsewhere(
+    line: str, found: Callable[[], list[Json]], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def rows(*_: Any) -> list[Json]:
+        return [found()[0] | {"localQueue": "mine", "clusterQueue": "theirs"}]
+
+    monkeypatch.setattr(history, "rows", rows)
+    of_namespace, of_all = told(line), told(line, "-A")
+    assert "mine" in of_namespace and "theirs" not in of_namespace
+    assert "theirs" in of_all and "mine" not in of_all
+
+
+@pytest.mark.parametrize(
+    ("at", "printed"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_700_000_000.5, "2023-11-14T22:13:20.500Z"),
+        (1_700_000_000.9996, "2023-11-14T22:13:21Z"),
+        (None, None),
+        ("noon", "noon"),
+        (True, True),
+        (1e300, 1e300),
+    ],
+)
+def test_what_is_no_time_stays_as_it_is(at: Any, printed: Any) -> None:
+    body = {"rows": [{"at": at, "n": 7}], "times": {"a": at}, "n": 7}
+    assert dated(body, ("rows.at", "times.*", "gone.at", "n.at")) == {
+        "rows": [{"at": printed, "n": 7}],
+        "times": {"a": printed},
+        "n": 7,
+    }
 
 
 @pytest.mark.parametrize("line", LISTS)

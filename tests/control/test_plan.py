@@ -36,7 +36,7 @@ from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.jobs import KINDS
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import Children, Delete, JobError, UnknownClassError
+from gangline.jobs.base import Children, Delete, JobError, PriorityClassError, UnknownClassError
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -522,6 +522,41 @@ def test_a_class_that_does_not_exist_is_reported_and_does_not_keep_an_admitted_j
     _, result = relabelled("gone", workload_class("low"))
     assert result[0] == Note("Warning", "WorkloadPriorityClassNotFound", 'WorkloadPriorityClass "gone" not found')
     assert kinds(result) == ["Note", "PatchJob", "Note"]
+
+
+class Limited(Lookups):
+    """The namespace does not allow the class that the job names."""
+
+    def priority(self, job: Json, pod_sets: Any) -> tuple[int, Json | None]:
+        raise PriorityClassError('Unsupported value: "urgent"', "metadata.labels")
+
+
+def limited(*, queue: str, **changes: Any) -> list[Step]:
+    job = a_job(queue=queue)
+    workload = a_workload(job, **changes)
+    workload["spec"] |= {"queueName": "lq", "priority": 1, "priorityClassRef": workload_class("low")}
+    job["metadata"]["labels"][names.PRIORITY_CLASS] = "urgent"
+    return job_plan.plan(JobView(JOB_KIND, job, [workload], Children()), Limited())
+
+
+def test_a_waiting_job_that_names_a_class_which_is_not_allowed_keeps_its_priority_and_is_followed_otherwise() -> None:
+    refused = Note("Warning", "PriorityClassNotAllowed", 'Unsupported value: "urgent"')
+    patch, note = limited(queue="other")
+    assert isinstance(patch, PatchWorkload)
+    assert patch.body == {"spec": {"queueName": "other"}}
+    assert note == refused
+    assert limited(queue="lq") == [refused]
+    assert kinds(limited(queue="lq", admitted=admitted)) == ["Note", "PatchJob", "Note"]
+
+
+def test_a_job_whose_admitted_workload_somebody_has_made_smaller_does_not_run_on_its_quota() -> None:
+    workload = a_workload(a_job(), admitted=admitted)
+    running = running_job(workload)
+    assert "DeleteWorkload" not in kinds(steps(running, workload))
+    for smaller in ({"count": 1}, {"template": {"spec": {"containers": [{"name": "c"}]}}}):
+        patched = copy.deepcopy(workload)
+        patched["spec"]["podSets"][0] |= smaller
+        assert kinds(steps(running, patched))[0] == "PatchJob", "it is stopped"
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

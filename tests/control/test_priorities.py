@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from tests.control.test_minimal_objects import whole
-from tests.objects import JobObject
+from tests.objects import JobObject, Stored
 
+from gangline.api import names
 from gangline.control.feed.mirror import Mirror
-from gangline.jobs.base import JobError
+from gangline.jobs.base import JobError, PriorityClassError
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -45,3 +46,44 @@ def test_a_class_without_a_priority_is_an_error_of_the_jobs_that_name_it(body: J
     assert caught.value.message == f'WorkloadPriorityClass "a": {complaint}'
     assert caught.value.field == f"metadata.labels[{LABEL}]"
     assert priority(body, "b") == 7
+
+
+# --- the classes that a namespace allows ------------------------------------------------------------------------------
+
+
+def asked(allowed: str | None, *, label: str = "", of_pods: str = "", boost: str = "") -> tuple[int, Json | None]:
+    """The priority of a job in a namespace with this annotation."""
+    mirror = Mirror(observe=lambda change: None)
+    notes = {} if allowed is None else {names.ALLOWED_CLASSES: allowed}
+    mirror.upsert(kube.NAMESPACES, Stored({"metadata": {"name": "team", "uid": "n", "annotations": notes}}))
+    for name, value in (("low", 1), ("high", 100), ("default", 3)):
+        mirror.upsert(kube.WORKLOAD_PRIORITY_CLASSES, whole("WorkloadPriorityClass", {"value": value}, name))
+    mirror.upsert(kube.PRIORITY_CLASSES, whole("PriorityClass", {"value": 2, "globalDefault": True}, "usual"))
+    mirror.upsert(kube.PRIORITY_CLASSES, whole("PriorityClass", {"value": 50}, "pods"))
+    labels = {LABEL: label} if label else {}
+    annotations = {names.PRIORITY_BOOST: boost} if boost else {}
+    job = JobObject({"metadata": {"namespace": "team", "labels": labels, "annotations": annotations}})
+    return mirror.priority(job, [{"template": {"spec": {"priorityClassName": of_pods} if of_pods else {}}}])
+
+
+def test_a_job_gets_the_priority_of_a_class_that_its_namespace_allows() -> None:
+    assert asked("low", label="low")[0] == 1
+    assert asked("low")[0] == 2
+    assert asked("low", of_pods="usual")[0] == 2
+    assert asked("low", label="default")[0] == 3
+    assert asked("low, pods", of_pods="pods")[0] == 50
+    assert asked(None, label="high", boost="7")[0] == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"label": "high"}, f"metadata.labels[{LABEL}]"),
+        ({"of_pods": "pods"}, "priorityClassName"),
+        ({"label": "low", "boost": "7"}, f"metadata.annotations[{names.PRIORITY_BOOST}]"),
+    ],
+)
+def test_a_job_gets_no_other_priority_however_it_passed_the_webhooks(given: Json, field: str) -> None:
+    with pytest.raises(PriorityClassError) as caught:
+        asked("low", **given)
+    assert caught.value.field == field

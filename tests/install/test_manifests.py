@@ -192,6 +192,22 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert len(names) > 15 and not unknown
 
 
+def test_each_alert_has_a_section_that_says_what_to_look_at_and_what_to_do() -> None:
+    sections = re.split(r"^## ", (ROOT / "docs/alerts.md").read_text(), flags=re.MULTILINE)[1:]
+    assert [section.split("\n")[0] for section in sections] == [alert.name for alert in alerts.ALERTS]
+    assert all("- **Look at**: " in section and "- **Do**: " in section for section in sections)
+
+
+def test_an_alert_links_to_its_section_where_the_pages_are_served() -> None:
+    def links(**rules: str) -> set[str]:
+        chosen = values.chosen([{"monitoring": {"rules": {"enabled": True, **rules}}}])
+        (body,) = [each for each in objects.plain(chosen) if each["kind"] == "PrometheusRule"]
+        return {rule["annotations"].get("runbook_url", "") for rule in body["spec"]["groups"][0]["rules"]}
+
+    assert links() == {""}
+    assert f"https://docs.example.com/{alerts.ALERTS[0].runbook}" in links(runbooks="https://docs.example.com")
+
+
 def test_the_first_row_of_the_dashboard_shows_gpus_and_no_panels_overlap() -> None:
     panels = alerts.model()["panels"]
     first = [panel["title"] for panel in panels if panel["gridPos"]["y"] == 0]

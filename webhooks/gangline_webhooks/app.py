@@ -18,12 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gangline.api import admission, jobkinds, names
 from gangline.api.admission.findings import annotations_of, text
-from gangline.api.admission.of_jobs import jobs
+from gangline.api.admission.of_jobs import allowed_classes, jobs
 from gangline.api.convert import conversion
-from gangline.api.jobkinds.declaration import NoPodsError
+from gangline.api.jobkinds import own
+from gangline.api.jobkinds.declaration import NoPodsError, at
 from gangline.bounded import SHOWN
-from gangline.jobs import kind_of
+from gangline.jobs import kind_of, workload
 from gangline.jobs.base import JobError
+from gangline.kube import resources
 from gangline.kube.resources import Json
 from gangline.objects import JobObject
 from gangline.tls.asgi import CERTIFIED
@@ -226,6 +228,7 @@ def create_app(
             return review.allowed(asked)
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
         errors = errors or _unqueueable(asked, every=facts.managed.without_queue)
+        errors = errors or await facts.run(lambda context: _class_errors(asked, context))
         return review.denied(asked, errors) if errors else review.allowed(asked, warnings=admission.warnings(asked.obj))
 
     async def convert_all(body: bytes) -> bytes:
@@ -309,6 +312,49 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
         what = f"is not of the shape that a {asked.kind} has ({type(error).__name__})"
         return [admission.FieldError("spec", admission.NOTHING, what)]
     return []
+
+
+def _class_errors(asked: review.Review, context: admission.AdmissionFacts) -> list[admission.FieldError]:
+    """The errors of a queued job that asks for a priority which its namespace does not allow. What it asked for before may stay:
+    it may have been allowed then.
+    """
+    group = str(asked.obj.get("apiVersion", "")).rpartition("/")[0]
+    if group in (names.GROUP, names.OWN_GROUP) and asked.kind != own.GPU_JOB.kind:
+        return []
+    if not (context.without_queue or jobs.queue_name(asked.obj)):
+        return []
+    wanted = _wanted(asked.obj)
+    if wanted == _NOTHING_WANTED or (asked.old is not None and wanted == _wanted(asked.old)):
+        return []
+    allowed = allowed_classes.of_namespace(asked.obj, context)
+    name, of_pods, path, boost = wanted
+
+    def is_default() -> bool:
+        found = context.look((resources.PRIORITY_CLASSES, name)) if of_pods else None
+        return found is not None and found.get("globalDefault") is True
+
+    return allowed.errors(name, path, boost, is_default=is_default)
+
+
+_NOTHING_WANTED: Final = ("", False, "", "")
+
+
+def _wanted(obj: Json) -> tuple[str, bool, str, str]:
+    """The class that an object names, whether it may be one of pods, where it names it, and its boost."""
+    job, kind = JobObject(obj), kind_of(str(obj.get("apiVersion")), str(obj.get("kind")))
+    boost = text(annotations_of(obj).get(names.PRIORITY_BOOST))
+    try:
+        if kind is not None:
+            pod_sets = kind.pod_sets(job)
+        else:
+            pod_sets = [{"template": obj if obj.get("kind") == "Pod" else at(obj, ("spec", "template")) or {}}]
+        ref = workload.priority_source(job, pod_sets)
+        if ref is None:
+            return ("", False, "", boost)
+        path = workload.where_class_is_named(job, pod_sets, ref["name"])
+        return (text(ref["name"]), not path.endswith("]"), path, boost)
+    except (JobError, TypeError, AttributeError, LookupError, ValueError):  # it is refused for that, or makes no pods
+        return ("", False, "", boost)
 
 
 def _denied(refused: ReviewRefusedError) -> Json:

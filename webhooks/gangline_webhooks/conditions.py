@@ -20,6 +20,7 @@ _JOB_ANNOTATIONS: Final = (
     names.QUEUE_NAME,
     names.PREBUILT_WORKLOAD,
     names.ADMISSION_GATED_BY,
+    names.PRIORITY_BOOST,
     names.MIN_PARALLELISM,
     names.COMPLETIONS_EQUAL_PARALLELISM,
     jobs.ELASTIC,
@@ -158,6 +159,16 @@ _HAD_QUOTA: Final = (
 )
 _BOOST, _OLD_BOOST = (_annotation(side, names.PRIORITY_BOOST) for side in ("object", "oldObject"))
 _BOOST_IS_ODD: Final = f"{_BOOST}.hasValue() && !{_BOOST}.value().matches('^[+-]?[0-9]{{1,9}}$')"
+_ASKS_FOR_PRIORITY: Final = (
+    f"{_BOOST}.hasValue() || object.?spec.?priority.orValue(0) > 0 || object.?spec.?priorityClassRef.hasValue() || "
+    "object.?spec.?priorityClassName.hasValue()"
+)
+_PRIORITY_CHANGED: Final = " || ".join(
+    f"object.?spec.?{field} != oldObject.?spec.?{field}"
+    for field in ("priority", "priorityClassRef", "priorityClassName")
+)
+_SLICE, _OLD_SLICE = (_annotation(side, names.REPLACEMENT_FOR) for side in ("object", "oldObject"))
+_NAMES_ANOTHER_SLICE: Final = f"{_SLICE}.hasValue() && {_SLICE} != {_OLD_SLICE}"
 _GATES, _OLD_GATES = (_annotation(side, names.ADMISSION_GATED_BY) for side in ("object", "oldObject"))
 #: some are gone and none came, as when the operator removes those that its job lost
 _GATES_ARE_FEWER: Final = (
@@ -202,10 +213,11 @@ _IS_UNUSUAL: Final = f"!({_PLAIN_CONTAINERS}) || !({_PLAIN_PLACEMENT}) || !({_NO
 def workload_is_questionable() -> str:
     """The operator's own writes are none of these: it never changes the pods of a workload with quota."""
     strange = f"{_has_no_job()} && "
-    new = f"{_BOOST_IS_ODD} || ({strange}({_GATES}.hasValue() || {_IS_UNUSUAL}))"
+    new = f"{_BOOST_IS_ODD} || ({strange}({_GATES}.hasValue() || {_ASKS_FOR_PRIORITY} || {_IS_UNUSUAL}))"
     change = (
         f"({_POD_SETS_CHANGED} && ({_HAD_QUOTA} || ({strange}({_IS_UNUSUAL})))) || "
-        f"({_BOOST} != {_OLD_BOOST} && {_BOOST_IS_ODD}) || ({_GATES} != {_OLD_GATES} && !({_GATES_ARE_FEWER}))"
+        f"({_BOOST} != {_OLD_BOOST} && {_BOOST}.hasValue()) || ({_PRIORITY_CHANGED}) || "
+        f"({_NAMES_ANOTHER_SLICE}) || ({_GATES} != {_OLD_GATES} && !({_GATES_ARE_FEWER}))"
     )
     return f"{IS_NEW} ? ({new}) : ({change})"
 
@@ -301,6 +313,7 @@ _LABELS: Final = (
 )
 _ANNOTATIONS: Final = (
     *(names.QUEUE_NAME, names.PREBUILT_WORKLOAD, names.ADMISSION_GATED_BY, names.POD_GROUP, names.POD_GROUP_TOTAL),
+    names.PRIORITY_BOOST,
     *(names.POD_GROUP_FAST, names.RETRIABLE_IN_GROUP, names.REQUIRED_TOPOLOGY, names.PREFERRED_TOPOLOGY),
     *(names.UNCONSTRAINED_TOPOLOGY, names.SLICE_REQUIRED_TOPOLOGY, names.SLICE_SIZE, names.PODSET_GROUP),
     names.SLICE_CONSTRAINTS,

@@ -16,9 +16,9 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import orjson
 
-from gangline.api import jobkinds
+from gangline.api import jobkinds, names
 from gangline.api.admission import AdmissionFacts
-from gangline.api.admission.findings import mapping, metadata, objects, text
+from gangline.api.admission.findings import annotations_of, mapping, metadata, objects, text
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.admission.of_jobs import jobs
 from gangline.api.jobkinds.declaration import Reference
@@ -112,7 +112,14 @@ class _Elsewhere:
     queue: str
 
 
-_Question: TypeAlias = _Exists | _Missing | _Queued | _Selected | _Elsewhere
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """Whether an annotation of this namespace says which priority classes its jobs may name."""
+
+    namespace: str
+
+
+_Question: TypeAlias = _Exists | _Missing | _Queued | _Selected | _Elsewhere | _Limited
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +234,8 @@ async def _read(reader: Reader, question: _Question, managed: ManagedJobs) -> bo
         return await _is_queued(reader, question, managed)
     if isinstance(question, _Selected):
         return await _is_selected(reader, question, managed)
+    if isinstance(question, _Limited):
+        return await _is_limited(reader, question)
     if isinstance(question, _Elsewhere):
         return await _runs_elsewhere(reader, question)
     try:
@@ -242,6 +251,14 @@ async def _is_selected(reader: Reader, question: _Selected, managed: ManagedJobs
     except NotFound:
         return False
     return managed.namespace(mapping(mapping(namespace.get("metadata")).get("labels")))
+
+
+async def _is_limited(reader: Reader, question: _Limited) -> bool:
+    try:
+        namespace = await reader.get(NAMESPACES, None, question.namespace, within=READ_TIMEOUT)
+    except NotFound:
+        return False
+    return names.ALLOWED_CLASSES in annotations_of(namespace)
 
 
 async def _runs_elsewhere(reader: Reader, question: _Elsewhere) -> bool:
@@ -386,6 +403,9 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
     def priority_class_is_missing(name: str) -> bool:
         return bool(name) and ask(_Missing(WORKLOAD_PRIORITY_CLASSES, None, name))
 
+    def classes_are_limited(namespace: str) -> bool:
+        return bool(namespace) and ask(_Limited(namespace))
+
     def owner_waits(namespace: str, reference: Json) -> bool:
         return bool(namespace) and _waits(namespace, reference, managed, look)
 
@@ -410,5 +430,6 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
         managed.elastic,
         managed.group_size_stays,
         look,
+        classes_are_limited,
         owner_waits,
     )

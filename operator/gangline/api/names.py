@@ -158,6 +158,8 @@ EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
 USER: Final = f"{OWN_GROUP}/user"
 #: annotation on jobs: "true" keeps a job that waits from starting, until the annotation is gone
 HOLD: Final = f"{OWN_GROUP}/hold"
+#: annotation on namespaces, comma-separated: the only priority classes that jobs there may name
+ALLOWED_CLASSES: Final = f"{OWN_GROUP}/allowed-priority-classes"
 #: annotation on JobSets: each child Job runs alone in a domain of this node label
 EXCLUSIVE_TOPOLOGY: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 # names of those who share GPUs out

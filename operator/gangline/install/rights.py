@@ -174,7 +174,9 @@ WEBHOOKS: Final = ServiceAccount(
         Right(kube.CLUSTER_QUEUES, ("get",)),
         Right(kube.ADMISSION_CHECKS, ("get",)),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, ("get",)),
-        Right(kube.NAMESPACES, ("get",)),  # for managedJobsNamespaceSelector
+        # PriorityClasses and Namespaces: which classes jobs may name there, and what they are worth
+        Right(kube.PRIORITY_CLASSES, ("get",)),
+        Right(kube.NAMESPACES, ("get",)),  # also for managedJobsNamespaceSelector
         # what describes the pods of a job: whether it has a place for all that the job asks for
         *(Right(resource, ("get",)) for each in jobkinds.BUILT_IN for resource in each.descriptions),
         # checks whether an owner of a job is itself queued

@@ -19,7 +19,11 @@ from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, Stored
 
 
-class UnknownClassError(JobError):
+class PriorityClassError(JobError):
+    """The job asks for a priority that its namespace does not allow, or by a class that does not exist."""
+
+
+class UnknownClassError(PriorityClassError):
     """The label of the job names a WorkloadPriorityClass that does not exist."""
 
 

@@ -16,6 +16,7 @@ from gangline.jobs.base import JobError, JobKind, Json
 from gangline.objects import JobObject, WorkloadObject
 
 _MAX_NAME = 253
+_CLASS_LABEL = f"metadata.labels[{names.PRIORITY_CLASS}]"
 _HASH_LENGTH = 5
 #: annotations that a job kind may set on its Workload
 _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
@@ -74,6 +75,15 @@ def _workload_class(name: str) -> Json:
 
 def _pod_class(name: str) -> Json:
     return {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+
+
+def where_class_is_named(job: JobObject, pod_sets: Sequence[Json], name: str) -> str:
+    """The field by which a job names the class that sets its priority."""
+    if job.labels.get(names.PRIORITY_CLASS) == name:
+        return _CLASS_LABEL
+    if any(podspec.labels_of(each["template"]).get(names.PRIORITY_CLASS) == name for each in pod_sets):
+        return f"the pods' {_CLASS_LABEL}"
+    return "priorityClassName"
 
 
 def names_another_class(workload: WorkloadObject, job: JobObject) -> bool:

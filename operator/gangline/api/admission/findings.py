@@ -183,6 +183,8 @@ class AdmissionFacts:
     group_size_stays: bool = True
     #: the object that describes the pods of a job; None if it is not there, or not known
     look: Look = _unknown
+    #: whether an administrator has said which priority classes jobs of this namespace may name
+    classes_are_limited: Callable[[str], bool] = _no_priority_class
     #: whether the queued one among the owners of a child, in this (namespace, owner reference), waits for its quota now
     owner_waits: Callable[[str, Json], bool] = _no_waiting_owner
 

@@ -12,6 +12,7 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     KindRules,
+    annotation_path,
     annotations_of,
     duplicate,
     forbidden,
@@ -29,7 +30,7 @@ from gangline.api.admission.findings import (
     too_many,
     whole,
 )
-from gangline.api.admission.of_jobs import jobs, pods
+from gangline.api.admission.of_jobs import allowed_classes, jobs, pods
 
 # --- the status of a Workload: rules for admission, reclaiming and admission checks -----------------------------------
 #
@@ -229,6 +230,7 @@ def validate(workload: Json, old: Json | None, context: AdmissionFacts) -> list[
         errors += _queue(workload)
     if old is None or spec(old).get("podSets") != spec(workload).get("podSets"):
         errors += _pod_sets(workload)
+    errors += allowed_classes.priority_errors(workload, old, context)
     errors += validate_status(workload, old)
     return errors if old is None else errors + _update(workload, old)
 
@@ -308,7 +310,7 @@ def _counts(path: str, pod_set: Json) -> list[FieldError]:
 
 def _update(workload: Json, old: Json) -> list[FieldError]:
     """Gates are only removed; and a workload with quota keeps its shape. The schema freezes its queue and priority."""
-    errors = jobs.check_gates_update(workload, old)
+    errors = [*jobs.check_gates_update(workload, old), *_same_predecessor(workload, old)]
     before, after = spec(old).get("podSets"), spec(workload).get("podSets")
     if before == after or not has_quota(old):
         return errors
@@ -317,6 +319,13 @@ def _update(workload: Json, old: Json) -> list[FieldError]:
     for i, (was, new) in enumerate(zip(objects(before), objects(after), strict=True)):
         errors += immutable(f"spec.podSets.{i}", _with_count_of(was, new), was)
     return errors
+
+
+def _same_predecessor(workload: Json, old: Json) -> list[FieldError]:
+    """A slice of an elastic job names the one that it replaces when it is made: what that one holds is counted as its own."""
+    path = annotation_path(_REPLACEMENT)
+    after, before = (annotations_of(each).get(_REPLACEMENT) for each in (workload, old))
+    return [] if after is None or after == before else [forbidden(path, "can only be set at creation")]
 
 
 def _with_count_of(was: Json, new: Json) -> Json:

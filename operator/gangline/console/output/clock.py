@@ -20,6 +20,15 @@ def wall(at: float | None, now: float) -> str:
     return time.strftime("%a %H:%M" if abs(at - now) < 6 * _DAY else "%Y-%m-%d %H:%M", then)
 
 
+def rfc3339(at: float) -> str:
+    """`2026-11-29T04:40:22Z`, as Kubernetes writes instants; with milliseconds where it has a part of a second. Raises
+    OverflowError, ValueError or OSError for what is no time of a calendar.
+    """
+    seconds, milliseconds = divmod(round(at * 1000), 1000)
+    fraction = f".{milliseconds:03}" if milliseconds else ""
+    return time.strftime(f"%Y-%m-%dT%H:%M:%S{fraction}Z", time.gmtime(seconds))
+
+
 def exact(at: float | None, now: float) -> str:
     """The time as `wall` shows it, with the seconds."""
     if at is None:

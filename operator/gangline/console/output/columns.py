@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from gangline.console.output.layout import Rows
@@ -49,10 +49,17 @@ class Listing(Generic[T]):
     state: Callable[[T], Collection[str]] | None = None
     queue: Callable[[T], Collection[str]] | None = None
     states: tuple[str, ...] = ()
+    #: the fields of its JSON that are instants (`formats.dated`)
+    instants: tuple[str, ...] = ()
     #: lines of -o wide in place of the table, for a terminal of this width
     drawing: Callable[[Sequence[T], float, int], list[str]] | None = None
     #: lines after the table
     remarks: Callable[[Sequence[T]], list[str]] | None = None
+
+    def with_text(self, column: str, text: Callable[[T, float], str]) -> Listing[T]:
+        """The same list, whose column of this name has this text."""
+        columns = tuple(replace(each, text=text) if each.name == column else each for each in self.columns)
+        return replace(self, columns=columns)
 
     def rows(self, entries: Sequence[T], now: float, *, wide: bool = False) -> Rows:
         """One row per entry."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 
-from gangline.console.output import paths
+from gangline.console.output import clock, paths
 from gangline.console.output.columns import Listing, T
 from gangline.console.output.layout import Rows
 from gangline.console.output.paths import Path
@@ -36,14 +36,52 @@ class OutputFormat:
         """The table, of a format that is one."""
         if self.kind != "custom-columns":
             return listing.rows(entries, now, wide=self.kind == "wide")
-        cells = tuple(tuple(path.text(listing.as_json(entry)) for _, path in self.columns) for entry in entries)
+        bodies = [_written(listing, entry) for entry in entries]
+        cells = tuple(tuple(path.text(body) for _, path in self.columns) for body in bodies)
         return Rows(tuple(name for name, _ in self.columns), cells)
 
     def text(self, listing: Listing[T], entries: Sequence[T]) -> str:
         """The text of all entries, in a format that is no table; without a line break at its end."""
         if self.kind == "name":
             return "\n".join(map(listing.name, entries))
-        return document(self.kind, [listing.as_json(entry) for entry in entries])
+        return document(self.kind, [_written(listing, entry) for entry in entries])
+
+
+def _written(listing: Listing[T], entry: T) -> Json:
+    """The JSON of an entry as it is printed."""
+    return dated(listing.as_json(entry), listing.instants)
+
+
+def dated(body: Json, instants: Iterable[str]) -> Json:
+    """The body with its instants as RFC 3339, where answers have seconds since the epoch.
+
+    `instants` are the paths of these fields, such as `fallenBack.since`: they lead into each element of a list, and `times.*` is
+    each field of `times`. The body itself is not changed.
+    """
+    for path in instants:
+        body = _dated(body, path.split("."))
+    return body
+
+
+def _dated(value: Any, steps: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_dated(each, steps) for each in cast("list[Any]", value)]
+    if not steps:
+        return _instant(value)
+    if not isinstance(value, dict):
+        return value
+    first, rest = steps[0], steps[1:]
+    fields = cast("Json", value)
+    return {name: _dated(each, rest) if first in ("*", name) else each for name, each in fields.items()}
+
+
+def _instant(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    try:
+        return clock.rfc3339(value)
+    except (OverflowError, ValueError, OSError):
+        return value
 
 
 class Output(click.ParamType[OutputFormat]):

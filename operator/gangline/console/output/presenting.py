@@ -16,7 +16,7 @@ import click
 
 from gangline.console.output import layout, remarks, selection, terminal
 from gangline.console.output.columns import Listing
-from gangline.console.output.formats import DOCUMENTS, Output, OutputFormat, document
+from gangline.console.output.formats import DOCUMENTS, Output, OutputFormat, dated, document
 from gangline.console.output.layout import Rows
 from gangline.console.output.selection import ListSelection
 from gangline.kube.errors import ApiError
@@ -247,7 +247,7 @@ class Reporter:
             return lines if header else lines[1:]
         if shape.format.kind == "name":
             return [listing.name(entry) for entry in changed]
-        texts = [document(shape.format.kind, listing.as_json(entry)) for entry in changed]
+        texts = [document(shape.format.kind, dated(listing.as_json(entry), listing.instants)) for entry in changed]
         return [f"---\n{text}" for text in texts] if shape.format.kind == "yaml" else texts
 
     def _identity(self, entry: Any) -> str:

@@ -67,7 +67,7 @@ _MODES = {"BestEffort": "best effort", "Easy": "EASY (in order of age, one reser
 
 
 def as_json(item: Json) -> dict[str, Any]:
-    """The item as `eta -o json` prints it: instants in Unix seconds, null if unknown."""
+    """The item as `eta -o json` prints it, but for the form of its `INSTANTS`; null if unknown."""
     return {
         "namespace": item["namespace"],
         "name": item["jobName"],
@@ -85,6 +85,8 @@ def as_json(item: Json) -> dict[str, Any]:
 
 #: the times of an item
 TIMES = ("elapsedSeconds", "expectedStart", "because", "forecast", "record")
+#: those of its fields that are instants
+INSTANTS = ("created", "since", "end", "latestEnd", "expectedStart.*", "fallenBack.since")
 
 
 NEVER_FITS: Final = "Never fits"
@@ -251,6 +253,7 @@ def listing(*, with_times: bool = False, own: bool = False, empty: str = "No job
             _REASON,
         ),
         as_json=_with_times if with_times else _as_json,
+        instants=INSTANTS,
         name=_name,
         empty=empty,
         style=_style,
@@ -305,6 +308,7 @@ STARTS: Final[Listing[ListedJob]] = Listing(
         _Column("BECAUSE", _because),
     ),
     as_json=lambda job: as_json(job.item),
+    instants=INSTANTS,
     name=_name,
     empty="No job is pending.",
     user=_users,

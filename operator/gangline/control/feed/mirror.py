@@ -300,7 +300,9 @@ class Mirror(OwnedObjects):
             self._look_at_images()
             for name, queue in self.objects[kube.CLUSTER_QUEUES].items():
                 self._read(kube.CLUSTER_QUEUES, name, queue)
-        if resource == kube.NAMESPACES and self.managed.selector is not None:  # it may be selected now, or not any more
+        if resource == kube.NAMESPACES and (  # it may be selected now, or not any more, or allow other priority classes
+            self.managed.selector is not None or names.ALLOWED_CLASSES in obj.annotations
+        ):
             self.changes.jobs.update(ref for ref in self.jobs() if ref[1].startswith(f"{key}/"))
         if resource == kube.NAMESPACES and self.is_leaving(key):
             for name, queue in self.local_queues.items():

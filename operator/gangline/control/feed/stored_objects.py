@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from gangline.api.admission.of_jobs.allowed_classes import AllowedClasses
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import DESCRIPTION, RUNS_WITH
 from gangline.api.read import policy_reader
@@ -133,10 +134,12 @@ class StoredObjects:
 
     def priority(self, job: JobObject, pod_sets: Sequence[Json]) -> tuple[int, Json | None]:
         """The priority of a job, and the class that gives it: by the label, else the pods' PriorityClass
-        (`workload.priority_source`), else the cluster's default one, else 0.
+        (`workload.priority_source`), else the cluster's default one, else 0. Raises JobError for a class that does not exist, or
+        that the job's namespace does not allow.
         """
         default = next((c for c in self.objects[kube.PRIORITY_CLASSES].values() if c.get("globalDefault")), None)
-        return priority_of(job, pod_sets, self._class, default)
+        allowed = AllowedClasses.of(self.get(kube.NAMESPACES, job.namespace))
+        return priority_of(job, pod_sets, self._class, default, allowed)
 
     def _class(self, reference: Json) -> Stored | None:
         """The object that a `priorityClassRef` names."""

@@ -7,7 +7,7 @@ from gangline.api.admission.of_jobs.identifiers import prebuilt_workload
 from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.control.kinds.steps import DeleteWorkload, JobView, Lookups, Note, PatchWorkload, Step
 from gangline.jobs import workload as workloads
-from gangline.jobs.base import UnknownClassError
+from gangline.jobs.base import PriorityClassError, UnknownClassError
 from gangline.kube.resources import Json
 from gangline.objects import JobObject, WorkloadObject
 
@@ -103,15 +103,21 @@ def follow(view: JobView, workload: WorkloadObject, pod_sets: list[Json], lookup
     change: Json = {"queueName": queue or None} if queue != (spec.get("queueName") or "") else {}
     if prebuilt_workload(job):  # its author wrote the rest, and may have written its queue
         return [PatchWorkload(workload, {"spec": change})] if change and queue else []
-    priority, class_ref = lookups.priority(job, pod_sets)
     notes: list[Step] = []
+    try:
+        priority, class_ref = lookups.priority(job, pod_sets)
+    except UnknownClassError:
+        raise
+    except PriorityClassError as error:  # it waits on with the priority that it has
+        notes = [Note("Warning", "PriorityClassNotAllowed", error.message)]
+        priority, class_ref = spec.get("priority", 0), spec.get("priorityClassRef")
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
         change |= {"priority": priority, "priorityClassRef": class_ref}
         notes = [Note("Normal", "UpdatedWorkload", f"Updated workload priority class: {workload.key}")]
     body: Json = {"spec": change} if change else {}
     if annotations := workloads.changed_annotations(view.kind, workload, job):
         body["metadata"] = {"annotations": annotations}
-    return [PatchWorkload(workload, body), *notes] if body else []
+    return [PatchWorkload(workload, body), *notes] if body else notes
 
 
 def keep_in_step(view: JobView, workload: WorkloadObject, pod_sets: list[Json], lookups: Lookups) -> list[Step]:
@@ -130,6 +136,8 @@ def keep_in_step(view: JobView, workload: WorkloadObject, pod_sets: list[Json], 
         priority, class_ref = lookups.priority(job, pod_sets)
     except UnknownClassError as error:  # the job runs on as it was admitted
         return [Note("Warning", "WorkloadPriorityClassNotFound", error.message)]
+    except PriorityClassError as error:
+        return [Note("Warning", "PriorityClassNotAllowed", error.message)]
     if class_ref is None or class_ref["kind"] != spec["priorityClassRef"]["kind"]:
         return []  # the kind of class stays while quota is held
     return [

@@ -28,7 +28,7 @@ from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.pod_writes import PodWrites
 from gangline.control.writes.writes import Done
-from gangline.jobs.base import Create, Delete, JobError, PodSetInfo, UnknownClassError
+from gangline.jobs.base import Create, Delete, JobError, PodSetInfo, PriorityClassError, UnknownClassError
 from gangline.jobs.pods.group import IncompleteError
 from gangline.jobs.pods.member import KnownPod
 from gangline.kube import resources as kube
@@ -117,7 +117,11 @@ class Planner(Reconciler[JobRef]):
         try:
             planned = limited(plan, of=of)
         except JobError as error:
-            reason = "WorkloadPriorityClassNotFound" if isinstance(error, UnknownClassError) else "ErrWorkloadCompose"
+            reason = "ErrWorkloadCompose"
+            if isinstance(error, PriorityClassError):
+                reason = "PriorityClassNotAllowed"
+            if isinstance(error, UnknownClassError):
+                reason = "WorkloadPriorityClassNotFound"
             self._recorder.record(about, "Warning", reason, str(error))
             if not isinstance(error, IncompleteError):  # its next pod plans it again
                 self._attempts.pause(ref)

@@ -10,6 +10,7 @@ from gangline.install.manifests.tree import (
     OPERATOR,
     OPERATOR_NAME,
     Document,
+    FormattedText,
     Not,
     Set,
     Spread,
@@ -23,6 +24,8 @@ from gangline.kube.resources import Json
 _API: Final = "monitoring.coreos.com/v1"
 _SECURE: Final = Set("metrics.secure")
 _PLAIN: Final = Not(_SECURE)
+_RUNBOOKS: Final = Value("monitoring.rules.runbooks")
+_WITH_RUNBOOKS: Final = Set("monitoring.rules.runbooks")
 #: the webhooks' names in the metrics of the API server
 _OURS: Final = 'name=~".+[.]gangline[.]io"'
 #: standbys show the same gauges
@@ -41,6 +44,11 @@ class Alert:
     severity: str
     summary: str
     text: str
+
+    @property
+    def runbook(self) -> str:
+        """The section about it on the site of `make docs`."""
+        return f"alerts.html#{self.name.lower()}"
 
 
 ALERTS: Final = (
@@ -200,7 +208,11 @@ def _rules() -> Json:
             "expr": alert.expression,
             "for": alert.lasting,
             "labels": {"severity": alert.severity},
-            "annotations": {"summary": alert.summary, "description": alert.text},
+            "annotations": {
+                "summary": alert.summary,
+                "description": alert.text,
+                "runbook_url": When(_WITH_RUNBOOKS, FormattedText(f"{{}}/{alert.runbook}", (_RUNBOOKS,))),
+            },
         }
         for alert in ALERTS
     ]
@@ -274,6 +286,22 @@ GPU_PANELS: Final = (
 )
 PANELS: Final = (
     *GPU_PANELS,
+    Panel(
+        "GPUs in use, by team (namespace)",
+        "short",
+        ((f"sum by (namespace) (kueue_local_queue_resource_usage{{{_GPUS}}})", "{{namespace}}"),),
+        "The operator has this metric with the gate `LocalQueueMetrics` in its configuration.",
+    ),
+    Panel(
+        "GPUs held in vain: a pod of the gang can't be bound",
+        "short",
+        (
+            (
+                "sum by (cluster_queue) (rate(gangline_gpu_seconds_held_unbound_total[$__rate_interval]))",
+                "{{cluster_queue}}",
+            ),
+        ),
+    ),
     Panel(
         "Waiting workloads",
         "short",

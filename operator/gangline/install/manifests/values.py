@@ -250,6 +250,8 @@ class ServiceMonitor(ValuesModel):
 class AlertRulesValues(ValuesModel):
     enabled: bool = False
     """Create alerts as a PrometheusRule."""
+    runbooks: str = ""
+    """The address of the site that `make docs` builds, without a slash at its end: each alert links to its section there."""
     labels: Labels = {}
     """The labels by which your Prometheus finds the object."""
 

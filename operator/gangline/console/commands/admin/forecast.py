@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from gangline import traces
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
-from gangline.console.output.formats import OutputFormat, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, dated, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.words import age
@@ -253,7 +253,8 @@ def show(
     if ctx.get_parameter_source("db") is ParameterSource.DEFAULT and (
         told := access.run(_operators(job, kubeconfig, context, namespace))
     ):
-        terminal.say(document(output.kind, told) if output.kind else _show_operators(told, time.time()))
+        body = dated(told, jobs.INSTANTS)
+        terminal.say(document(output.kind, body) if output.kind else _show_operators(told, time.time()))
         return
     with _open(db) as store:
         found = _readable(store.find)(job)

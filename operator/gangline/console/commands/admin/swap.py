@@ -16,7 +16,7 @@ from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import SwapRecord
 from gangline.console.output import clock, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.formats import OutputFormat, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, dated, document
 from gangline.console.output.layout import wrapped
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights, targets
@@ -250,7 +250,8 @@ def show_command(
     if not matching:
         raise click.ClickException(f"no job {job!r} with a Workload in namespace {where}")
     if output.kind:
-        terminal.say(document(output.kind, rows_of(matching)))
+        rows = [dated(row, LISTING.instants) for row in rows_of(matching)]
+        terminal.say(document(output.kind, rows))
         return
     for workload in matching:
         for line in story(workload, time.time()):
@@ -330,6 +331,7 @@ LISTING: Final[Listing[Json]] = Listing(
         _Column("TO", lambda row, _: "…" if row["state"] == "Recovering" else few(row["to"])),
     ),
     as_json=lambda row: row,
+    instants=("times.*",),
     name=lambda row: row["job"],
     empty="No gang has lost nodes.",
     style=lambda row: "yellow" if row["state"] == "Recovering" else "",

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gangline.console.output import clock, presenting, remarks, terminal
-from gangline.console.output.formats import DOCUMENTS, OutputFormat, document
+from gangline.console.output.formats import DOCUMENTS, OutputFormat, dated, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, jobs, own_rights, reach
@@ -118,7 +118,7 @@ def _show_promises(told: Json, output: OutputFormat) -> None:
     if output.kind in DOCUMENTS:
         names = ("promises", "started", "record")
         body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
-        terminal.say(document(output.kind, body))
+        terminal.say(document(output.kind, dated(body, ("promises.at", "promises.p50", "promises.p90", "started"))))
         return
     if not told["promises"]:
         terminal.say(
@@ -196,7 +196,8 @@ async def _queues_named(api: ApiClient, told: Mapping[str, Any]) -> Json:
 def _show_accuracy(accuracy: Mapping[str, Any], output: OutputFormat) -> None:
     if output.kind in DOCUMENTS:
         told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
-        terminal.say(document(output.kind, {**told, **{name: accuracy.get(name) for name in ("starts", "queues")}}))
+        told |= {name: accuracy.get(name) for name in ("starts", "queues")}
+        terminal.say(document(output.kind, dated(told, ("since",))))
         return
     runtimes, starts = accuracy["items"], accuracy.get("starts") or {}
     terminal.say(accuracy.get("model", {}).get("reason", ""))

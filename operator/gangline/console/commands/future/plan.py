@@ -80,6 +80,7 @@ def listing(horizon: float) -> Listing[Json]:
             _Column("AFTER", lambda run, _: ", ".join(run["after"])),
         ),
         as_json=_as_json,
+        instants=("from", "to", "fallenBack.since"),
         name=lambda run: run["job"],
         empty="No workload is running or expected to start within the horizon.",
         user=lambda run: tuple(name for name in (run.get("user"), run["metadata"].get("namespace")) if name),
@@ -175,12 +176,8 @@ def _as_json(run: Json) -> dict[str, Any]:
         "state": _state(run),
         "clusterQueue": run["clusterQueue"],
         "gpus": run["gpus"],
-        "from": _iso(run["from"]),
-        "to": _iso(run["to"]),
+        "from": run["from"],
+        "to": run["to"],
         "after": run["after"],
         "fallenBack": run.get("fallenBack"),
     }
-
-
-def _iso(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

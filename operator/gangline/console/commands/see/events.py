@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ import click
 from gangline.console.options import Span
 from gangline.console.output import clock, layout, presenting, remarks, terminal
 from gangline.console.output.columns import Column, Listing
-from gangline.console.output.formats import document
+from gangline.console.output.formats import dated, document
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, watch
 from gangline.control.answers.workloads.words import HAPPENINGS
@@ -131,12 +130,13 @@ class _Lines:
             self._headed = True
             return
         for event in chosen:
+            body = dated(event, listing.instants)
             if shape.format.kind == "name":
                 terminal.say(listing.name(event))
             elif shape.format.kind == "json":
-                terminal.say(json.dumps(event))
+                terminal.say(json.dumps(body))
             else:
-                terminal.say(f"---\n{document(shape.format.kind, event)}")
+                terminal.say(f"---\n{document(shape.format.kind, body)}")
 
 
 def _job(event: Json) -> str:
@@ -160,6 +160,7 @@ LISTING: Final[Listing[Json]] = Listing(
         _Column("WHY", lambda event, _: event["text"] or event["reason"]),
     ),
     as_json=lambda event: event,
+    instants=("at",),
     name=_job,
     empty="Nothing happened in that time, as far as the operator remembers.",
     style=lambda event: _STYLES.get(event["event"], ""),
@@ -169,12 +170,4 @@ LISTING: Final[Listing[Json]] = Listing(
     states=HAPPENINGS,
 )
 #: of one namespace, whose people know their LocalQueues and no others
-OWN_LISTING: Final = replace(
-    LISTING,
-    columns=tuple(
-        replace(column, text=lambda event, _: event["queue"] or event["clusterQueue"])
-        if column.name == "QUEUE"
-        else column
-        for column in LISTING.columns
-    ),
-)
+OWN_LISTING: Final = LISTING.with_text("QUEUE", lambda event, _: event["queue"] or event["clusterQueue"])

@@ -55,6 +55,8 @@ def command(
             where = namespace or api.login.namespace
             everywhere = all_namespaces or bool(cluster_queue and namespace is None)
             listing, kind = (ATTEMPTS, "jobattempts") if attempts else (LISTING, "pastruns")
+            if not everywhere:  # people of a namespace know their LocalQueues, and no others
+                listing = listing.with_text("QUEUE", lambda run, _: run["localQueue"] or run["clusterQueue"])
             await presenting.present(listing, shape, lambda: rows(api, kind, where, everywhere, since, cluster_queue))
 
     access.run(work())
@@ -136,6 +138,7 @@ LISTING: Final[Listing[Json]] = Listing(
         Column("STATE", lambda run, _: run["state"]),
     ),
     as_json=lambda run: run,
+    instants=("submitted", "started", "ended"),
     name=lambda run: f"{run['jobKind'].lower()}/{run['jobName']}" if run["jobKind"] else run["jobName"],
     empty="No run has ended in this time (--since 7d looks back further).",
     style=lambda run: "red" if run["state"] == "Failed" else "",
@@ -198,6 +201,7 @@ ATTEMPTS: Final[Listing[Json]] = Listing(
         Column("STATE", lambda row, _: row["end"] or "Running"),
     ),
     as_json=lambda row: row,
+    instants=("submitted", "reserved", "started", "ready", "ended"),
     name=lambda row: f"{row['jobKind'].lower()}/{row['jobName']}" if row["jobKind"] else row["jobName"],
     empty="No job has held quota in this time (--since 7d looks back further).",
     style=lambda row: "red" if row["lostTo"] else "",

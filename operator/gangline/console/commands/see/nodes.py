@@ -99,6 +99,7 @@ def listing(most: int | None = None) -> Listing[Json]:
             _Column("WHO", who),
         ),
         as_json=lambda node: node,
+        instants=("until",),
         name=lambda node: f"node/{_name(node)}",
         empty="No node has the labels of a flavor of these queues.",
         style=lambda node: "red" if node["trouble"] else "",

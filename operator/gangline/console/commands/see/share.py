@@ -238,6 +238,7 @@ SHARES: Final[Listing[Json]] = Listing(
         ),
     ),
     as_json=lambda row: row,
+    instants=("consumedAt",),
     name=lambda row: f"{row['level'].lower()}/{row['name']}",
     empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
     style=lambda row: {"ClusterQueue": "bold", "User": "dim"}.get(row["level"], ""),

@@ -11,9 +11,10 @@ import click
 
 from gangline.api import names
 from gangline.console.output import presenting, terminal
-from gangline.console.output.formats import OutputFormat, answer_option, document
+from gangline.console.output.formats import OutputFormat, answer_option, dated, document
 from gangline.console.output.layout import wrapped
 from gangline.console.views import access, asking, completing, history, own_rights
+from gangline.console.views.jobs import INSTANTS
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.briefs import job_kinds, matches, singular
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, WorkloadView
@@ -58,7 +59,11 @@ async def _why(
         offers = await _remedies(api, where, job) if waits else {}
         if output.kind:
             told = [[line.label, line.text] for line in (*lines, *remedy_lines(offers))]
-            body = {**briefs.as_json(view), "explanation": told, "remedies": offers.get("remedies", [])}
+            body = {
+                **dated(briefs.as_json(view), INSTANTS),
+                "explanation": told,
+                "remedies": offers.get("remedies", []),
+            }
             terminal.say(document(output.kind, body))
         elif offers:
             terminal.say(*remedies_rendered(offers, presenting.width()))
@@ -151,6 +156,7 @@ async def _history(
 def _show_history(view: WorkloadView, events: list[history.Event], source: str, output: OutputFormat) -> None:
     if output.kind:
         body = {**briefs.as_json(view), "history": [event.as_json() for event in events], "source": source}
+        body = dated(body, (*INSTANTS, "history.at"))
         terminal.say(document(output.kind, body))
         return
     terminal.say(f"{view.job} in namespace {view.namespace}, workload {view.name}")

@@ -36,6 +36,7 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "WorkloadDeletedAgain": EventRow(
         _JOB, OURS, "its Workload was deleted again and again, and the next one is created later"
     ),
+    "PriorityClassNotAllowed": EventRow(_JOB, OURS, "its namespace does not allow the priority that it asks for"),
     "WorkloadPriorityClassNotFound": EventRow(_JOB, KUEUE, "it names a priority class that is not there"),
     "ErrWorkloadCompose": EventRow(_JOB, KUEUE, "no Workload can be derived from it"),
     "JobNestingTooDeep": EventRow(_JOB, KUEUE, "it has more than ten owners, one above the other"),

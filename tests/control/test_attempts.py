@@ -23,9 +23,10 @@ from gangline.control.answers.answers import Answers
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.pages import ListPage
 from gangline.control.answers.refusals import NoAttemptsError, NoSuchJobError, NoSuchQueueError, NotReadableError
-from gangline.control.answers.sight import Everybody
+from gangline.control.answers.sight import ALL, Everybody
 from gangline.control.answers.usage import attempt_reading as reading
 from gangline.control.answers.usage import attempt_watch
+from gangline.control.answers.usage import attempts as attempt_rows
 from gangline.control.answers.usage.attempt_watch import AttemptWatch, RecentAttempts
 from gangline.control.forecasting import history_store
 from gangline.control.forecasting.history_store import History
@@ -35,7 +36,7 @@ from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
-from gangline.forecast.history.usage import Window
+from gangline.forecast.history.usage import FlavorHours, UsageSum, Window
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.objects import WorkloadObject
@@ -648,6 +649,62 @@ async def test_a_sum_has_what_was_lost_and_waited_for(leader: Leader) -> None:
     assert (await leader.sums())[0]["weightedGpuHours"] is None
     (day,) = await leader.sums(by="day")
     assert (day["name"], day["gpuHours"]) == ("2023-11-14", row["gpuHours"])
+
+
+async def test_a_sum_of_all_counts_each_job_once_and_names_the_time(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=100)
+    leader.release()
+    leader.now += 86_400
+    leader.run()
+    leader.now += 86_400
+    asked = leader.answers()
+    told = await asked.usage(Everybody(), "ml", 60, "day", start=NOW + 20.0, end=NOW + 80.0)
+    assert (told.start, told.end, told.total["jobs"], hours_of(told.total)) == (NOW + 20.0, NOW + 80.0, 1, 60)
+    told = await asked.usage(Everybody(), "ml", 60, "day", start=NOW - 1000.0, end=NOW + 9e9)
+    assert told.end == leader.now, "no sum is of what has not been"
+    assert (told.total["jobs"], told.total["attempts"], sum(row["jobs"] for row in told.items)) == (1, 2, 2)
+    assert hours_of(told.total) == sum(map(hours_of, told.items)) == 120 + 20 + 86_400
+    (flavor,) = told.total["flavors"]
+    assert (flavor["flavor"], flavor["gpuHours"]) == ("h100", told.total["gpuHours"])
+    assert flavor["lostGpuHours"] == told.total["lost"]["preemption"]
+
+
+def hours_of(row: Json) -> int:
+    """Seconds of the gang of 16 GPUs."""
+    return round(row["gpuHours"] * HOUR / 16)
+
+
+async def test_pages_of_one_question_are_of_one_window(leader: Leader) -> None:
+    leader.run()
+    asked = leader.answers()
+    first = await asked.usage(Everybody(), "ml", 9e5, "user", page=ListPage(0, 1))
+    leader.now += 5
+    second = await leader.answers().usage(Everybody(), "ml", 9e5, "user", page=ListPage(1, 1))
+    assert (first.end, first.total) == (second.end, second.total)
+
+
+async def test_kept_sums_have_counted_a_bounded_number_of_jobs(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_watch, "MOST_COUNTED", 5)
+    leader.run()
+    answers = leader.answers()
+    for number in range(20):
+        await answers.usage(Everybody(), "ml", 1000.0 + number, "user")
+    assert len(leader.watch._sums) <= 6
+    leader.now += 60
+    await leader.answers().usage(Everybody(), "ml", 9e5, "user")
+    assert len(leader.watch._sums) == 1, "what is too old is not kept"
+
+
+def test_a_sum_names_a_bounded_number_of_flavors() -> None:
+    found = UsageSum()
+    for number in range(100):
+        found.flavors[f"f{number:03}"] = FlavorHours(100.0 - number, 1.0)
+    told = attempt_rows.sums({("", "a"): found}, Window(0.0, 1.0), ALL)
+    flavors = told.rows[0]["flavors"]
+    assert len(flavors) == attempt_rows.MOST_FLAVORS + 1 and flavors[0]["flavor"] == "f000"
+    assert flavors[-1]["flavor"] == "" and flavors[-1]["lostGpuHours"] == 36.0
+    assert sum(each["gpuHours"] for each in flavors) == sum(100.0 - number for number in range(100))
 
 
 async def test_sums_of_a_namespace_are_those_of_its_queues() -> None:

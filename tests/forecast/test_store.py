@@ -373,7 +373,7 @@ def test_sums_are_made_of_one_clusters_attempts(store: HistoryStore) -> None:
 
 
 def test_an_old_attempt_is_forgotten_unless_it_is_in_progress(tmp_path: Path) -> None:
-    store = HistoryStore(str(tmp_path / "h.db"), retention=10 * DAY)
+    store = HistoryStore(str(tmp_path / "h.db"), attempt_retention=10 * DAY)
     running = attempt(0, ended=None, end="")
     store.put_attempts("here", [running, attempt(1), attempt(2)])
     assert store.prune(AT + 150 + 10 * DAY) == 1

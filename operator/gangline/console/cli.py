@@ -85,6 +85,9 @@ _TOP: Final[Sections] = {
         "history": CommandEntry(
             "see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."
         ),
+        "report": CommandEntry(
+            "see.report:command", "GPU-hours by queue, user or day: used, useful, lost to what; like sreport."
+        ),
         "share": CommandEntry("see.share:share", "Quota and its use by queue and user, and who is next; like sshare."),
         "limits": CommandEntry("see.share:limits", "What bounds each queue; `limits set` changes it."),
         "nodes": CommandEntry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),

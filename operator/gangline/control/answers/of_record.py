@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Any, Final
 
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, view_of
-from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
+from gangline.control.answers.pages import EVERYTHING, Listed, ListedUsage, ListPage
 from gangline.control.answers.refusals import (
     NoAttemptsError,
     NoEventsError,
@@ -269,8 +270,13 @@ class RecordAnswers(Desk):
         half_life: float | None = None,
         page: ListPage = EVERYTHING,
         cluster_queue: str = "",
-    ) -> Listed:
-        """A page of the sums of attempts over the last `since` seconds: with a namespace, of the ClusterQueues that it uses.
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        zone: tzinfo = UTC,
+    ) -> ListedUsage:
+        """A page of the sums of attempts over the last `since` seconds, or from `start` to `end` where these are given: with a
+        namespace, of the ClusterQueues that it uses. Days begin at midnight in `zone`.
 
         All jobs count, whoever may see them. Raises NoSuchQueueError, NoAttemptsError.
         """
@@ -279,12 +285,15 @@ class RecordAnswers(Desk):
         own = self._own_queues(namespace, routes)
         queues = frozenset({cluster_queue}) if cluster_queue else frozenset(own) if namespace else None
         now = self.source.now() / 1000
-        window = Window(now - since, now, by, half_life, queues)
-        found = await self.attempt_record.usage(window)
-        sight = await asker.sight({space for space, _ in found if space}, own)
-        rows = await asyncio.to_thread(attempts.sums, found, window, sight)
-        shown = rows[page.offset : page.end]
-        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
+        until = now if end is None else min(now, end)
+        window = Window(min(until, now - since if start is None else start), until, by, half_life, queues, zone=zone)
+        asked = (by, since, start, end, half_life, queues, str(zone))
+        made = await self.attempt_record.usage(window, asked)
+        sight = await asker.sight({space for space, _ in made.by_group if space}, own)
+        found = await asyncio.to_thread(attempts.sums, made.by_group, made.window, sight)
+        shown = found.rows[page.offset : page.end]
+        left = max(0, len(found.rows) - page.offset - len(shown))
+        return ListedUsage(shown, left, found.total, made.window.since, made.window.until)
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 

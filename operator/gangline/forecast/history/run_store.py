@@ -171,7 +171,8 @@ T = TypeVar("T")
 
 RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
 MAX_RUNS: Final = 200_000  # the latest ones are kept, those of each namespace as far as all have room
-MAX_ATTEMPTS: Final = 200_000  # … and of attempts
+ATTEMPT_RETENTION: Final = 400 * 86400.0  # seconds after which an attempt that has ended is forgotten
+MAX_ATTEMPTS: Final = 400_000  # … and of attempts: those of 1,000 jobs a day for a year
 _BATCH: Final = 500
 _RENAMED: Final = {"limit": "limit_seconds", "hint": "hint_seconds"}
 _READS: Final = "gangline_reads"
@@ -204,10 +205,16 @@ class HistoryStore:
     """Store of runs by UID. Times are Unix seconds."""
 
     def __init__(
-        self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS, max_attempts: int = MAX_ATTEMPTS
+        self,
+        url: str,
+        *,
+        retention: float = RETENTION,
+        max_runs: int = MAX_RUNS,
+        attempt_retention: float = ATTEMPT_RETENTION,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         """Open or create the store. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
-        self._retention, self._max_runs, self._max_attempts = retention, max_runs, max_attempts
+        self._runs, self._attempts = (retention, max_runs), (attempt_retention, max_attempts)
         try:
             parsed = make_url(url if "://" in url else f"sqlite:///{url}")
         except ArgumentError as error:
@@ -307,22 +314,11 @@ class HistoryStore:
         ended = ATTEMPTS.c.ended.is_not(None)
         try:
             with self._engine.begin() as connection:
-                return self._prune(connection, RUNS.c.submit, now, self._max_runs) + self._prune(
-                    connection, ATTEMPTS.c.reserved, now, self._max_attempts, ended
+                return _prune(connection, RUNS.c.submit, now, *self._runs) + _prune(
+                    connection, ATTEMPTS.c.reserved, now, *self._attempts, ended
                 )
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
-
-    def _prune(self, connection: Connection, age: Column[float], now: float, most: int, *among: Any) -> int:
-        """Delete old rows of a table, `among` those that may go. `age`: its column that says how old each is."""
-        table = age.table
-        gone = int(connection.execute(delete(table).where(age < now - self._retention, *among)).rowcount)
-        sizes = _sizes(connection, table.c.namespace, *among)
-        each = tenants.fair_limit(sizes.values(), most)
-        for namespace, size in sizes.items():
-            if size > each:
-                gone += _keep_latest(connection, age, each, table.c.namespace == namespace, *among)
-        return gone
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -354,7 +350,7 @@ class HistoryStore:
             for row in self._all(
                 select(ATTEMPTS)
                 .where(ATTEMPTS.c.ended.is_(None), ATTEMPTS.c.cluster == cluster)
-                .limit(self._max_attempts)
+                .limit(self._attempts[1])
             )
         ]
 
@@ -408,6 +404,18 @@ def _sizes(connection: Connection, namespace: Column[str], *among: Any) -> dict[
     """Each namespace, and how many rows of a table it has."""
     query = select(namespace, func.count()).where(*among).group_by(namespace)
     return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
+
+def _prune(connection: Connection, age: Column[float], now: float, retention: float, most: int, *among: Any) -> int:
+    """Delete old rows of a table, `among` those that may go. `age`: its column that says how old each is."""
+    table = age.table
+    gone = int(connection.execute(delete(table).where(age < now - retention, *among)).rowcount)
+    sizes = _sizes(connection, table.c.namespace, *among)
+    each = tenants.fair_limit(sizes.values(), most)
+    for namespace, size in sizes.items():
+        if size > each:
+            gone += _keep_latest(connection, age, each, table.c.namespace == namespace, *among)
+    return gone
 
 
 def _keep_latest(connection: Connection, age: Column[float], most: int, *own: Any) -> int:

@@ -45,6 +45,8 @@ RETRY: Final = 15.0
 KEEP_EVERY: Final = 300.0
 #: sums are kept for those who ask the same: so many of them, for so many seconds, or so many times as long as they took
 MOST_SUMS: Final = 32
+#: jobs that all of the kept sums have counted together, at most; the sums that were made last stay whatever they have counted
+MOST_COUNTED: Final = 1_000_000
 SUMS_FOR: Final = 15.0
 TIMES_AS_LONG: Final = 10.0
 
@@ -109,12 +111,23 @@ class _Open:
     measured: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MadeSums:
+    """The sums of attempts over a window."""
+
+    window: Window
+    by_group: dict[Group, UsageSum]
+
+
 @dataclass(slots=True)
 class _KeptSums:
-    """Sums that were asked for, or are being made. `until`: how long they are kept, in seconds since the epoch."""
+    """Sums that were asked for, or are being made. `until`: how long they are kept, in seconds since the epoch. `jobs`: how many
+    they have counted.
+    """
 
-    task: asyncio.Task[dict[Group, UsageSum]]
+    task: asyncio.Task[MadeSums]
     until: float = math.inf
+    jobs: int = 0
 
 
 class AttemptWatch(Part):
@@ -348,30 +361,37 @@ class AttemptWatch(Part):
         found = {each.key: each for each in await self._store.attempts(query)} | self._running()
         return newest_first([each for each in found.values() if query.fits(each)], query.most)
 
-    async def usage(self, window: Window) -> dict[Group, UsageSum]:
-        """The sums over a window up to now. Who asks the same within a few seconds gets the same."""
-        asked = (window.by, round(window.until - window.since), window.half_life, window.queues)
-        kept = self._sums.get(asked)
-        if kept is None or self._now() / 1000 > kept.until:
+    async def usage(self, window: Window, asked: object) -> MadeSums:
+        """The sums over a window. Who asks the same within a few seconds gets the same, with the window of these sums. `asked`:
+        what tells one question from another.
+        """
+        kept, now = self._sums.get(asked), self._now() / 1000
+        if kept is None or now > kept.until:
             window = replace(window, cluster=self._mirror.cluster_id())
+            self._sums = {each: sums for each, sums in self._sums.items() if sums.until >= now}
             self._sums.pop(asked, None)
             kept = self._sums[asked] = _KeptSums(asyncio.ensure_future(self._add_up(window, asked)))
-            if len(self._sums) > MOST_SUMS:
+            while len(self._sums) > 1 and self._too_many():
                 del self._sums[next(iter(self._sums))]
         return await asyncio.shield(kept.task)
 
-    async def _add_up(self, window: Window, asked: object) -> dict[Group, UsageSum]:
+    def _too_many(self) -> bool:
+        """Whether more sums are kept than there is memory for: each remembers which jobs it has counted."""
+        return len(self._sums) > MOST_SUMS or sum(each.jobs for each in self._sums.values()) > MOST_COUNTED
+
+    async def _add_up(self, window: Window, asked: object) -> MadeSums:
         """Make sums, and say how long they are kept; not at all where that fails."""
-        lasts, begun = 0.0, time.monotonic()
+        lasts, jobs, begun = 0.0, 0, time.monotonic()
         try:
             running = self._running()
             sums = await self._store.usage(window, running)
             usage.add(sums, running.values(), window)
             lasts = max(SUMS_FOR, TIMES_AS_LONG * (time.monotonic() - begun))
-            return sums
+            jobs = sum(len(each.jobs) for each in sums.values())
+            return MadeSums(window, sums)
         finally:
             if (kept := self._sums.get(asked)) is not None:
-                kept.until = self._now() / 1000 + lasts
+                kept.until, kept.jobs = self._now() / 1000 + lasts, jobs
 
     def _running(self) -> dict[str, JobAttempt]:
         return {each.attempt.key: each.attempt for each in self._open.values()}

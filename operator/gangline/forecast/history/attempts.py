@@ -78,6 +78,7 @@ class JobAttempt:
     text: str = ""
     by: str = ""  #: key of the Workload for which it was preempted
     by_job: str = ""  #: … and its job, as kind/name
+    by_queue: str = ""  #: … and its ClusterQueue
     backfilled: bool = False
     idle: float | None = None  #: GPU-seconds in which telemetry saw its GPUs idle; None = not measured
     nodes: tuple[str, ...] = ()
@@ -148,6 +149,10 @@ class AttemptQuery:
     namespace: str = ""
     cluster_queue: str = ""
     job_name: str = ""
+    end: str = ""
+    by_namespace: str = ""  #: of the Workload for which it was preempted
+    by_job: str = ""  #: … its job, as kind/name
+    by_queue: str = ""  #: … its ClusterQueue
     most: int = 5_000
 
     def fits(self, attempt: JobAttempt) -> bool:
@@ -156,6 +161,10 @@ class AttemptQuery:
             and self.namespace in ("", attempt.namespace)
             and self.cluster_queue in ("", attempt.cluster_queue)
             and self.job_name in ("", attempt.job_name)
+            and self.end in ("", attempt.end)
+            and self.by_namespace in ("", attempt.by.partition("/")[0])
+            and self.by_job in ("", attempt.by_job)
+            and self.by_queue in ("", attempt.by_queue)
         )
 
 

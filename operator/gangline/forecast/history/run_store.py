@@ -117,6 +117,7 @@ ATTEMPTS: Final = Table(
     Column("text", Text, nullable=False),
     Column("by", String(507), nullable=False),
     Column("by_job", String(507), nullable=False),
+    Column("by_queue", String(253), nullable=False, server_default=""),
     Column("backfilled", Boolean, nullable=False),
     Column("idle", Float(53)),
     Column("nodes", Text, nullable=False),  # names, with a line for each
@@ -139,8 +140,13 @@ def _add_attempts(connection: Connection) -> None:
     ATTEMPTS.create(connection, checkfirst=True)
 
 
+def _add_preempting_queues(connection: Connection) -> None:
+    if not any(each["name"] == "by_queue" for each in inspect(connection).get_columns(ATTEMPTS.name)):
+        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN by_queue VARCHAR(253) DEFAULT '' NOT NULL")
+
+
 #: step n migrates a database from version n to n + 1. Released steps are never changed, only added.
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts, _add_preempting_queues)
 
 
 def migrate(connection: Connection) -> None:
@@ -336,9 +342,14 @@ class HistoryStore:
                 (c.namespace, query.namespace),
                 (c.cluster_queue, query.cluster_queue),
                 (c.job_name, query.job_name),
+                (c.end, query.end),
+                (c.by_job, query.by_job),
+                (c.by_queue, query.by_queue),
             )
             if value
         ]
+        if query.by_namespace:
+            wanted.append(c.by.startswith(f"{query.by_namespace}/", autoescape=True))
         running = select(ATTEMPTS).where(c.ended.is_(None), *wanted).order_by(c.reserved.desc()).limit(query.most)
         last = select(ATTEMPTS).where(c.ended >= query.since, *wanted).order_by(c.ended.desc()).limit(query.most)
         return [_read_attempt(row) for row in (*self._all(running), *self._all(last))]
@@ -354,14 +365,19 @@ class HistoryStore:
             )
         ]
 
-    def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
-        """The last attempt of each of these Workloads that has one, by uid."""
+    def last_attempts(self, uids: Collection[str], without: Collection[str] = ()) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid, but for those with the keys `without`."""
         c = ATTEMPTS.c
         query = select(c.uid, func.max(c.reserved), func.max(c.number), func.max(c.ended)).group_by(c.uid)
+        left_out: dict[str, list[str]] = {}
+        for key in without:
+            left_out.setdefault(key.rpartition("/")[0], []).append(key)
         found: dict[str, LastAttempt] = {}
         wanted = sorted(uids)
         for first in range(0, len(wanted), _BATCH):
-            rows = self._all(query.where(c.uid.in_(wanted[first : first + _BATCH])))
+            some = wanted[first : first + _BATCH]
+            keys = [key for uid in some for key in left_out.get(uid, ())]
+            rows = self._all(query.where(c.uid.in_(some), c.key.not_in(keys)))
             found.update({uid: LastAttempt(*last) for uid, *last in map(tuple, rows)})
         return found
 

@@ -303,7 +303,9 @@ def listing(by: str, currency: str = "") -> Listing[ReportRow]:
 
 @click.command("report")
 @access.cluster_options
-@click.option("-A", "--all-namespaces", is_flag=True, help="Sums of all ClusterQueues, not only of those of your namespace.")
+@click.option(
+    "-A", "--all-namespaces", is_flag=True, help="Sums of all ClusterQueues, not only of those of your namespace."
+)
 @click.option(
     "-q",
     "--cluster-queue",

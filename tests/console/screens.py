@@ -24,7 +24,7 @@ from gangline.console.commands.admin import audit, swap
 from gangline.console.commands.change import preempt
 from gangline.console.commands.dev import cluster
 from gangline.console.commands.future import plan
-from gangline.console.commands.see import events, history, node_cards, nodes, report, share
+from gangline.console.commands.see import events, history, node_cards, nodes, preemptions, report, share
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs
@@ -239,6 +239,44 @@ def reported(prices: report.PriceList | None = None) -> tuple[Listing[Any], Sequ
     return made.listing(), [*made.rows, made.total], "", NOW
 
 
+def preempted() -> list[Json]:
+    """Two preemptions of a job, one of them for another namespace's job, and one of a hidden job for ours."""
+    first = JobAttempt(
+        uid="1",
+        reserved=NOW - 80_000.0,
+        submitted=NOW - 90_000.0,
+        queued=NOW - 90_000.0,
+        namespace="ml",
+        workload="w1",
+        job_kind="GPUJob",
+        job_name="llama-3-70b-pretrain-continued-0016",
+        user="mira",
+        local_queue="language-models",
+        cluster_queue="language-models",
+        flavor="h100",
+        gpus=32,
+        pods=4,
+        started=NOW - 80_000.0,
+        ready=NOW - 79_900.0,
+        checkpoint=3600.0,
+        ended=NOW - 40_000.0,
+        end="Preempted",
+        reason="InClusterQueue",
+        text="preempted for ml/w9 (prioritization)",
+        by="ml/w9",
+        by_job="gpujob/urgent-evaluation",
+        by_queue="language-models",
+    )
+    again = replace(first, number=2, reserved=NOW - 30_000.0, started=NOW - 30_000.0, ready=NOW - 29_900.0)
+    again = replace(again, ended=NOW - 9000.0, reason="InCohortReclamation")
+    again = replace(again, by="vision/resnet", by_job="job/resnet-152", by_queue="vision")
+    hidden = replace(
+        first, uid="2", namespace="secret", workload="w2", gpus=8, ended=NOW - 600.0, cluster_queue="vision"
+    )
+    sight = Sight(namespaces=frozenset({"ml"}), queues=frozenset({"language-models", "vision"}), secret=b"fixed")
+    return list(attempt_rows([hidden, again, first], sight, {}, NOW))
+
+
 def victims() -> list[Json]:
     one = {
         "namespace": "ml",
@@ -352,6 +390,7 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "events": (events.LISTING, happened(), "", NOW),
         "history": (history.LISTING, past(), "", NOW),
         "history-attempts": (history.ATTEMPTS, attempts(), "", NOW),
+        "preemptions": (preemptions.LISTING, preempted(), "", NOW),
         "report": reported(),
         "report-prices": reported(report.PriceList("EUR", {"h100": 2.5, "a100": 1.2})),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),

@@ -575,6 +575,116 @@ async def test_attempts_wait_for_a_database_that_refuses_them(tmp_path: Path, mo
     await history.close(5)
 
 
+async def retried(history: History) -> Leader:
+    """A leader after one under which a job was preempted."""
+    first = await Leader(history).lead()
+    first.run()
+    first.preempt(after=50)
+    first.release()
+    await history.flush()
+    first.end()
+    second = Leader(history, first.here)
+    second.now = first.now + 30
+    return second
+
+
+async def test_a_retry_that_is_written_before_the_take_over_has_its_number(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database comes back between the write of an attempt and the question what there was before."""
+    monkeypatch.setattr(attempt_watch, "RETRY", 0.001)
+    second = await retried(history)
+    away, open_attempts = [True], history.open_attempts
+
+    async def answered(cluster: str) -> list[JobAttempt]:
+        if away:
+            raise StoreError("no answer")
+        return await open_attempts(cluster)
+
+    monkeypatch.setattr(history, "open_attempts", answered)
+    await second.lead()
+    second.run()
+    second.preempt(after=40)
+    second.release()
+    second.now += 9
+    second.run()
+    assert await history.flush(), "the writes arrive first"
+    away.clear()
+    while second.watch._begun is not None:
+        await asyncio.sleep(0.001)
+    third, again, before = await second.rows()
+    assert [each["attempt"] for each in (third, again, before)] == [3, 2, 1]
+    assert (again["reserved"] - before["ended"], third["reserved"] - again["ended"]) == (30, 9)
+    (sum_,) = await second.sums()
+    assert sum_["waitedGpuHours"] == pytest.approx(16 * (600 + 30 + 9) / HOUR, abs=1e-5)
+    assert await history.flush()
+    found = await history.attempts(AttemptQuery())
+    assert [(each.number, each.reserved - each.queued) for each in found] == [(3, 9), (2, 30), (1, 600)]
+    second.preempt(after=10)
+    second.release()
+    second.run()
+    assert (await second.rows())[0]["attempt"] == 4
+    second.end()
+
+
+async def test_an_attempt_that_goes_on_keeps_its_number_when_it_was_written_over(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_watch, "RETRY", 0.001)
+    second = await retried(history)
+    await second.lead()
+    second.run()
+    await history.flush()
+    second.end()
+    away, open_attempts = [True], history.open_attempts
+
+    async def answered(cluster: str) -> list[JobAttempt]:
+        if away:
+            raise StoreError("no answer")
+        return await open_attempts(cluster)
+
+    monkeypatch.setattr(history, "open_attempts", answered)
+    third = Leader(history, second.here)
+    third.now = second.now + 5
+    await third.lead()
+    assert (await third.rows())[0]["attempt"] == 1, "nothing is known yet"
+    assert await history.flush()
+    away.clear()
+    while third.watch._begun is not None:
+        await asyncio.sleep(0.001)
+    running, before = await third.rows()
+    assert (running["attempt"], running["end"], before["attempt"], before["end"]) == (2, "", 1, "Preempted")
+    assert (await history.attempts(AttemptQuery()))[0].queued == before["ended"]
+    third.end()
+
+
+async def test_what_began_while_the_database_is_away_is_remembered_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt_watch, "MOST_BEGUN", 3)
+    leader = await Leader(Broken()).lead()
+    for _ in range(9):
+        leader.run()
+        leader.preempt(after=5)
+        leader.release(after=1)
+    assert leader.watch._begun is not None and len(leader.watch._begun) == 3
+    leader.end()
+
+
+async def test_the_preemptor_is_found_by_its_workload(leader: Leader) -> None:
+    """Messages about pod groups name no job."""
+    for message in ("(UID: wl-urgent, JobUID: )", "(UID: wl-urgent, JobUID: UNKNOWN)"):
+        leader.run()
+        text = f"Preempted to accommodate a workload {message} due to prioritization"
+        decision = model.Preempt(leader.key(), "wl-train", "InClusterQueue", text, leader.key("urgent"), "wl-urgent")
+        leader.change(status_changes.preempt(decision), after=10)
+        leader.release(after=1)
+        row = (await leader.rows())[0]
+        assert (row["by"], row["byNamespace"], row["byClusterQueue"]) == ("gpujob/urgent", "ml", "a")
+    leader.delete(after=1, job="urgent")
+    assert "wl-urgent" not in leader.watch._key_of and len(leader.watch._key_of) == len(leader.watch._uid_of) == 1
+
+
 async def test_without_a_history_a_bounded_number_is_remembered() -> None:
     kept = RecentAttempts(most=3)
     for number in range(9):
@@ -611,6 +721,55 @@ async def test_what_of_others_attempts_is_seen() -> None:
     theirs, mine = await leader.rows(namespace="")
     assert (mine["by"], theirs["namespace"]) == (f"gpujob/{SECRET}-runs", SECRET)
     assert [row["namespace"] for row in await leader.rows()] == ["ml"], "of the namespace alone"
+    leader.end()
+
+
+async def test_who_was_preempted_and_whom_a_job_had_preempted(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=40)
+    leader.release()
+    leader.run("urgent")
+    leader.finish(after=5, job="urgent")
+    (row,) = await leader.rows(ended_as="Preempted")
+    assert (row["jobName"], row["by"]) == ("train", "gpujob/urgent")
+    assert (row["rule"], row["reason"]) == ("which goes first in this ClusterQueue", "InClusterQueue")
+    assert [each["jobName"] for each in await leader.rows(ended_as="Succeeded")] == ["urgent"]
+    for found, more in (
+        (1, {"job": "train"}),
+        (1, {"job": "train", "kind": "gpujobs"}),
+        (0, {"job": "train", "kind": "job"}),
+        (0, {"job": "urgent"}),
+        (1, {"job": "urgent", "caused": True}),
+        (1, {"job": "urgent", "kind": "gpujob", "caused": True}),
+        (0, {"job": "urgent", "kind": "job", "caused": True}),
+        (0, {"job": "gent", "caused": True}),
+        (0, {"job": "train", "caused": True}),
+        (1, {"caused": True, "cluster_queue": "a"}),
+    ):
+        assert len(await leader.rows(ended_as="Preempted", **more)) == found, more
+    assert await leader.rows(namespace="m", caused=True) == [] == await leader.rows(namespace="m_", caused=True)
+
+
+async def test_whose_job_preempted_others_sees_labels_of_them_and_nobody_else_sees_more() -> None:
+    """Our job is the victim of a hidden one, and then has a hidden one preempted."""
+    leader = await Leader(None, clusters.shared()).lead()
+    theirs = f"{SECRET}-runs"
+    leader.now += 10
+    leader.preempt(after=0, job="runs", by=theirs)
+    leader.release(after=5, job="runs")
+    leader.preempt(after=5, job=theirs, by="runs")
+    leader.release(after=5, job=theirs)
+    (victim,) = await leader.rows(Reader("ml"), caused=True)
+    assert (victim["hidden"], victim["by"], victim["byNamespace"]) == (True, "gpujob/runs", "ml")
+    assert victim["jobName"].startswith("hidden-") and victim["rule"] and victim["text"] == ""
+    (mine,) = await leader.rows(Reader("ml"), ended_as="Preempted")
+    assert mine["by"].startswith("hidden-") and mine["byNamespace"] == "" and mine["rule"]
+    everywhere = await leader.rows(Reader("ml"), namespace="", ended_as="Preempted")
+    assert SECRET not in everything_said([victim, mine, *everywhere])
+    nothing = await leader.rows(Reader("other"), namespace="", ended_as="Preempted")
+    assert {(row["by"], row["reason"], row["rule"], row["byNamespace"], row["byClusterQueue"]) for row in nothing} == {
+        ("", "", "", "", "")
+    }
     leader.end()
 
 

@@ -196,6 +196,8 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("usagesums?timeZone=../../etc/passwd", 400, "timeZone: there is no time zone '../../etc/passwd'"),
         ("usagesums?timeZone=Europe", 400, "timeZone: there is no time zone 'Europe'"),
         (f"usagesums?timeZone={'x' * 300}", 400, "timeZone: there is no time zone 'xxx"),
+        ("jobattempts?endedAs=Badly", 400, "endedAs must be one of Succeeded, Failed, Preempted"),
+        ("jobattempts?caused=maybe", 400, "caused must be true or false"),
         ("jobattempts?start=5", 400, "'start': there is no such parameter"),
         ("usagesums?halfLifeSeconds=15552001", 400, "halfLifeSeconds must be from 1 to 15552000"),
         ("usagesums?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),

@@ -91,6 +91,7 @@ _TOP: Final[Sections] = {
         "history": CommandEntry(
             "see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."
         ),
+        "preemptions": CommandEntry("see.preemptions:command", "Who was preempted for whom, why, and what was lost."),
         "report": CommandEntry("see.report:command", "GPU-hours: used, useful, lost, by user or day; like sreport."),
     },
     "See the future": {

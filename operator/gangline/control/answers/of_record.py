@@ -30,7 +30,7 @@ from gangline.control.audit.decision_index import RecordedDecision
 from gangline.control.audit.decision_inputs import NotRepeatableError
 from gangline.control.audit.replay_process import ReplayError
 from gangline.engine import HeadStart
-from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
+from gangline.forecast.history.attempts import PREEMPTED, AttemptQuery, JobAttempt
 from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -219,16 +219,37 @@ class RecordAnswers(Desk):
         return self.record
 
     async def attempts(
-        self, asker: Asker, namespace: str, since: float, page: ListPage = EVERYTHING, cluster_queue: str = ""
+        self,
+        asker: Asker,
+        namespace: str,
+        since: float,
+        page: ListPage = EVERYTHING,
+        cluster_queue: str = "",
+        *,
+        ended_as: str = "",
+        job: str = "",
+        kind: str = "",
+        caused: bool = False,
     ) -> Listed:
         """A page of the attempts in progress and of those that ended in the last `since` seconds, of a namespace ("" = of all)
-        and a ClusterQueue. Raises NoSuchQueueError, NoAttemptsError.
+        and a ClusterQueue; only those that `ended_as` this, and those of a job by its name, or by its kind too.
+
+        With `caused`, the attempts that were preempted for jobs of this namespace, ClusterQueue and name, whosever they are.
+        Raises NoSuchQueueError, NoAttemptsError, WrongNameError.
         """
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
         after = self.source.now() / 1000 - since
-        query = AttemptQuery(since=after, namespace=namespace, cluster_queue=cluster_queue)
+        if caused:
+            query = AttemptQuery(since=after, end=PREEMPTED, by_namespace=namespace, by_queue=cluster_queue, by_job=job)
+        else:
+            query = AttemptQuery(
+                since=after, end=ended_as, namespace=namespace, cluster_queue=cluster_queue, job_name=job
+            )
         found = await self.attempt_record.attempts(query)
+        if wanted := briefs.singular(kind):
+            kinds = [each.by_job.partition("/")[0] if caused else each.job_kind.lower() for each in found]
+            found = [each for each, of in zip(found, kinds, strict=True) if of == wanted]
         shown = found[page.offset : page.end]
         rows = await self._attempt_rows(asker, namespace, shown, routes)
         return Listed(rows, max(0, len(found) - page.offset - len(shown)))

@@ -18,6 +18,8 @@ EVICTED: Final = "Evicted"
 CANCELLED: Final = "Cancelled"
 #: the quota was given back in another way: the job goes on as another slice, or has no pods to run for now
 RELEASED: Final = "Released"
+#: all of them
+ENDS: Final = (SUCCEEDED, FAILED, PREEMPTED, EVICTED, CANCELLED, RELEASED)
 #: ends after which a job does not come back
 FINAL: Final = (SUCCEEDED, FAILED, CANCELLED)
 
@@ -151,7 +153,7 @@ class AttemptQuery:
     job_name: str = ""
     end: str = ""
     by_namespace: str = ""  #: of the Workload for which it was preempted
-    by_job: str = ""  #: … its job, as kind/name
+    by_job: str = ""  #: … the name of its job
     by_queue: str = ""  #: … its ClusterQueue
     most: int = 5_000
 
@@ -163,7 +165,7 @@ class AttemptQuery:
             and self.job_name in ("", attempt.job_name)
             and self.end in ("", attempt.end)
             and self.by_namespace in ("", attempt.by.partition("/")[0])
-            and self.by_job in ("", attempt.by_job)
+            and self.by_job in ("", attempt.by_job.partition("/")[2])
             and self.by_queue in ("", attempt.by_queue)
         )
 

@@ -343,11 +343,12 @@ class HistoryStore:
                 (c.cluster_queue, query.cluster_queue),
                 (c.job_name, query.job_name),
                 (c.end, query.end),
-                (c.by_job, query.by_job),
                 (c.by_queue, query.by_queue),
             )
             if value
         ]
+        if query.by_job:
+            wanted.append(c.by_job.endswith(f"/{query.by_job}", autoescape=True))
         if query.by_namespace:
             wanted.append(c.by.startswith(f"{query.by_namespace}/", autoescape=True))
         running = select(ATTEMPTS).where(c.ended.is_(None), *wanted).order_by(c.reserved.desc()).limit(query.most)

@@ -44,6 +44,7 @@ from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
 from gangline.control.answers.workloads.briefs import WrongNameError
+from gangline.forecast.history.attempts import ENDS
 from gangline.forecast.history.usage import BY
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -319,8 +320,18 @@ class AnswersApi:
 
     async def _attempts(self, request: Request) -> Json:
         asked = request.question
+        if asked.ended_as not in ("", *ENDS):
+            raise QuestionError(f"endedAs must be one of {', '.join(ENDS)}, not {bounded.shown(asked.ended_as)}")
         found = await self._answers.attempts(
-            self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
+            self._asker(request),
+            request.namespace,
+            asked.since,
+            asked.page,
+            asked.cluster_queue,
+            ended_as=asked.ended_as,
+            job=asked.job,
+            kind=asked.kind,
+            caused=asked.caused,
         )
         return self._listed(found, asked.page)
 

@@ -57,6 +57,10 @@ class Question:
     #: by what sums are grouped, and after how many seconds a GPU-hour weighs half
     by: str = ""
     half_life: int | None = None
+    #: attempts that ended so, of jobs of this name; of jobs that were preempted for these, with `caused`
+    ended_as: str = ""
+    job: str = ""
+    caused: bool = False
     #: the time over which sums are made, in Unix seconds; None: the last `since` seconds, and up to now
     start: int | None = None
     end: int | None = None
@@ -98,6 +102,9 @@ class Question:
             half_life=_span("halfLifeSeconds", half, LONGEST_SINCE)
             if (half := _number(query, "halfLifeSeconds", 0))
             else None,
+            ended_as=_name(query, "endedAs"),
+            job=_name(query, "job"),
+            caused=_flag(query, "caused"),
             start=start,
             end=end,
             zone=time_zone(query.get("timeZone") or "UTC"),

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gangline.control.answers.sight import Sight
-from gangline.forecast.history.attempts import JobAttempt
+from gangline.control.answers.usage.decided import PREEMPTIONS
+from gangline.forecast.history.attempts import PREEMPTED, JobAttempt
 from gangline.forecast.history.usage import (
     CLUSTER_QUEUE,
     DAY,
@@ -41,6 +42,10 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
         stages, hour = each.stages(now), each.gpus / 3600
         lost, useful = stages.ended - stages.losing, stages.losing - stages.working
         called = {each.by: each.by_job} if each.by else jobs
+        by_space = each.by.partition("/")[0]
+        told = visible or (
+            bool(each.by) and sight.sees(by_space)
+        )  # a preemptor's owner knows whom it preempted, by label
         name = f"{each.workload if visible else label}.{each.number}"
         yield {
             "metadata": {"namespace": each.namespace, "name": name} if visible else {"name": name},
@@ -62,9 +67,12 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
             "ready": each.ready,
             "ended": each.ended,
             "end": each.end,
-            "reason": each.reason if visible else "",
+            "reason": each.reason if told else "",
             "text": sight.text(each.text, called) if visible else "",
-            "by": sight.name(each.by, called) if each.by and visible else "",
+            "rule": PREEMPTIONS.get(each.reason, "") if told and each.end == PREEMPTED else "",
+            "by": sight.name(each.by, called) if each.by and told else "",
+            "byNamespace": by_space if sight.sees(by_space) else "",
+            "byClusterQueue": sight.queue_name(each.by_queue) if told else "",
             "savedSeconds": each.saved(now),
             "lostSeconds": lost,
             "lostGpuHours": _hours(hour * lost),

@@ -61,7 +61,7 @@ class PreemptionSum:
 @click.option(
     "--caused",
     is_flag=True,
-    help="Whom the job, the queue or the namespace had preempted, in place of what it suffered.",
+    help="Show preemptions that the job, the queue or the namespace caused, not those that it suffered.",
 )
 @click.option("--since", type=Span(), default="7d", show_default=True, help="How far to look back, such as 12h or 30d.")
 @presenting.options("user", "queue")

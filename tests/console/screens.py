@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from gangline.console.commands.admin import audit, swap
 from gangline.console.commands.change import preempt
 from gangline.console.commands.dev import cluster
 from gangline.console.commands.future import plan
-from gangline.console.commands.see import events, history, node_cards, nodes, share
+from gangline.console.commands.see import events, history, node_cards, nodes, preemptions, report, share
 from gangline.console.output import presenting
 from gangline.console.output.columns import Listing
 from gangline.console.views import jobs
@@ -177,6 +178,105 @@ def attempts() -> list[Json]:
     return list(attempt_rows(newest_first([first, again, probe, gone, lost], 9), ALL, {}, NOW))
 
 
+def used() -> Json:
+    """Sums of a month by user: one has lost much, one was idle, and one is hidden; with their total."""
+    lost = dict.fromkeys(report.CAUSES, 0.0)
+    mira: Json = {
+        "name": "mira",
+        "hidden": False,
+        "jobs": 31,
+        "attempts": 44,
+        "gpuHours": 5120.25,
+        "usefulGpuHours": 4300.0,
+        "startingGpuHours": 120.25,
+        "idleGpuHours": None,
+        "lost": {**lost, "preemption": 400.0, "failure": 300.0},
+        "waitedGpuHours": 812.5,
+        "medianWaitSeconds": 1260.0,
+        "preemptions": 9,
+        "weightedGpuHours": None,
+        "flavors": [
+            {"flavor": "h100", "gpuHours": 5000.0, "lostGpuHours": 700.0},
+            {"flavor": "a100", "gpuHours": 120.25, "lostGpuHours": 0.0},
+        ],
+    }
+    mine = {"h100": 640.0}
+    tom = {
+        **mira,
+        "name": "tom-of-the-language-models-team",
+        "jobs": 4,
+        "attempts": 4,
+        "gpuHours": 640.0,
+        "usefulGpuHours": 600.0,
+        "startingGpuHours": 8.0,
+        "idleGpuHours": 212.0,
+        "lost": {**lost, "overrun": 16.0, "cancel": 16.0},
+        "preemptions": 0,
+        "flavors": [{"flavor": flavor, "gpuHours": hours, "lostGpuHours": 32.0} for flavor, hours in mine.items()],
+    }
+    hidden = {**tom, "name": "hidden-1a2b3c4d", "hidden": True, "medianWaitSeconds": None, "idleGpuHours": None}
+    total = {
+        **mira,
+        "name": "",
+        "jobs": 39,
+        "attempts": 52,
+        "gpuHours": 6400.25,
+        "usefulGpuHours": 5500.0,
+        "startingGpuHours": 136.25,
+        "idleGpuHours": 212.0,
+        "lost": {**lost, "preemption": 400.0, "failure": 300.0, "overrun": 32.0, "cancel": 32.0},
+        "flavors": [
+            {"flavor": "h100", "gpuHours": 6280.0, "lostGpuHours": 764.0},
+            {"flavor": "a100", "gpuHours": 120.25, "lostGpuHours": 0.0},
+        ],
+    }
+    items = [{"metadata": {"name": each["name"]}, **each} for each in (mira, tom, hidden)]
+    return {"metadata": {}, "now": NOW, "start": NOW - 30 * 86_400, "end": NOW, "items": items, "total": total}
+
+
+def reported(prices: report.PriceList | None = None) -> tuple[Listing[Any], Sequence[Any], str, float]:
+    made = report.Report.of("user", UTC, used(), prices)
+    return made.listing(), [*made.rows, made.total], "", NOW
+
+
+def preempted() -> list[Json]:
+    """Two preemptions of a job, one of them for another namespace's job, and one of a hidden job for ours."""
+    first = JobAttempt(
+        uid="1",
+        reserved=NOW - 80_000.0,
+        submitted=NOW - 90_000.0,
+        queued=NOW - 90_000.0,
+        namespace="ml",
+        workload="w1",
+        job_kind="GPUJob",
+        job_name="llama-3-70b-pretrain-continued-0016",
+        user="mira",
+        local_queue="language-models",
+        cluster_queue="language-models",
+        flavor="h100",
+        gpus=32,
+        pods=4,
+        started=NOW - 80_000.0,
+        ready=NOW - 79_900.0,
+        checkpoint=3600.0,
+        ended=NOW - 40_000.0,
+        end="Preempted",
+        reason="InClusterQueue",
+        text="preempted for ml/w9 (prioritization)",
+        by="ml/w9",
+        by_job="gpujob/urgent-evaluation",
+        by_queue="language-models",
+    )
+    again = replace(first, number=2, reserved=NOW - 30_000.0, started=NOW - 30_000.0, ready=NOW - 29_900.0)
+    again = replace(again, ended=NOW - 9000.0, reason="InCohortReclamation")
+    again = replace(again, by="vision/resnet", by_job="job/resnet-152", by_queue="vision")
+    hidden = replace(
+        first, uid="2", namespace="secret", workload="w2", gpus=8, ended=NOW - 600.0, cluster_queue="vision"
+    )
+    sight = Sight(namespaces=frozenset({"ml"}), queues=frozenset({"language-models", "vision"}), secret=b"fixed")
+    return list(attempt_rows([hidden, again, first], sight, {}, NOW))
+
+
 def victims() -> list[Json]:
     one = {
         "namespace": "ml",
@@ -290,6 +390,9 @@ async def scenes() -> dict[str, tuple[Listing[Any], Sequence[Any], str, float]]:
         "events": (events.LISTING, happened(), "", NOW),
         "history": (history.LISTING, past(), "", NOW),
         "history-attempts": (history.ATTEMPTS, attempts(), "", NOW),
+        "preemptions": (preemptions.LISTING, preempted(), "", NOW),
+        "report": reported(),
+        "report-prices": reported(report.PriceList("EUR", {"h100": 2.5, "a100": 1.2})),
         "preempt": (preempt.VICTIMS, victims(), "", NOW),
         "audit-starts": (audit.STARTS, audited(), "", NOW),
         "swap-dry-run": (swap.MOVES, moving(), "", NOW),

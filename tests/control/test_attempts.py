@@ -23,9 +23,10 @@ from gangline.control.answers.answers import Answers
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.pages import ListPage
 from gangline.control.answers.refusals import NoAttemptsError, NoSuchJobError, NoSuchQueueError, NotReadableError
-from gangline.control.answers.sight import Everybody
+from gangline.control.answers.sight import ALL, Everybody
 from gangline.control.answers.usage import attempt_reading as reading
 from gangline.control.answers.usage import attempt_watch
+from gangline.control.answers.usage import attempts as attempt_rows
 from gangline.control.answers.usage.attempt_watch import AttemptWatch, RecentAttempts
 from gangline.control.forecasting import history_store
 from gangline.control.forecasting.history_store import History
@@ -35,7 +36,7 @@ from gangline.control.writes.status.change import Change
 from gangline.engine import model
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
-from gangline.forecast.history.usage import Window
+from gangline.forecast.history.usage import FlavorHours, UsageSum, Window
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.objects import WorkloadObject
@@ -574,6 +575,116 @@ async def test_attempts_wait_for_a_database_that_refuses_them(tmp_path: Path, mo
     await history.close(5)
 
 
+async def retried(history: History) -> Leader:
+    """A leader after one under which a job was preempted."""
+    first = await Leader(history).lead()
+    first.run()
+    first.preempt(after=50)
+    first.release()
+    await history.flush()
+    first.end()
+    second = Leader(history, first.here)
+    second.now = first.now + 30
+    return second
+
+
+async def test_a_retry_that_is_written_before_the_take_over_has_its_number(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database comes back between the write of an attempt and the question what there was before."""
+    monkeypatch.setattr(attempt_watch, "RETRY", 0.001)
+    second = await retried(history)
+    away, open_attempts = [True], history.open_attempts
+
+    async def answered(cluster: str) -> list[JobAttempt]:
+        if away:
+            raise StoreError("no answer")
+        return await open_attempts(cluster)
+
+    monkeypatch.setattr(history, "open_attempts", answered)
+    await second.lead()
+    second.run()
+    second.preempt(after=40)
+    second.release()
+    second.now += 9
+    second.run()
+    assert await history.flush(), "the writes arrive first"
+    away.clear()
+    while second.watch._begun is not None:
+        await asyncio.sleep(0.001)
+    third, again, before = await second.rows()
+    assert [each["attempt"] for each in (third, again, before)] == [3, 2, 1]
+    assert (again["reserved"] - before["ended"], third["reserved"] - again["ended"]) == (30, 9)
+    (sum_,) = await second.sums()
+    assert sum_["waitedGpuHours"] == pytest.approx(16 * (600 + 30 + 9) / HOUR, abs=1e-5)
+    assert await history.flush()
+    found = await history.attempts(AttemptQuery())
+    assert [(each.number, each.reserved - each.queued) for each in found] == [(3, 9), (2, 30), (1, 600)]
+    second.preempt(after=10)
+    second.release()
+    second.run()
+    assert (await second.rows())[0]["attempt"] == 4
+    second.end()
+
+
+async def test_an_attempt_that_goes_on_keeps_its_number_when_it_was_written_over(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_watch, "RETRY", 0.001)
+    second = await retried(history)
+    await second.lead()
+    second.run()
+    await history.flush()
+    second.end()
+    away, open_attempts = [True], history.open_attempts
+
+    async def answered(cluster: str) -> list[JobAttempt]:
+        if away:
+            raise StoreError("no answer")
+        return await open_attempts(cluster)
+
+    monkeypatch.setattr(history, "open_attempts", answered)
+    third = Leader(history, second.here)
+    third.now = second.now + 5
+    await third.lead()
+    assert (await third.rows())[0]["attempt"] == 1, "nothing is known yet"
+    assert await history.flush()
+    away.clear()
+    while third.watch._begun is not None:
+        await asyncio.sleep(0.001)
+    running, before = await third.rows()
+    assert (running["attempt"], running["end"], before["attempt"], before["end"]) == (2, "", 1, "Preempted")
+    assert (await history.attempts(AttemptQuery()))[0].queued == before["ended"]
+    third.end()
+
+
+async def test_what_began_while_the_database_is_away_is_remembered_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt_watch, "MOST_BEGUN", 3)
+    leader = await Leader(Broken()).lead()
+    for _ in range(9):
+        leader.run()
+        leader.preempt(after=5)
+        leader.release(after=1)
+    assert leader.watch._begun is not None and len(leader.watch._begun) == 3
+    leader.end()
+
+
+async def test_the_preemptor_is_found_by_its_workload(leader: Leader) -> None:
+    """Messages about pod groups name no job."""
+    for message in ("(UID: wl-urgent, JobUID: )", "(UID: wl-urgent, JobUID: UNKNOWN)"):
+        leader.run()
+        text = f"Preempted to accommodate a workload {message} due to prioritization"
+        decision = model.Preempt(leader.key(), "wl-train", "InClusterQueue", text, leader.key("urgent"), "wl-urgent")
+        leader.change(status_changes.preempt(decision), after=10)
+        leader.release(after=1)
+        row = (await leader.rows())[0]
+        assert (row["by"], row["byNamespace"], row["byClusterQueue"]) == ("gpujob/urgent", "ml", "a")
+    leader.delete(after=1, job="urgent")
+    assert "wl-urgent" not in leader.watch._key_of and len(leader.watch._key_of) == len(leader.watch._uid_of) == 1
+
+
 async def test_without_a_history_a_bounded_number_is_remembered() -> None:
     kept = RecentAttempts(most=3)
     for number in range(9):
@@ -613,6 +724,55 @@ async def test_what_of_others_attempts_is_seen() -> None:
     leader.end()
 
 
+async def test_who_was_preempted_and_whom_a_job_had_preempted(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=40)
+    leader.release()
+    leader.run("urgent")
+    leader.finish(after=5, job="urgent")
+    (row,) = await leader.rows(ended_as="Preempted")
+    assert (row["jobName"], row["by"]) == ("train", "gpujob/urgent")
+    assert (row["rule"], row["reason"]) == ("which goes first in this ClusterQueue", "InClusterQueue")
+    assert [each["jobName"] for each in await leader.rows(ended_as="Succeeded")] == ["urgent"]
+    for found, more in (
+        (1, {"job": "train"}),
+        (1, {"job": "train", "kind": "gpujobs"}),
+        (0, {"job": "train", "kind": "job"}),
+        (0, {"job": "urgent"}),
+        (1, {"job": "urgent", "caused": True}),
+        (1, {"job": "urgent", "kind": "gpujob", "caused": True}),
+        (0, {"job": "urgent", "kind": "job", "caused": True}),
+        (0, {"job": "gent", "caused": True}),
+        (0, {"job": "train", "caused": True}),
+        (1, {"caused": True, "cluster_queue": "a"}),
+    ):
+        assert len(await leader.rows(ended_as="Preempted", **more)) == found, more
+    assert await leader.rows(namespace="m", caused=True) == [] == await leader.rows(namespace="m_", caused=True)
+
+
+async def test_whose_job_preempted_others_sees_labels_of_them_and_nobody_else_sees_more() -> None:
+    """Our job is the victim of a hidden one, and then has a hidden one preempted."""
+    leader = await Leader(None, clusters.shared()).lead()
+    theirs = f"{SECRET}-runs"
+    leader.now += 10
+    leader.preempt(after=0, job="runs", by=theirs)
+    leader.release(after=5, job="runs")
+    leader.preempt(after=5, job=theirs, by="runs")
+    leader.release(after=5, job=theirs)
+    (victim,) = await leader.rows(Reader("ml"), caused=True)
+    assert (victim["hidden"], victim["by"], victim["byNamespace"]) == (True, "gpujob/runs", "ml")
+    assert victim["jobName"].startswith("hidden-") and victim["rule"] and victim["text"] == ""
+    (mine,) = await leader.rows(Reader("ml"), ended_as="Preempted")
+    assert mine["by"].startswith("hidden-") and mine["byNamespace"] == "" and mine["rule"]
+    everywhere = await leader.rows(Reader("ml"), namespace="", ended_as="Preempted")
+    assert SECRET not in everything_said([victim, mine, *everywhere])
+    nothing = await leader.rows(Reader("other"), namespace="", ended_as="Preempted")
+    assert {(row["by"], row["reason"], row["rule"], row["byNamespace"], row["byClusterQueue"]) for row in nothing} == {
+        ("", "", "", "", "")
+    }
+    leader.end()
+
+
 @pytest.mark.parametrize("by", ["clusterQueue", "localQueue", "namespace", "user", "flavor", "jobKind", "day"])
 async def test_sums_count_everybody_and_name_nobody_else(by: str) -> None:
     here = clusters.shared()
@@ -648,6 +808,62 @@ async def test_a_sum_has_what_was_lost_and_waited_for(leader: Leader) -> None:
     assert (await leader.sums())[0]["weightedGpuHours"] is None
     (day,) = await leader.sums(by="day")
     assert (day["name"], day["gpuHours"]) == ("2023-11-14", row["gpuHours"])
+
+
+async def test_a_sum_of_all_counts_each_job_once_and_names_the_time(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=100)
+    leader.release()
+    leader.now += 86_400
+    leader.run()
+    leader.now += 86_400
+    asked = leader.answers()
+    told = await asked.usage(Everybody(), "ml", 60, "day", start=NOW + 20.0, end=NOW + 80.0)
+    assert (told.start, told.end, told.total["jobs"], hours_of(told.total)) == (NOW + 20.0, NOW + 80.0, 1, 60)
+    told = await asked.usage(Everybody(), "ml", 60, "day", start=NOW - 1000.0, end=NOW + 9e9)
+    assert told.end == leader.now, "no sum is of what has not been"
+    assert (told.total["jobs"], told.total["attempts"], sum(row["jobs"] for row in told.items)) == (1, 2, 2)
+    assert hours_of(told.total) == sum(map(hours_of, told.items)) == 120 + 20 + 86_400
+    (flavor,) = told.total["flavors"]
+    assert (flavor["flavor"], flavor["gpuHours"]) == ("h100", told.total["gpuHours"])
+    assert flavor["lostGpuHours"] == told.total["lost"]["preemption"]
+
+
+def hours_of(row: Json) -> int:
+    """Seconds of the gang of 16 GPUs."""
+    return round(row["gpuHours"] * HOUR / 16)
+
+
+async def test_pages_of_one_question_are_of_one_window(leader: Leader) -> None:
+    leader.run()
+    asked = leader.answers()
+    first = await asked.usage(Everybody(), "ml", 9e5, "user", page=ListPage(0, 1))
+    leader.now += 5
+    second = await leader.answers().usage(Everybody(), "ml", 9e5, "user", page=ListPage(1, 1))
+    assert (first.end, first.total) == (second.end, second.total)
+
+
+async def test_kept_sums_have_counted_a_bounded_number_of_jobs(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_watch, "MOST_COUNTED", 5)
+    leader.run()
+    answers = leader.answers()
+    for number in range(20):
+        await answers.usage(Everybody(), "ml", 1000.0 + number, "user")
+    assert len(leader.watch._sums) <= 6
+    leader.now += 60
+    await leader.answers().usage(Everybody(), "ml", 9e5, "user")
+    assert len(leader.watch._sums) == 1, "what is too old is not kept"
+
+
+def test_a_sum_names_a_bounded_number_of_flavors() -> None:
+    found = UsageSum()
+    for number in range(100):
+        found.flavors[f"f{number:03}"] = FlavorHours(100.0 - number, 1.0)
+    told = attempt_rows.sums({("", "a"): found}, Window(0.0, 1.0), ALL)
+    flavors = told.rows[0]["flavors"]
+    assert len(flavors) == attempt_rows.MOST_FLAVORS + 1 and flavors[0]["flavor"] == "f000"
+    assert flavors[-1]["flavor"] == "" and flavors[-1]["lostGpuHours"] == 36.0
+    assert sum(each["gpuHours"] for each in flavors) == sum(100.0 - number for number in range(100))
 
 
 async def test_sums_of_a_namespace_are_those_of_its_queues() -> None:

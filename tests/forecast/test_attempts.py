@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -167,10 +170,10 @@ def test_a_window_cuts_each_part() -> None:
         pytest.approx(8 * 500 / HOUR),
         pytest.approx(8 * 100 / HOUR),
     )
-    assert (found.attempts, found.preemptions, found.waits, found.waited) == (1, 1, [], 0.0)
+    assert (found.attempts, found.preemptions, list(found.waits), found.waited) == (1, 0, [], 0.0)
     assert sums(Window(T + 2000, T + 3000), preempted) == {} == sums(Window(T - 900, T - 800), preempted)
     (found,) = sums(Window(T - 100, T + 9000), preempted).values()
-    assert (found.waits, found.waited) == ([500.0], pytest.approx(8 * 100 / HOUR))
+    assert (list(found.waits), found.waited, found.preemptions) == ([500.0], pytest.approx(8 * 100 / HOUR), 1)
 
 
 def test_idle_time_is_a_part_of_the_useful_one() -> None:
@@ -206,6 +209,76 @@ def test_days_are_those_of_utc() -> None:
     assert [each.attempts for _, each in days] == [0, 0, 1], "it is counted where it ended"
     assert [day[1] for day, _ in days] == ["2026-09-21", "2026-09-22", "2026-09-23"]
     assert days[0][1].waited == pytest.approx(8 * 100 / HOUR)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 400), st.integers(0, 90), st.integers(0, 90), st.integers(0, 300), st.integers(1, 64),
+            st.sampled_from(["", *attempts.FINAL, attempts.PREEMPTED, attempts.EVICTED]), st.sampled_from([None, 30, 7]),
+            st.sampled_from(["h100", "a100"]),
+        ),
+        max_size=12,
+    ),
+    st.integers(0, 300),
+    st.integers(1, 400),
+    st.sampled_from(BY),
+)  # fmt: skip
+def test_sums_are_those_of_a_count_second_by_second(
+    given_: list[tuple[Any, ...]], after: int, length: int, by: str
+) -> None:
+    """The midnight of Berlin is in the middle of the time. Nothing here uses what makes the sums."""
+    zone = ZoneInfo("Europe/Berlin")
+    midnight = round(datetime(2026, 9, 22, tzinfo=zone).timestamp())
+    begin, since = midnight - 300, midnight - 300 + after
+    until = since + length
+    found: list[JobAttempt] = []
+    expected: dict[str, Counter[str]] = {}
+    for number, (at, started, ready, ran, gpus, end, checkpoint, flavor) in enumerate(given_):
+        reserved = begin + at
+        working = reserved + started + ready
+        ended = working + ran
+        each = attempt(
+            uid=f"w{number}", reserved=reserved, queued=reserved, started=reserved + started, ready=working, ended=ended,
+            end=end or attempts.RELEASED, checkpoint=checkpoint, gpus=gpus, flavor=flavor, user=f"u{number % 2}",
+        )  # fmt: skip
+        if not end:
+            each, ended = replace(each, end="", ended=None), until
+        found.append(each)
+        run = ended - reserved - started
+        unsaved = run % checkpoint if checkpoint else run
+        cause = {"Preempted": "preemption", "Evicted": "eviction", "Failed": "failure", "Cancelled": "cancel"}.get(end)
+        group = {
+            "clusterQueue": "a", "localQueue": "a", "namespace": "ml", "user": each.user, "flavor": flavor, "jobKind": "Job",
+        }  # fmt: skip
+        for second in range(max(since, reserved), min(until, ended)):
+            name = group[by] if by != DAY else datetime.fromtimestamp(second, zone).date().isoformat()
+            kind = "starting" if second < working else cause if cause and second >= ended - unsaved else "useful"
+            counted = expected.setdefault(name, Counter())
+            counted[kind] += gpus
+            counted["all"] += gpus
+            counted[f"on {flavor}"] += gpus
+    told = sums(Window(since, until, by, zone=zone), *found)
+    for (_, name), each in told.items():
+        counted = expected.get(name, Counter[str]())
+        assert each.hours * HOUR == pytest.approx(counted["all"], abs=1e-3)
+        assert each.starting * HOUR == pytest.approx(counted["starting"], abs=1e-3)
+        assert each.useful * HOUR == pytest.approx(counted["useful"], abs=1e-3)
+        for cause, lost in each.lost.items():
+            assert lost * HOUR == pytest.approx(counted[cause], abs=1e-3), cause
+        for flavor, hours in each.flavors.items():
+            assert hours.used * HOUR == pytest.approx(counted[f"on {flavor}"], abs=1e-3)
+        assert sum(hours.lost for hours in each.flavors.values()) == pytest.approx(sum(each.lost.values()))
+    assert set(expected) <= {name for _, name in told}
+
+
+def test_days_of_a_zone_have_23_to_25_hours() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    for date, hours in (((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 10, 26), 24)):
+        since = datetime(*date, tzinfo=zone).timestamp() - 86_400
+        whole = attempt(reserved=since, queued=since, started=since, ready=since, ended=None, end="", gpus=1)
+        told = sums(Window(since, since + 4 * 86_400, DAY, zone=zone), whole)
+        assert round(told["", datetime(*date).date().isoformat()].hours, 6) == hours
 
 
 def test_groups_that_bear_one_name_in_two_namespaces_are_two() -> None:

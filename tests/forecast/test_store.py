@@ -16,6 +16,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from tests.forecast.generator import DAY, make_runs
 
+from gangline.control.answers.api import question
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import run_store
 from gangline.forecast.history import run_store as store_module
@@ -283,6 +284,8 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
 
 def test_retention_defaults_are_bounded() -> None:
     assert store_module.RETENTION == 180 * DAY
+    assert store_module.ATTEMPT_RETENTION == question.LONGEST_USAGE, "as far back as sums may be asked for"
+    assert store_module.MAX_ATTEMPTS >= 365 * 1000, "a year of 1,000 jobs a day"
     assert Run(uid="x", submit=0.0).seconds is None
 
 
@@ -351,11 +354,20 @@ def test_attempts_are_found_by_what_is_asked(store: HistoryStore) -> None:
     assert found(since=AT + 260) == ["w0", "w4", "w3", "w2"], "those in progress go on"
     assert found(namespace="other") == found(cluster_queue="b") == found(job_name="eval") == ["w4"]
     assert found(most=2) == ["w0", "w4", "w3"]
+    stopped = {"end": "Preempted", "by": "m_l/w9", "by_job": "job/eval", "by_queue": "q"}
+    store.put_attempts(
+        "here", [attempt(5, **stopped), attempt(6, **stopped | {"by": "mxl/w9", "by_job": "job/an-eval"})]
+    )
+    assert found(end="Preempted") == found(by_queue="q") == ["w6", "w5"]
+    assert found(by_namespace="m_l") == found(by_job="eval") == ["w5"], "no name is a pattern"
+    assert found(by_job="%") == found(by_namespace="m") == []
 
 
 def test_the_last_attempt_of_each_workload_is_known(store: HistoryStore) -> None:
     store.put_attempts("here", [attempt(1), attempt(2, uid="w1", number=2, ended=None), attempt(3)])
     assert store.last_attempts({"w1", "w9"}) == {"w1": LastAttempt(AT + 200, 2, AT + 160)}
+    assert store.last_attempts({"w1"}, {attempt(2, uid="w1").key, "w9/5"}) == {"w1": LastAttempt(AT + 100, 1, AT + 160)}
+    assert store.last_attempts({"w3"}, {attempt(3).key}) == {}
     assert store.last_attempts([f"x{number}" for number in range(2000)]) == {}
 
 
@@ -373,7 +385,7 @@ def test_sums_are_made_of_one_clusters_attempts(store: HistoryStore) -> None:
 
 
 def test_an_old_attempt_is_forgotten_unless_it_is_in_progress(tmp_path: Path) -> None:
-    store = HistoryStore(str(tmp_path / "h.db"), retention=10 * DAY)
+    store = HistoryStore(str(tmp_path / "h.db"), attempt_retention=10 * DAY)
     running = attempt(0, ended=None, end="")
     store.put_attempts("here", [running, attempt(1), attempt(2)])
     assert store.prune(AT + 150 + 10 * DAY) == 1
@@ -409,3 +421,16 @@ def test_a_database_of_the_second_version_gets_its_attempts(tmp_path: Path) -> N
             assert (store.attempts(AttemptQuery("here")), store.runs()) == ([attempt(1)], RUNS)
     with create_engine(f"sqlite:///{path}").connect() as connection:
         assert connection.execute(text("SELECT version FROM gangline_schema")).all() == [(NOW,)]
+
+
+def test_a_database_of_the_third_version_gets_the_queues_of_preemptors(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    HistoryStore(str(path)).put_attempts("here", [attempt(1)])
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        connection.execute(text("ALTER TABLE gangline_attempts DROP COLUMN by_queue"))
+        connection.execute(text("UPDATE gangline_schema SET version = 3"))
+    for _ in range(2):
+        with HistoryStore(str(path)) as store:
+            store.put_attempts("here", [attempt(2, by_queue="q")])
+            found = store.attempts(AttemptQuery("here"))
+            assert [(each.uid, each.by_queue) for each in found] == [("w2", "q"), ("w1", "")]

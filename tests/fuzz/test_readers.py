@@ -59,7 +59,7 @@ NUMBERS = (
     "gangline.forecast.history.run_store.HistoryStore.count",
     "gangline.forecast.history.run_store._keep_latest",
     "gangline.forecast.history.run_store._sizes",
-    "gangline.forecast.history.run_store.HistoryStore._prune",
+    "gangline.forecast.history.run_store._prune",
     "gangline.forecast.learning.training._validated",
     "gangline.forecast.learning.training.fit",
     "gangline.jobs.podspec.positive",

@@ -82,13 +82,17 @@ _TOP: Final[Sections] = {
         "queue": CommandEntry("see.queue:command", "Running and pending jobs, and why they are pending; like squeue."),
         "why": CommandEntry("see.why:command", "Why one job waits, and what would let it start earlier."),
         "events": CommandEntry("see.events:command", "What happened to jobs lately, and with -w what happens."),
-        "history": CommandEntry(
-            "see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."
-        ),
         "share": CommandEntry("see.share:share", "Quota and its use by queue and user, and who is next; like sshare."),
         "limits": CommandEntry("see.share:limits", "What bounds each queue; `limits set` changes it."),
         "nodes": CommandEntry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
         "ui": CommandEntry("ui:command", "The dashboard, in a browser."),
+    },
+    "See what was": {
+        "history": CommandEntry(
+            "see.history:command", "Runs that have ended: durations, flavor, GPU-hours; like sacct."
+        ),
+        "preemptions": CommandEntry("see.preemptions:command", "Who was preempted for whom, why, and what was lost."),
+        "report": CommandEntry("see.report:command", "GPU-hours: used, useful, lost, by user or day; like sreport."),
     },
     "See the future": {
         "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),

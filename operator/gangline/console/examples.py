@@ -30,6 +30,16 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "events": (("--since 2h", "what happened lately"), ("-w -o json", "what happens, a document per event")),
     "history": (("--since 7d", "runs of the last week"), ("-u mira -s failed", "a user's runs that failed")),
+    "preemptions": (
+        ("train", "who preempted this job, and what it lost"),
+        ("-q vision --since 30d", "who was preempted in a ClusterQueue"),
+        ("train --caused", "whom this job had preempted"),
+    ),
+    "report": (
+        ("--by user", "what each user used in the last 30 days, and what was lost"),
+        ("--from 2026-11-01 --to 2026-12-01 --by day -o csv", "each day of a month, for a spreadsheet"),
+        ("-q vision --by flavor -o html", "a ClusterQueue's flavors, as a page"),
+    ),
     "share": (("", "who uses what, and who is next"), ("-q vision", "of one queue and those that share with it")),
     "limits": (("", "quota, and what may be borrowed and lent"),),
     "limits set": (

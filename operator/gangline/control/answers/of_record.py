@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import Any, Final
 
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.swap_record import RecordedSwap
 from gangline.control.answers.desk import SLICE, Desk, Routes, Wish, view_of
-from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
+from gangline.control.answers.pages import EVERYTHING, Listed, ListedUsage, ListPage
 from gangline.control.answers.refusals import (
     NoAttemptsError,
     NoEventsError,
@@ -29,7 +30,7 @@ from gangline.control.audit.decision_index import RecordedDecision
 from gangline.control.audit.decision_inputs import NotRepeatableError
 from gangline.control.audit.replay_process import ReplayError
 from gangline.engine import HeadStart
-from gangline.forecast.history.attempts import AttemptQuery, JobAttempt
+from gangline.forecast.history.attempts import PREEMPTED, AttemptQuery, JobAttempt
 from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -218,16 +219,37 @@ class RecordAnswers(Desk):
         return self.record
 
     async def attempts(
-        self, asker: Asker, namespace: str, since: float, page: ListPage = EVERYTHING, cluster_queue: str = ""
+        self,
+        asker: Asker,
+        namespace: str,
+        since: float,
+        page: ListPage = EVERYTHING,
+        cluster_queue: str = "",
+        *,
+        ended_as: str = "",
+        job: str = "",
+        kind: str = "",
+        caused: bool = False,
     ) -> Listed:
         """A page of the attempts in progress and of those that ended in the last `since` seconds, of a namespace ("" = of all)
-        and a ClusterQueue. Raises NoSuchQueueError, NoAttemptsError.
+        and a ClusterQueue; only those that `ended_as` this, and those of a job by its name, or by its kind too.
+
+        With `caused`, the attempts that were preempted for jobs of this namespace, ClusterQueue and name, whosever they are.
+        Raises NoSuchQueueError, NoAttemptsError, WrongNameError.
         """
         routes = self._routes()
         self._check_queue(Wish(namespace, cluster_queue), routes)
         after = self.source.now() / 1000 - since
-        query = AttemptQuery(since=after, namespace=namespace, cluster_queue=cluster_queue)
+        if caused:
+            query = AttemptQuery(since=after, end=PREEMPTED, by_namespace=namespace, by_queue=cluster_queue, by_job=job)
+        else:
+            query = AttemptQuery(
+                since=after, end=ended_as, namespace=namespace, cluster_queue=cluster_queue, job_name=job
+            )
         found = await self.attempt_record.attempts(query)
+        if wanted := briefs.singular(kind):
+            kinds = [each.by_job.partition("/")[0] if caused else each.job_kind.lower() for each in found]
+            found = [each for each, of in zip(found, kinds, strict=True) if of == wanted]
         shown = found[page.offset : page.end]
         rows = await self._attempt_rows(asker, namespace, shown, routes)
         return Listed(rows, max(0, len(found) - page.offset - len(shown)))
@@ -269,8 +291,13 @@ class RecordAnswers(Desk):
         half_life: float | None = None,
         page: ListPage = EVERYTHING,
         cluster_queue: str = "",
-    ) -> Listed:
-        """A page of the sums of attempts over the last `since` seconds: with a namespace, of the ClusterQueues that it uses.
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        zone: tzinfo = UTC,
+    ) -> ListedUsage:
+        """A page of the sums of attempts over the last `since` seconds, or from `start` to `end` where these are given: with a
+        namespace, of the ClusterQueues that it uses. Days begin at midnight in `zone`.
 
         All jobs count, whoever may see them. Raises NoSuchQueueError, NoAttemptsError.
         """
@@ -279,12 +306,15 @@ class RecordAnswers(Desk):
         own = self._own_queues(namespace, routes)
         queues = frozenset({cluster_queue}) if cluster_queue else frozenset(own) if namespace else None
         now = self.source.now() / 1000
-        window = Window(now - since, now, by, half_life, queues)
-        found = await self.attempt_record.usage(window)
-        sight = await asker.sight({space for space, _ in found if space}, own)
-        rows = await asyncio.to_thread(attempts.sums, found, window, sight)
-        shown = rows[page.offset : page.end]
-        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
+        until = now if end is None else min(now, end)
+        window = Window(min(until, now - since if start is None else start), until, by, half_life, queues, zone=zone)
+        asked = (by, since, start, end, half_life, queues, str(zone))
+        made = await self.attempt_record.usage(window, asked)
+        sight = await asker.sight({space for space, _ in made.by_group if space}, own)
+        found = await asyncio.to_thread(attempts.sums, made.by_group, made.window, sight)
+        shown = found.rows[page.offset : page.end]
+        left = max(0, len(found.rows) - page.offset - len(shown))
+        return ListedUsage(shown, left, found.total, made.window.since, made.window.until)
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 

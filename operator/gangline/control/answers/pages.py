@@ -29,3 +29,12 @@ class Listed:
 
     items: list[Json]
     left: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedUsage(Listed):
+    """A page of sums. `total`: the sum of all groups; `start`, `end`: the time over which sums were made."""
+
+    total: Json
+    start: float
+    end: float

@@ -138,9 +138,11 @@ class History:
         """The attempts that an earlier leader of this cluster has left in progress. Raises StoreError."""
         return await self._in_thread(lambda: self._opened().open_attempts(cluster))
 
-    async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
-        """The last attempt of each of these Workloads that has one, by uid. Raises StoreError."""
-        return await self._in_thread(lambda: self._opened().last_attempts(uids))
+    async def last_attempts(self, uids: Collection[str], without: Collection[str] = ()) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid, but for those with the keys `without`.
+        Raises StoreError.
+        """
+        return await self._in_thread(lambda: self._opened().last_attempts(uids, without))
 
     async def keep(self, name: str, text: str) -> None:
         """Store a text beside the runs. Raises StoreError, also after close()."""

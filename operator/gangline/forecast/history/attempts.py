@@ -18,6 +18,8 @@ EVICTED: Final = "Evicted"
 CANCELLED: Final = "Cancelled"
 #: the quota was given back in another way: the job goes on as another slice, or has no pods to run for now
 RELEASED: Final = "Released"
+#: all of them
+ENDS: Final = (SUCCEEDED, FAILED, PREEMPTED, EVICTED, CANCELLED, RELEASED)
 #: ends after which a job does not come back
 FINAL: Final = (SUCCEEDED, FAILED, CANCELLED)
 
@@ -78,6 +80,7 @@ class JobAttempt:
     text: str = ""
     by: str = ""  #: key of the Workload for which it was preempted
     by_job: str = ""  #: … and its job, as kind/name
+    by_queue: str = ""  #: … and its ClusterQueue
     backfilled: bool = False
     idle: float | None = None  #: GPU-seconds in which telemetry saw its GPUs idle; None = not measured
     nodes: tuple[str, ...] = ()
@@ -148,6 +151,10 @@ class AttemptQuery:
     namespace: str = ""
     cluster_queue: str = ""
     job_name: str = ""
+    end: str = ""
+    by_namespace: str = ""  #: of the Workload for which it was preempted
+    by_job: str = ""  #: … the name of its job
+    by_queue: str = ""  #: … its ClusterQueue
     most: int = 5_000
 
     def fits(self, attempt: JobAttempt) -> bool:
@@ -156,6 +163,10 @@ class AttemptQuery:
             and self.namespace in ("", attempt.namespace)
             and self.cluster_queue in ("", attempt.cluster_queue)
             and self.job_name in ("", attempt.job_name)
+            and self.end in ("", attempt.end)
+            and self.by_namespace in ("", attempt.by.partition("/")[0])
+            and self.by_job in ("", attempt.by_job.partition("/")[2])
+            and self.by_queue in ("", attempt.by_queue)
         )
 
 

@@ -117,6 +117,7 @@ ATTEMPTS: Final = Table(
     Column("text", Text, nullable=False),
     Column("by", String(507), nullable=False),
     Column("by_job", String(507), nullable=False),
+    Column("by_queue", String(253), nullable=False, server_default=""),
     Column("backfilled", Boolean, nullable=False),
     Column("idle", Float(53)),
     Column("nodes", Text, nullable=False),  # names, with a line for each
@@ -139,8 +140,13 @@ def _add_attempts(connection: Connection) -> None:
     ATTEMPTS.create(connection, checkfirst=True)
 
 
+def _add_preempting_queues(connection: Connection) -> None:
+    if not any(each["name"] == "by_queue" for each in inspect(connection).get_columns(ATTEMPTS.name)):
+        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN by_queue VARCHAR(253) DEFAULT '' NOT NULL")
+
+
 #: step n migrates a database from version n to n + 1. Released steps are never changed, only added.
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts, _add_preempting_queues)
 
 
 def migrate(connection: Connection) -> None:
@@ -171,7 +177,8 @@ T = TypeVar("T")
 
 RETENTION: Final = 180 * 86400.0  # seconds since the submission after which a run is forgotten
 MAX_RUNS: Final = 200_000  # the latest ones are kept, those of each namespace as far as all have room
-MAX_ATTEMPTS: Final = 200_000  # … and of attempts
+ATTEMPT_RETENTION: Final = 400 * 86400.0  # seconds after which an attempt that has ended is forgotten
+MAX_ATTEMPTS: Final = 400_000  # … and of attempts: those of 1,000 jobs a day for a year
 _BATCH: Final = 500
 _RENAMED: Final = {"limit": "limit_seconds", "hint": "hint_seconds"}
 _READS: Final = "gangline_reads"
@@ -204,10 +211,16 @@ class HistoryStore:
     """Store of runs by UID. Times are Unix seconds."""
 
     def __init__(
-        self, url: str, *, retention: float = RETENTION, max_runs: int = MAX_RUNS, max_attempts: int = MAX_ATTEMPTS
+        self,
+        url: str,
+        *,
+        retention: float = RETENTION,
+        max_runs: int = MAX_RUNS,
+        attempt_retention: float = ATTEMPT_RETENTION,
+        max_attempts: int = MAX_ATTEMPTS,
     ) -> None:
         """Open or create the store. `url` is an SQLAlchemy URL, or the path of an SQLite file. Raises StoreError."""
-        self._retention, self._max_runs, self._max_attempts = retention, max_runs, max_attempts
+        self._runs, self._attempts = (retention, max_runs), (attempt_retention, max_attempts)
         try:
             parsed = make_url(url if "://" in url else f"sqlite:///{url}")
         except ArgumentError as error:
@@ -307,22 +320,11 @@ class HistoryStore:
         ended = ATTEMPTS.c.ended.is_not(None)
         try:
             with self._engine.begin() as connection:
-                return self._prune(connection, RUNS.c.submit, now, self._max_runs) + self._prune(
-                    connection, ATTEMPTS.c.reserved, now, self._max_attempts, ended
+                return _prune(connection, RUNS.c.submit, now, *self._runs) + _prune(
+                    connection, ATTEMPTS.c.reserved, now, *self._attempts, ended
                 )
         except SQLAlchemyError as error:
             raise StoreError(f"{self._name}: {_reason(error)}") from error
-
-    def _prune(self, connection: Connection, age: Column[float], now: float, most: int, *among: Any) -> int:
-        """Delete old rows of a table, `among` those that may go. `age`: its column that says how old each is."""
-        table = age.table
-        gone = int(connection.execute(delete(table).where(age < now - self._retention, *among)).rowcount)
-        sizes = _sizes(connection, table.c.namespace, *among)
-        each = tenants.fair_limit(sizes.values(), most)
-        for namespace, size in sizes.items():
-            if size > each:
-                gone += _keep_latest(connection, age, each, table.c.namespace == namespace, *among)
-        return gone
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -340,9 +342,15 @@ class HistoryStore:
                 (c.namespace, query.namespace),
                 (c.cluster_queue, query.cluster_queue),
                 (c.job_name, query.job_name),
+                (c.end, query.end),
+                (c.by_queue, query.by_queue),
             )
             if value
         ]
+        if query.by_job:
+            wanted.append(c.by_job.endswith(f"/{query.by_job}", autoescape=True))
+        if query.by_namespace:
+            wanted.append(c.by.startswith(f"{query.by_namespace}/", autoescape=True))
         running = select(ATTEMPTS).where(c.ended.is_(None), *wanted).order_by(c.reserved.desc()).limit(query.most)
         last = select(ATTEMPTS).where(c.ended >= query.since, *wanted).order_by(c.ended.desc()).limit(query.most)
         return [_read_attempt(row) for row in (*self._all(running), *self._all(last))]
@@ -354,18 +362,23 @@ class HistoryStore:
             for row in self._all(
                 select(ATTEMPTS)
                 .where(ATTEMPTS.c.ended.is_(None), ATTEMPTS.c.cluster == cluster)
-                .limit(self._max_attempts)
+                .limit(self._attempts[1])
             )
         ]
 
-    def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
-        """The last attempt of each of these Workloads that has one, by uid."""
+    def last_attempts(self, uids: Collection[str], without: Collection[str] = ()) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid, but for those with the keys `without`."""
         c = ATTEMPTS.c
         query = select(c.uid, func.max(c.reserved), func.max(c.number), func.max(c.ended)).group_by(c.uid)
+        left_out: dict[str, list[str]] = {}
+        for key in without:
+            left_out.setdefault(key.rpartition("/")[0], []).append(key)
         found: dict[str, LastAttempt] = {}
         wanted = sorted(uids)
         for first in range(0, len(wanted), _BATCH):
-            rows = self._all(query.where(c.uid.in_(wanted[first : first + _BATCH])))
+            some = wanted[first : first + _BATCH]
+            keys = [key for uid in some for key in left_out.get(uid, ())]
+            rows = self._all(query.where(c.uid.in_(some), c.key.not_in(keys)))
             found.update({uid: LastAttempt(*last) for uid, *last in map(tuple, rows)})
         return found
 
@@ -408,6 +421,18 @@ def _sizes(connection: Connection, namespace: Column[str], *among: Any) -> dict[
     """Each namespace, and how many rows of a table it has."""
     query = select(namespace, func.count()).where(*among).group_by(namespace)
     return {str(row[0]): int(row[1]) for row in connection.execute(query)}
+
+
+def _prune(connection: Connection, age: Column[float], now: float, retention: float, most: int, *among: Any) -> int:
+    """Delete old rows of a table, `among` those that may go. `age`: its column that says how old each is."""
+    table = age.table
+    gone = int(connection.execute(delete(table).where(age < now - retention, *among)).rowcount)
+    sizes = _sizes(connection, table.c.namespace, *among)
+    each = tenants.fair_limit(sizes.values(), most)
+    for namespace, size in sizes.items():
+        if size > each:
+            gone += _keep_latest(connection, age, each, table.c.namespace == namespace, *among)
+    return gone
 
 
 def _keep_latest(connection: Connection, age: Column[float], most: int, *own: Any) -> int:

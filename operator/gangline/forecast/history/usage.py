@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Final, TypeAlias
 
 from gangline.forecast.history.attempts import LOSSES, PREEMPTED, JobAttempt, Stages
@@ -25,7 +27,6 @@ DAY: Final = "day"
 BY: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, USER, FLAVOR, JOB_KIND, DAY)
 
 _HOUR: Final = 3600.0
-_DAY: Final = 86_400.0
 
 #: of what sums are made: the namespace to which a name belongs ("" = to none), and the name
 Group: TypeAlias = tuple[str, str]
@@ -34,7 +35,7 @@ Group: TypeAlias = tuple[str, str]
 @dataclass(frozen=True, slots=True)
 class Window:
     """The time over which sums are made, by what they are grouped, and after how many seconds a GPU-hour weighs half. `queues`:
-    the ClusterQueues that count (None = all).
+    the ClusterQueues that count (None = all). `zone`: where days begin at midnight.
     """
 
     since: float
@@ -43,6 +44,7 @@ class Window:
     half_life: float | None = None
     queues: frozenset[str] | None = None
     cluster: str = ""
+    zone: tzinfo = UTC
 
     def group(self, attempt: JobAttempt) -> Group:
         """The group of an attempt, unless sums are made by day."""
@@ -69,19 +71,60 @@ class Window:
 
 
 @dataclass(slots=True)
+class FlavorHours:
+    """The GPU-hours of one flavor, and those of them that were lost."""
+
+    used: float = 0.0
+    lost: float = 0.0
+
+    def add(self, used: float, lost: float) -> None:
+        self.used += used
+        self.lost += lost
+
+
+class Days:
+    """The days of a window, from midnight to midnight where its zone is. A day may have 23 or 25 hours there."""
+
+    def __init__(self, window: Window) -> None:
+        day = datetime.fromtimestamp(window.since, window.zone).date()
+        self._begin: list[float] = []
+        self._names: list[str] = []
+        while (midnight := datetime.combine(day, time.min, window.zone).timestamp()) <= window.until:
+            self._begin.append(midnight)
+            self._names.append(day.isoformat())
+            day += timedelta(days=1)
+
+    def group(self, at: float) -> Group:
+        """The group of what happened at this instant."""
+        return "", self._names[self._number(at)]
+
+    def parts(self, start: float, end: float) -> Iterator[tuple[float, float]]:
+        """The days from `start` to `end`, the first and the last one cut."""
+        while start < end:
+            following = self._number(start) + 1
+            midnight = min(end, self._begin[following]) if following < len(self._begin) else end
+            yield start, midnight
+            start = midnight
+
+    def _number(self, at: float) -> int:
+        return max(0, bisect_right(self._begin, at) - 1)
+
+
+@dataclass(slots=True)
 class UsageSum:
     """The sum of some attempts. Hours are GPU-hours."""
 
-    jobs: set[str] = field(default_factory=set[str])  #: uids of Workloads
+    jobs: set[int] = field(default_factory=set[int])  #: hashes of the uids of Workloads
     attempts: int = 0
     starting: float = 0.0
     useful: float = 0.0
     lost: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     idle: float | None = None
     waited: float = 0.0
-    waits: list[float] = field(default_factory=list[float])  #: seconds, of attempts that began in the window
+    waits: array[float] = field(default_factory=lambda: array("d"))  #: seconds, of attempts that began in the window
     preemptions: int = 0
     weighted: float = 0.0  #: GPU-seconds, the older ones of less weight
+    flavors: dict[str, FlavorHours] = field(default_factory=dict[str, "FlavorHours"])
 
     @property
     def hours(self) -> float:
@@ -103,15 +146,20 @@ class UsageSum:
         self.waits += other.waits
         self.preemptions += other.preemptions
         self.weighted += other.weighted
+        for flavor, hours in other.flavors.items():
+            self._of_flavor(flavor).add(hours.used, hours.lost)
 
     def add_hours(self, attempt: JobAttempt, stages: Stages, window: Window, start: float, end: float) -> None:
         """Add what an attempt did from `start` to `end`."""
         per_second = attempt.gpus / _HOUR
+        starting = _overlap(stages.reserved, stages.working, start, end)
         useful = _overlap(stages.working, stages.losing, start, end)
-        self.starting += per_second * _overlap(stages.reserved, stages.working, start, end)
+        lost = _overlap(stages.losing, stages.ended, start, end) if attempt.loss else 0.0
+        self.starting += per_second * starting
         self.useful += per_second * useful
         if attempt.loss:
-            self.lost[attempt.loss] += per_second * _overlap(stages.losing, stages.ended, start, end)
+            self.lost[attempt.loss] += per_second * lost
+        self._of_flavor(attempt.flavor).add(per_second * (starting + useful + lost), per_second * lost)
         if attempt.idle is not None:
             whole = stages.losing - stages.working
             self._add_idle(min(attempt.idle / _HOUR, per_second * whole) * (useful / whole) if whole else 0.0)
@@ -120,11 +168,14 @@ class UsageSum:
 
     def count(self, attempt: JobAttempt, window: Window) -> None:
         """Count an attempt."""
-        self.jobs.add(attempt.uid)
+        self.jobs.add(hash(attempt.uid))
         self.attempts += 1
-        self.preemptions += attempt.end == PREEMPTED
+        self.preemptions += attempt.end == PREEMPTED and (attempt.ended is None or attempt.ended <= window.until)
         if attempt.reserved >= window.since:
             self.waits.append(max(0.0, attempt.reserved - attempt.queued))
+
+    def _of_flavor(self, flavor: str) -> FlavorHours:
+        return self.flavors.setdefault(flavor, FlavorHours())
 
     def _add_idle(self, hours: float | None) -> None:
         if hours is not None:
@@ -135,35 +186,23 @@ def add(sums: dict[Group, UsageSum], attempts: Iterable[JobAttempt], window: Win
     """Add attempts to the sums of their groups. By day, an attempt is counted on the day of its end, or on the last day while it
     is in progress; its hours are those of each day.
     """
+    days = Days(window) if window.by == DAY else None
     for attempt in attempts:
         stages = attempt.stages(window.until)
         if stages.ended < window.since or attempt.reserved > window.until:
             continue
         if window.queues is not None and attempt.cluster_queue not in window.queues:
             continue
-        if window.by != DAY:
+        if days is None:
             group = sums.setdefault(window.group(attempt), UsageSum())
             group.count(attempt, window)
             group.add_hours(attempt, stages, window, window.since, window.until)
             continue
-        sums.setdefault(_day(min(stages.ended, window.until)), UsageSum()).count(attempt, window)
-        for start, end in _days(
-            max(window.since, min(attempt.queued, attempt.reserved)), min(window.until, stages.ended)
-        ):
-            sums.setdefault(_day(start), UsageSum()).add_hours(attempt, stages, window, start, end)
+        sums.setdefault(days.group(min(stages.ended, window.until)), UsageSum()).count(attempt, window)
+        first = max(window.since, min(attempt.queued, attempt.reserved))
+        for start, end in days.parts(first, min(window.until, stages.ended)):
+            sums.setdefault(days.group(start), UsageSum()).add_hours(attempt, stages, window, start, end)
 
 
 def _overlap(first: float, last: float, start: float, end: float) -> float:
     return max(0.0, min(last, end) - max(first, start))
-
-
-def _day(at: float) -> Group:
-    return "", datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
-
-
-def _days(start: float, end: float) -> Iterator[tuple[float, float]]:
-    """The days from `start` to `end`, the first and the last one cut."""
-    while start < end:
-        midnight = min(end, (start // _DAY + 1) * _DAY)
-        yield start, midnight
-        start = midnight

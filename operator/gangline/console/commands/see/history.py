@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -63,10 +63,16 @@ def command(
 
 
 async def rows(
-    api: ApiClient, kind: str, namespace: str, everywhere: bool, since: float, cluster_queue: str = ""
+    api: ApiClient,
+    kind: str,
+    namespace: str,
+    everywhere: bool,
+    since: float,
+    cluster_queue: str = "",
+    more: Mapping[str, str | bool | int] | None = None,
 ) -> list[Json]:
-    """The operator's answer about runs or attempts, those that ended last first."""
-    query: dict[str, str | bool | int] = {"sinceSeconds": max(1, round(since)), "clusterQueue": cluster_queue}
+    """The operator's answer about runs or attempts, those that ended last first. `more`: further parameters."""
+    query = {"sinceSeconds": max(1, round(since)), "clusterQueue": cluster_queue, **(more or {})}
     own = f"/namespaces/{namespace}/{kind}"
     try:
         if not everywhere:

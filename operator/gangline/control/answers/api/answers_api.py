@@ -8,6 +8,7 @@ each within a time limit; what is too much gets a 429.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -22,7 +23,7 @@ from gangline.control.answers.api import event_stream, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
 from gangline.control.answers.api.discovery import ANSWERS, METHODS, WATCH, ServedResource
 from gangline.control.answers.api.front_proxy import User
-from gangline.control.answers.api.question import Question, QuestionError
+from gangline.control.answers.api.question import LONGEST_SINCE, LONGEST_USAGE, Question, QuestionError
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.live.answers import Looks
 from gangline.control.answers.live.table import LiveTable
@@ -43,6 +44,7 @@ from gangline.control.answers.sight import ALL, Asker, Sight
 from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
 from gangline.control.answers.workloads.briefs import WrongNameError
+from gangline.forecast.history.attempts import ENDS
 from gangline.forecast.history.usage import BY
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -203,7 +205,7 @@ class AnswersApi:
                 async with asyncio.timeout(TIME), turns.turn(user.account):
                     await self._check(user, access)
                     body = await request.read() if with_body else b""
-                    question = Question.of(request.query, known)
+                    question = Question.of(request.query, known, served.longest or LONGEST_SINCE)
                     found = await answer(Request(user, namespace, name, question, body))
             except BusyError as error:
                 raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
@@ -318,8 +320,18 @@ class AnswersApi:
 
     async def _attempts(self, request: Request) -> Json:
         asked = request.question
+        if asked.ended_as not in ("", *ENDS):
+            raise QuestionError(f"endedAs must be one of {', '.join(ENDS)}, not {bounded.shown(asked.ended_as)}")
         found = await self._answers.attempts(
-            self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
+            self._asker(request),
+            request.namespace,
+            asked.since,
+            asked.page,
+            asked.cluster_queue,
+            ended_as=asked.ended_as,
+            job=asked.job,
+            kind=asked.kind,
+            caused=asked.caused,
         )
         return self._listed(found, asked.page)
 
@@ -334,6 +346,12 @@ class AnswersApi:
         by = asked.by or BY[0]
         if by not in BY:
             raise QuestionError(f"by must be one of {', '.join(BY)}, not {bounded.shown(by)}")
+        oldest = self._now - LONGEST_USAGE
+        for name, at in (("start", asked.start), ("end", asked.end)):
+            if at is not None and at < oldest:
+                raise QuestionError(f"{name} must be from {math.ceil(oldest)}: older attempts are not kept; it is {at}")
+        if asked.end is not None and asked.start is None:
+            raise QuestionError("start belongs to a question with end")
         found = await self._answers.usage(
             self._asker(request),
             request.namespace,
@@ -342,8 +360,11 @@ class AnswersApi:
             asked.half_life,
             asked.page,
             asked.cluster_queue,
+            start=asked.start,
+            end=asked.end,
+            zone=asked.zone,
         )
-        return self._listed(found, asked.page)
+        return {**self._listed(found, asked.page), "start": found.start, "end": found.end, "total": found.total}
 
     async def _nodes(self, request: Request) -> Json:
         asked = request.question

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gangline.control.answers.api.question import LONGEST_USAGE
 from gangline.kube.resources import Json
 
 #: verb -> method of HTTP
@@ -32,6 +33,8 @@ class ServedResource:
     everywhere: bool = False
     parameters: tuple[tuple[str, str], ...] = ()
     about: str = ""
+    #: seconds that a question may look back; None: as far as most may
+    longest: int | None = None
 
     @property
     def name(self) -> str:
@@ -231,8 +234,17 @@ ANSWERS: Final = ApiGroup(
             ("list",),
             singular="jobattempt",
             everywhere=True,
-            parameters=(*_PAGED, ("clusterQueue", "string"), ("sinceSeconds", "integer")),
+            parameters=(
+                *_PAGED,
+                ("clusterQueue", "string"),
+                ("sinceSeconds", "integer"),
+                ("endedAs", "string"),
+                ("job", "string"),
+                _KIND,
+                ("caused", "boolean"),
+            ),
             about="Each stretch in which a job held quota, those in progress first: how it ended, and what it lost.",
+            longest=LONGEST_USAGE,
         ),
         ServedResource(
             "usagesums",
@@ -244,10 +256,14 @@ ANSWERS: Final = ApiGroup(
                 *_PAGED,
                 ("clusterQueue", "string"),
                 ("sinceSeconds", "integer"),
+                ("start", "integer"),
+                ("end", "integer"),
                 ("by", "string"),
+                ("timeZone", "string"),
                 ("halfLifeSeconds", "integer"),
             ),
             about="GPU-hours of a time by queue, namespace, user, flavor, kind or day: useful, lost to what, waited for.",
+            longest=LONGEST_USAGE,
         ),
         ServedResource(
             "flavornodes",

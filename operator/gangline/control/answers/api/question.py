@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from gangline import bounded
 from gangline.api import label_syntax
@@ -19,6 +21,8 @@ LONGEST_HORIZON: Final = 7 * 86_400
 #: seconds that a history looks back, where the request says nothing, and at most: as long as runs are kept
 DEFAULT_SINCE: Final = 86_400
 LONGEST_SINCE: Final = 180 * 86_400
+#: … at attempts, and sums of them: as long as these are kept
+LONGEST_USAGE: Final = 400 * 86_400
 #: seconds of a stream, where the request says nothing, and at most
 USUAL_STREAM: Final = 300
 LONGEST_STREAM: Final = 3600
@@ -53,6 +57,15 @@ class Question:
     #: by what sums are grouped, and after how many seconds a GPU-hour weighs half
     by: str = ""
     half_life: int | None = None
+    #: attempts that ended so, of jobs of this name; of jobs that were preempted for these, with `caused`
+    ended_as: str = ""
+    job: str = ""
+    caused: bool = False
+    #: the time over which sums are made, in Unix seconds; None: the last `since` seconds, and up to now
+    start: int | None = None
+    end: int | None = None
+    #: where days begin at midnight
+    zone: tzinfo = UTC
     #: keys of annotations or labels of which the values are wanted
     annotations: tuple[str, ...] = ()
     #: a list that goes on, for so many seconds, after this version; None: from now on
@@ -61,15 +74,20 @@ class Question:
     seconds: int = USUAL_STREAM
 
     @classmethod
-    def of(cls, query: Mapping[str, str], known: frozenset[str]) -> Question:
-        """Read a question from the parameters of a URL, of which `known` have a meaning. Raises QuestionError."""
+    def of(cls, query: Mapping[str, str], known: frozenset[str], longest: int = LONGEST_SINCE) -> Question:
+        """Read a question from the parameters of a URL, of which `known` have a meaning. `longest`: how many seconds it may
+        look back. Raises QuestionError.
+        """
         for name in query:
             if name not in known and name not in _HARMLESS:
                 raise QuestionError(f"{bounded.shown(name)}: there is no such parameter")
-        since = _span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), LONGEST_SINCE)
+        since = _span("sinceSeconds", _number(query, "sinceSeconds", DEFAULT_SINCE), longest)
         until = _number(query, "untilSeconds", 0)
         if until >= since:
             raise QuestionError(f"untilSeconds must be less than sinceSeconds, which is {since}, not {until}")
+        start, end = _instant(query, "start"), _instant(query, "end")
+        if start is not None and end is not None and start >= end:
+            raise QuestionError(f"start must be before end, which is {end}, not {start}")
         return cls(
             page=ListPage(_number(query, "continue", 0), min(MOST, _number(query, "limit", 0) or DEFAULT_LIMIT)),
             cluster_queue=_name(query, "clusterQueue"),
@@ -84,6 +102,12 @@ class Question:
             half_life=_span("halfLifeSeconds", half, LONGEST_SINCE)
             if (half := _number(query, "halfLifeSeconds", 0))
             else None,
+            ended_as=_name(query, "endedAs"),
+            job=_name(query, "job"),
+            caused=_flag(query, "caused"),
+            start=start,
+            end=end,
+            zone=time_zone(query.get("timeZone") or "UTC"),
             annotations=_keys(query, "annotations"),
             **(_stream(query) if "watch" in known else {}),
         )
@@ -109,6 +133,22 @@ def _number(query: Mapping[str, str], name: str, default: int) -> int:
     if found is None:
         raise QuestionError(f"{name} must be a whole number, not {bounded.shown(text)}")
     return found
+
+
+def _instant(query: Mapping[str, str], name: str) -> int | None:
+    return _number(query, name, 0) if query.get(name) else None
+
+
+def time_zone(name: str) -> tzinfo:
+    """The time zone of this name, such as Europe/Berlin. Raises QuestionError."""
+    if name == "UTC":  # which needs no data about zones
+        return UTC
+    try:
+        if len(name) > _NAME:
+            raise ValueError(name)
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
+        raise QuestionError(f"timeZone: there is no time zone {bounded.shown(name)}") from None
 
 
 def _span(name: str, seconds: int, longest: int) -> int:

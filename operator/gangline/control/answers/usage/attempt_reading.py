@@ -9,7 +9,7 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read.workloads.parse_workload import variant_of
 from gangline.control.answers.workloads.reasons import preemption
-from gangline.control.answers.workloads.snapshot import WorkloadView, owner_of, seconds
+from gangline.control.answers.workloads.snapshot import WorkloadView, seconds
 from gangline.control.feed import slices
 from gangline.engine import model
 from gangline.forecast.history.attempts import (
@@ -36,8 +36,18 @@ _NO_JOB: Final = "OwnerNotFound"
 #: reason of PodsReady=False while lost pods are replaced
 _RECOVERING: Final = "WaitForRecovery"
 
-#: finds the Workload of a preemptor by the uids of it and of its job
-FindPreemptor = Callable[[str, str], WorkloadObject | None]
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """A Workload for which another one was stopped: its key, its job as kind/name, and its ClusterQueue."""
+
+    key: str
+    job: str
+    queue: str
+
+
+#: finds a preemptor by the uids of its Workload and of its job
+FindPreemptor = Callable[[str, str], Preemptor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class AttemptEnd:
     text: str = ""
     by: str = ""
     by_job: str = ""
+    by_queue: str = ""
 
 
 #: for one that was not watched at its end
@@ -176,6 +187,7 @@ def closed(attempt: JobAttempt, end: AttemptEnd, at: float) -> JobAttempt:
         text=end.text[:LONGEST_TEXT],
         by=end.by,
         by_job=end.by_job,
+        by_queue=end.by_queue,
     )
 
 
@@ -198,9 +210,7 @@ def _preempted(reason: str, message: str, find: FindPreemptor) -> AttemptEnd:
     by = find(found.uid, found.job_uid)
     if by is None:
         return AttemptEnd(PREEMPTED, reason, f"preempted for another job ({found.cause})")
-    owner = owner_of(by)
-    job = f"{owner.get('kind', 'Workload').lower()}/{owner.get('name', by.name)}"
-    return AttemptEnd(PREEMPTED, reason, f"preempted for {by.key} ({found.cause})", by.key, job)
+    return AttemptEnd(PREEMPTED, reason, f"preempted for {by.key} ({found.cause})", by.key, by.job, by.queue)
 
 
 def _since(row: Json | None) -> float:

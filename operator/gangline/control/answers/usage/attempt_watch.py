@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from gangline.control.answers.usage import attempt_reading as reading
-from gangline.control.answers.usage.attempt_reading import AttemptEnd
+from gangline.control.answers.usage.attempt_reading import AttemptEnd, Preemptor
 from gangline.control.answers.usage.happenings import view_of_workload
+from gangline.control.answers.workloads.snapshot import owner_of
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
 from gangline.control.parts.messages import GpusMeasured, Messages
@@ -37,6 +38,9 @@ log = logging.getLogger(__name__)
 
 #: Workloads that are looked at in one round
 AT_ONCE: Final = 200
+#: attempts that began before those of earlier leaders were known, which get their numbers once they are; of more the oldest
+#: keep the numbers that they have
+MOST_BEGUN: Final = 20_000
 #: attempts that a leader without a history remembers
 REMEMBERED: Final = 5_000
 #: a database that does not answer is asked again after this, in seconds
@@ -45,6 +49,8 @@ RETRY: Final = 15.0
 KEEP_EVERY: Final = 300.0
 #: sums are kept for those who ask the same: so many of them, for so many seconds, or so many times as long as they took
 MOST_SUMS: Final = 32
+#: jobs that all of the kept sums have counted together, at most; the sums that were made last stay whatever they have counted
+MOST_COUNTED: Final = 1_000_000
 SUMS_FOR: Final = 15.0
 TIMES_AS_LONG: Final = 10.0
 
@@ -68,8 +74,10 @@ class AttemptStore(Protocol):
         """The attempts that an earlier leader has left in progress. Raises StoreError."""
         ...
 
-    async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
-        """The last attempt of each of these Workloads that has one, by uid. Raises StoreError."""
+    async def last_attempts(self, uids: Collection[str], without: Collection[str] = ()) -> dict[str, LastAttempt]:
+        """The last attempt of each of these Workloads that has one, by uid, but for those with the keys `without`.
+        Raises StoreError.
+        """
         ...
 
 
@@ -93,7 +101,7 @@ class RecentAttempts:
     async def open_attempts(self, cluster: str) -> list[JobAttempt]:
         return []
 
-    async def last_attempts(self, uids: Collection[str]) -> dict[str, LastAttempt]:
+    async def last_attempts(self, uids: Collection[str], without: Collection[str] = ()) -> dict[str, LastAttempt]:
         return {}
 
 
@@ -109,12 +117,23 @@ class _Open:
     measured: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class MadeSums:
+    """The sums of attempts over a window."""
+
+    window: Window
+    by_group: dict[Group, UsageSum]
+
+
 @dataclass(slots=True)
 class _KeptSums:
-    """Sums that were asked for, or are being made. `until`: how long they are kept, in seconds since the epoch."""
+    """Sums that were asked for, or are being made. `until`: how long they are kept, in seconds since the epoch. `jobs`: how many
+    they have counted.
+    """
 
-    task: asyncio.Task[dict[Group, UsageSum]]
+    task: asyncio.Task[MadeSums]
     until: float = math.inf
+    jobs: int = 0
 
 
 class AttemptWatch(Part):
@@ -145,6 +164,11 @@ class AttemptWatch(Part):
         self._last: dict[str, tuple[str, LastAttempt]] = {}  # Workloads that exist -> uid, and their last attempt
         self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         self._pending: dict[str, None] = {}
+        self._begun: (
+            dict[str, JobAttempt] | None
+        ) = {}  # by key: what began so far; None once earlier leaders' are known
+        self._key_of: dict[str, str] = {}  # uid of a Workload -> its key
+        self._uid_of: dict[str, str] = {}
         self._led = asyncio.Event()
         self._watching = False
         self._sums: dict[object, _KeptSums] = {}
@@ -172,29 +196,42 @@ class AttemptWatch(Part):
         uids = {raw.uid: key for key, raw in self._mirror.workloads.items()}
         try:
             left = await self._store.open_attempts(self._mirror.cluster_id())
-            last = await self._store.last_attempts(uids)
+            last = await self._store.last_attempts(uids, frozenset(self._begun or ()))  # some may be written already
             self._resume(left, {uids[uid]: (uid, each) for uid, each in last.items() if uid in uids})
         except StoreError as error:
             log.warning("attempts of earlier leaders are not known yet: %s", error)
             return False
         except Exception:
             log.exception("attempts of earlier leaders could not be taken over")
+        self._begun = None
         return True
 
     def _resume(self, left: Iterable[JobAttempt], last: Mapping[str, tuple[str, LastAttempt]]) -> None:
         for each in sorted(left, key=lambda each: each.reserved):
             self._resume_one(f"{each.namespace}/{each.workload}", each)
+        begun: dict[str, list[JobAttempt]] = {}
+        for each in sorted((self._begun or {}).values(), key=lambda each: each.reserved):
+            begun.setdefault(each.uid, []).append(each)
         for key, (uid, before) in last.items():
             if (mine := self._last.get(key)) is None or mine[0] != uid:
                 self._last[key] = uid, before
-            elif mine[1].reserved > before.reserved:  # it began while the database was away: now its number is known
-                self._last[key] = uid, replace(mine[1], number=before.number + mine[1].number)
-                if (running := self._open.get(key)) is not None and running.attempt.uid == uid:
-                    queued = before.ended if before.ended is not None else running.attempt.queued
-                    running.attempt = replace(
-                        running.attempt, number=before.number + running.attempt.number, queued=queued
-                    )
-                    self._put(running.attempt)
+                continue
+            later = [each for each in begun.get(uid, ()) if each.reserved > before.reserved]
+            for number, each in enumerate(later, before.number + 1):
+                first = number == before.number + 1 and before.ended is not None
+                self._renumber(key, each, number, before.ended if first else None)
+
+    def _renumber(self, key: str, attempt: JobAttempt, number: int, queued: float | None) -> None:
+        """Give an attempt that began while the database was away its number, and since when it waited (None = as it is)."""
+        running, (uid, last) = self._open.get(key), self._last.get(key, ("", None))
+        goes_on = running is not None and running.attempt.key == attempt.key
+        found = running.attempt if running is not None and goes_on else attempt
+        found = replace(found, number=number, queued=found.queued if queued is None else min(queued, found.reserved))
+        if running is not None and goes_on:
+            running.attempt = found
+        if last is not None and uid == attempt.uid and last.reserved == attempt.reserved:
+            self._last[key] = uid, replace(last, number=number)
+        self._put(found)
 
     def _resume_one(self, key: str, left: JobAttempt) -> None:
         """Take over an attempt that the store has in progress."""
@@ -242,6 +279,7 @@ class AttemptWatch(Part):
 
     def _look(self, key: str) -> None:
         raw, running = self._mirror.workloads.get(key), self._open.get(key)
+        self._note_uid(key, raw.uid if raw is not None else "")
         reserved = reading.reserved_at(raw) if raw is not None else None
         if running is not None:
             goes_on = raw is not None and raw.uid == running.attempt.uid and reserved == running.attempt.reserved
@@ -253,6 +291,16 @@ class AttemptWatch(Part):
             self._last.pop(key, None)
         elif reserved is not None and key not in self._open and self._is_new(raw, reserved):
             self._open_new(raw, reserved)
+
+    def _note_uid(self, key: str, uid: str) -> None:
+        """Note the uid of the Workload with this key; "": there is none any more."""
+        if (before := self._uid_of.get(key, "")) == uid:
+            return
+        if self._key_of.get(before) == key:
+            del self._key_of[before]
+        self._uid_of.pop(key, None)
+        if uid:
+            self._key_of[uid], self._uid_of[key] = key, uid
 
     def _is_new(self, raw: WorkloadObject, reserved: float) -> bool:
         """Whether no attempt of this reservation is known, or one that has ended although the Workload holds it again."""
@@ -273,6 +321,10 @@ class AttemptWatch(Part):
         running = _Open(reading.begun(raw, view, reserved, number, queued))
         self._open[raw.key] = running
         self._last[raw.key] = raw.uid, LastAttempt(reserved, number, None)
+        if self._begun is not None:
+            self._begun[running.attempt.key] = running.attempt
+            if len(self._begun) > MOST_BEGUN:
+                del self._begun[next(iter(self._begun))]
         self._advance(running, raw, first=True)
         if raw.finished:
             self._close(raw.key, running)
@@ -312,13 +364,21 @@ class AttemptWatch(Part):
         self._put(finished)
 
     def _put(self, attempt: JobAttempt) -> None:
+        if self._begun is not None and attempt.key in self._begun:
+            self._begun[attempt.key] = attempt
         self._store.put_attempt(self._mirror.cluster_id(), attempt)
 
-    def _find(self, uid: str, job_uid: str) -> WorkloadObject | None:
-        """The Workload of a preemptor."""
-        job = self._mirror.job_with(job_uid)
-        found = self._mirror.workloads_of(job) if job is not None else []
-        return next((each for each in found if each.uid == uid), found[0] if found else None)
+    def _find(self, uid: str, job_uid: str) -> Preemptor | None:
+        """The Workload of a preemptor: the one with this uid, or another one of its job, such as a later slice."""
+        raw = self._mirror.workloads.get(self._key_of.get(uid, ""))
+        if raw is None:
+            job = self._mirror.job_with(job_uid)
+            found = self._mirror.workloads_of(job) if job is not None else []
+            raw = next((each for each in found if each.uid == uid), found[0] if found else None)
+        if raw is None:
+            return None
+        owner, queue = owner_of(raw), view_of_workload(self._mirror, raw).cluster_queue
+        return Preemptor(raw.key, f"{owner.get('kind', 'Workload').lower()}/{owner.get('name', raw.name)}", queue)
 
     # --- telemetry ----------------------------------------------------------------------------------------------------
 
@@ -348,30 +408,37 @@ class AttemptWatch(Part):
         found = {each.key: each for each in await self._store.attempts(query)} | self._running()
         return newest_first([each for each in found.values() if query.fits(each)], query.most)
 
-    async def usage(self, window: Window) -> dict[Group, UsageSum]:
-        """The sums over a window up to now. Who asks the same within a few seconds gets the same."""
-        asked = (window.by, round(window.until - window.since), window.half_life, window.queues)
-        kept = self._sums.get(asked)
-        if kept is None or self._now() / 1000 > kept.until:
+    async def usage(self, window: Window, asked: object) -> MadeSums:
+        """The sums over a window. Who asks the same within a few seconds gets the same, with the window of these sums. `asked`:
+        what tells one question from another.
+        """
+        kept, now = self._sums.get(asked), self._now() / 1000
+        if kept is None or now > kept.until:
             window = replace(window, cluster=self._mirror.cluster_id())
+            self._sums = {each: sums for each, sums in self._sums.items() if sums.until >= now}
             self._sums.pop(asked, None)
             kept = self._sums[asked] = _KeptSums(asyncio.ensure_future(self._add_up(window, asked)))
-            if len(self._sums) > MOST_SUMS:
+            while len(self._sums) > 1 and self._too_many():
                 del self._sums[next(iter(self._sums))]
         return await asyncio.shield(kept.task)
 
-    async def _add_up(self, window: Window, asked: object) -> dict[Group, UsageSum]:
+    def _too_many(self) -> bool:
+        """Whether more sums are kept than there is memory for: each remembers which jobs it has counted."""
+        return len(self._sums) > MOST_SUMS or sum(each.jobs for each in self._sums.values()) > MOST_COUNTED
+
+    async def _add_up(self, window: Window, asked: object) -> MadeSums:
         """Make sums, and say how long they are kept; not at all where that fails."""
-        lasts, begun = 0.0, time.monotonic()
+        lasts, jobs, begun = 0.0, 0, time.monotonic()
         try:
             running = self._running()
             sums = await self._store.usage(window, running)
             usage.add(sums, running.values(), window)
             lasts = max(SUMS_FOR, TIMES_AS_LONG * (time.monotonic() - begun))
-            return sums
+            jobs = sum(len(each.jobs) for each in sums.values())
+            return MadeSums(window, sums)
         finally:
             if (kept := self._sums.get(asked)) is not None:
-                kept.until = self._now() / 1000 + lasts
+                kept.until, kept.jobs = self._now() / 1000 + lasts, jobs
 
     def _running(self) -> dict[str, JobAttempt]:
         return {each.attempt.key: each.attempt for each in self._open.values()}

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from gangline.control.answers.sight import Sight
-from gangline.forecast.history.attempts import JobAttempt
-from gangline.forecast.history.usage import CLUSTER_QUEUE, DAY, LOCAL_QUEUE, NAMESPACE, USER, Group, UsageSum, Window
+from gangline.control.answers.usage.decided import PREEMPTIONS
+from gangline.forecast.history.attempts import PREEMPTED, JobAttempt
+from gangline.forecast.history.usage import (
+    CLUSTER_QUEUE,
+    DAY,
+    LOCAL_QUEUE,
+    NAMESPACE,
+    USER,
+    FlavorHours,
+    Group,
+    UsageSum,
+    Window,
+)
 from gangline.kube.resources import Json
+
+#: flavors that are named in one sum; the GPU-hours of further ones, those with the fewest, are added up under ""
+MOST_FLAVORS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRows:
+    """Sums as an answer: a row for each group, and one for all of them."""
+
+    rows: list[Json]
+    total: Json
 
 
 def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], now: float) -> Iterator[Json]:
@@ -19,6 +42,10 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
         stages, hour = each.stages(now), each.gpus / 3600
         lost, useful = stages.ended - stages.losing, stages.losing - stages.working
         called = {each.by: each.by_job} if each.by else jobs
+        by_space = each.by.partition("/")[0]
+        told = visible or (
+            bool(each.by) and sight.sees(by_space)
+        )  # a preemptor's owner knows whom it preempted, by label
         name = f"{each.workload if visible else label}.{each.number}"
         yield {
             "metadata": {"namespace": each.namespace, "name": name} if visible else {"name": name},
@@ -40,9 +67,12 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
             "ready": each.ready,
             "ended": each.ended,
             "end": each.end,
-            "reason": each.reason if visible else "",
+            "reason": each.reason if told else "",
             "text": sight.text(each.text, called) if visible else "",
-            "by": sight.name(each.by, called) if each.by and visible else "",
+            "rule": PREEMPTIONS.get(each.reason, "") if told and each.end == PREEMPTED else "",
+            "by": sight.name(each.by, called) if each.by and told else "",
+            "byNamespace": by_space if sight.sees(by_space) else "",
+            "byClusterQueue": sight.queue_name(each.by_queue) if told else "",
             "savedSeconds": each.saved(now),
             "lostSeconds": lost,
             "lostGpuHours": _hours(hour * lost),
@@ -57,13 +87,19 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
         }
 
 
-def sums(found: Mapping[Group, UsageSum], window: Window, sight: Sight) -> list[Json]:
-    """Sums as JSON, those of most GPU-hours first, days in their order. All that has one name for the asker is one sum."""
+def sums(found: Mapping[Group, UsageSum], window: Window, sight: Sight) -> UsageRows:
+    """Sums as JSON, those of most GPU-hours first, days in their order. All that has one name for the asker is one sum. The total
+    counts a job once that is in several groups.
+    """
     named: dict[tuple[str, bool], UsageSum] = {}
     for group, each in found.items():
         named.setdefault(_name(group, window.by, sight), UsageSum()).merge(each)
     ordered = sorted(named.items(), key=lambda entry: (0.0 if window.by == DAY else -entry[1].hours, entry[0]))
-    return [_sum(name, hidden, each, window) for (name, hidden), each in ordered]
+    total = UsageSum()
+    for each in found.values():
+        total.merge(each)
+    rows = [_sum(name, hidden, each, window) for (name, hidden), each in ordered]
+    return UsageRows(rows, _sum("", False, total, window))
 
 
 def _name(group: Group, by: str, sight: Sight) -> tuple[str, bool]:
@@ -94,7 +130,21 @@ def _sum(name: str, hidden: bool, found: UsageSum, window: Window) -> Json:
         "medianWaitSeconds": found.median_wait,
         "preemptions": found.preemptions,
         "weightedGpuHours": _hours(found.weighted / 3600) if window.half_life is not None else None,
+        "flavors": _flavors(found.flavors),
     }
+
+
+def _flavors(found: Mapping[str, FlavorHours]) -> list[Json]:
+    """The GPU-hours of each flavor, the most first."""
+    ordered = sorted(found.items(), key=lambda entry: (-entry[1].used, entry[0]))
+    rest = FlavorHours()
+    for _, hours in ordered[MOST_FLAVORS:]:
+        rest.add(hours.used, hours.lost)
+    named = [*ordered[:MOST_FLAVORS], *([("", rest)] if len(ordered) > MOST_FLAVORS else [])]
+    return [
+        {"flavor": flavor, "gpuHours": _hours(hours.used), "lostGpuHours": _hours(hours.lost)}
+        for flavor, hours in named
+    ]
 
 
 def _hours(value: float) -> float:

@@ -16,7 +16,7 @@ from gangline.kube.resources import Json
 MOST_NODES: Final = 64
 
 #: why a job had to go, by the reason of its preemption
-_PREEMPTIONS: Final = {
+PREEMPTIONS: Final = {
     "InClusterQueue": "which goes first in this ClusterQueue",
     "InCohortReclamation": "which takes back quota of its ClusterQueue that was borrowed",
     "InCohortFairSharing": "whose ClusterQueue has the smaller share of the cohort",
@@ -43,7 +43,7 @@ def sentence(decision: model.Decision) -> str:
         case model.CompleteAdmission():
             return "The job starts: all its admission checks are ready."
         case model.Preempt(reason=reason, by=by):
-            return f"The job is preempted for {by}, {_PREEMPTIONS.get(reason, f'by the rule {reason}')}."
+            return f"The job is preempted for {by}, {PREEMPTIONS.get(reason, f'by the rule {reason}')}."
         case model.Evict(message=message, deactivate=deactivate):
             return f"The job is evicted{' and deactivated' if deactivate else ''}: {_ended(message)}"
         case model.Withdraw(ended=ended):

@@ -90,6 +90,9 @@ _TOP: Final[Sections] = {
         "nodes": CommandEntry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
         "ui": CommandEntry("ui:command", "The dashboard, in a browser."),
     },
+    "Start jobs": {
+        "submit": CommandEntry("start.submit:command", "Submit a script or a command as a job; like sbatch."),
+    },
     "See the future": {
         "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),
         "plan": CommandEntry("future.plan:command", "Which jobs run and when pending ones will, drawn over time."),

@@ -106,7 +106,10 @@ SCRIPTS: dict[str, tuple[list[str], Json]] = {
             "#SBATCH -C nvlink --no-requeue --chdir=/work",
         ],
         {
-            "account": "vision", "priority": "urgent", "selector": {"link": "nvl"}, "workdir": "/work",
+            "account": "vision",
+            "priority": "urgent",
+            "selector": {"link": "nvl"},
+            "workdir": "/work",
             "restart": {"onPodFailure": "Fail", "onNodeFailure": "Fail"},
         },
     ),
@@ -134,18 +137,21 @@ def decided(job: Json) -> Json:
     assert (resources.get("limits") or {}).get("memory") == requests.get("memory")
     return {
         **{each["name"]: each["value"] for each in main["env"]},
-        "workers": found["workers"], "minWorkers": found.get("minWorkers"), "gpus": found.get("gpusPerWorker"),
-
-            "limit": (found.get("runtime") or {}).get("limit"),
-            "cpu": requests.get("cpu"),
-            "memory": requests.get("memory")
-        ,
-        "framework": found.get("framework"), "restart": found["restart"], "name": job["metadata"]["name"],
+        "workers": found["workers"],
+        "minWorkers": found.get("minWorkers"),
+        "gpus": found.get("gpusPerWorker"),
+        "limit": (found.get("runtime") or {}).get("limit"),
+        "cpu": requests.get("cpu"),
+        "memory": requests.get("memory"),
+        "framework": found.get("framework"),
+        "restart": found["restart"],
+        "name": job["metadata"]["name"],
         "selector": found["template"]["spec"].get("nodeSelector"),
         "queue": job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"],
         "priority": job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class"),
         "account": job["metadata"]["labels"].get("gangline.io/account"),
-        "image": main["image"], "workdir": main.get("workingDir"),
+        "image": main["image"],
+        "workdir": main.get("workingDir"),
     }
 
 
@@ -196,7 +202,10 @@ def test_an_array_is_a_job_for_each_index() -> None:
     pod = jobs[0]["spec"]["template"]["spec"]
     assert pod["volumes"][0] == {"name": "claim-0", "persistentVolumeClaim": {"claimName": "data"}}
     assert container(jobs[0]["spec"])["volumeMounts"][0] == {
-        "name": "claim-0", "mountPath": "/data", "subPath": "set", "readOnly": True
+        "name": "claim-0",
+        "mountPath": "/data",
+        "subPath": "set",
+        "readOnly": True,
     }
     with pytest.raises(WishError, match="more than 1000 indices"):
         made(script(), array="0-1000")

@@ -90,8 +90,9 @@ _TOP: Final[Sections] = {
         "nodes": CommandEntry("see.nodes:command", "Nodes: what is left on them, and who sits there; like sinfo."),
         "ui": CommandEntry("ui:command", "The dashboard, in a browser."),
     },
-    "Start jobs": {
+    "Start and follow jobs": {
         "submit": CommandEntry("start.submit:command", "Submit a script or a command as a job; like sbatch."),
+        "logs": CommandEntry("start.logs:command", "What a job's pods print, by rank; with -f until it ends."),
     },
     "See the future": {
         "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),

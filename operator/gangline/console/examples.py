@@ -49,6 +49,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("--dry-run train.sh", "the GPUJob, and when it would start"),
         ("--from gpujob/train-x7k2p", "once more"),
     ),
+    "logs": (
+        ("train -f", "what all of its pods print, until it ends"),
+        ("train --rank 0 --tail 100", "the last lines of one rank"),
+    ),
     # --- see the future ---
     "eta": (("", "when waiting jobs start"), ("train --history", "which starts a job was promised")),
     "plan": (("--horizon 8h", "runs of the next hours as bars"), ("-q vision -o wide", "one queue, as a table")),

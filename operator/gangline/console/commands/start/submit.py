@@ -19,7 +19,8 @@ from gangline.console.output.spelling import meant
 from gangline.console.submitting import gpu_job, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
 from gangline.console.submitting.wishes import OPTIONS, PROFILE, Given, Profile, WishError
-from gangline.console.views import access, completing, denied, job_end, targets, what_if
+from gangline.console.views import access, completing, denied, follow_job, job_end, targets, what_if
+from gangline.console.views.pod_logs import LogQuery
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.kube.resources import CONFIG_MAPS, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -93,6 +94,7 @@ def _parameter(name: str) -> str:
 @click.option("--from", "repeated", metavar="JOB", default="", help="Submit this GPUJob or Job once more.")
 @click.option("--dry-run", is_flag=True, help="Only print the GPUJob, and when it would start.")
 @click.option("-W", "--wait", is_flag=True, help="Wait for the job to end; the exit code is the job's.")
+@click.option("-f", "--follow", is_flag=True, help="Show what the job prints until it ends, as --wait.")
 @access.cluster_options
 def command(
     words: tuple[str, ...],
@@ -100,6 +102,7 @@ def command(
     repeated: str,
     dry_run: bool,
     wait: bool,
+    follow: bool,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
@@ -115,6 +118,10 @@ def command(
     if repeated and (wrong := next((each for each in given if each.option.name not in _OF_REPEATS), None)):
         raise click.UsageError(
             f"--{wrong.option.name} changes the job: with --from only --queue and --name can be given"
+        )
+    if follow and any(each.option.name == "array" for each in given):
+        raise click.UsageError(
+            "--follow is for one job, and --array makes many: `gangline logs JOB -f` follows one of them"
         )
     try:
         work = None if repeated else _work(words, is_command=is_command)
@@ -136,7 +143,9 @@ def command(
                 return 0
             await _create(api, where, resource, made)
             jobs = [job["metadata"]["name"] for job in made.jobs]
-            return await job_end.awaited(api, where, resource, jobs) if wait else 0
+            if follow:
+                await follow_job.follow(api, where, f"{resource.kind.lower()}/{jobs[0]}", LogQuery())
+            return await job_end.awaited(api, where, resource, jobs) if wait or follow else 0
 
     if code := access.run(submit()):
         raise click.exceptions.Exit(code)

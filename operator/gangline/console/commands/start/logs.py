@@ -17,10 +17,10 @@ from gangline.console.views.pod_logs import LogQuery, RankedPod
 @click.command("logs")
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on showing what is printed, until the job ends.")
-@click.option("--rank", "ranks", multiple=True, type=click.IntRange(min=0), help="Only of these ranks.")
+@click.option("--rank", "ranks", multiple=True, type=click.IntRange(min=0), help="Show only these ranks.")
 @click.option("--tail", type=click.IntRange(0, 1_000_000), help="Only so many lines of each pod, from the end.")
 @click.option("--since", type=Span(), help="Only lines of this time, such as 10m.")
-@click.option("-c", "--container", default="", help="Of this container; by default of the first one.")
+@click.option("-c", "--container", default="", help="The container whose lines are shown; by default the first one.")
 @click.option("--no-prefix", is_flag=True, help="Lines without the rank in front.")
 @access.cluster_options
 def command(

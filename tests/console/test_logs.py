@@ -61,7 +61,7 @@ class LogServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: LogServer
+    server: LogServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         server, url = self.server, urlsplit(self.path)

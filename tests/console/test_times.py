@@ -15,13 +15,12 @@ from gangline.console.commands.admin import forecast as forecast_command
 from gangline.console.commands.future import eta, plan, whatif
 from gangline.console.views import jobs as times
 from gangline.console.views import jobs as views
-from gangline.console.views import own_answers, reach
+from gangline.console.views import own_answers, reach, what_if
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.sight import Everybody
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.forecasting.forecasting import alias
-from gangline.jobs.gpujob import GPUJobKind
 from gangline.kube import resources as kube
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
 
@@ -134,7 +133,7 @@ async def test_the_api_server_says_what_it_would_refuse() -> None:
 
     async def ask(answer: Any) -> Any:
         server: Any = Server(answer)
-        return await whatif.accepted(server, job, GPUJobKind())
+        return await what_if.accepted(server, job, kube.GPU_JOBS)
 
     assert await ask({"spec": "defaulted"}) == {"spec": "defaulted"}
     for kept in (Forbidden(403, "Forbidden", "may not create"), AlreadyExists(409, "AlreadyExists", "is there")):

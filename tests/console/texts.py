@@ -10,10 +10,11 @@ from tests.console.objects import NOW as LATER
 from tests.console.test_swap import OPEN, OVER, struck
 
 from gangline.console.commands.admin import audit, forecast, replay, swap
-from gangline.console.commands.future import eta, whatif
+from gangline.console.commands.future import eta
 from gangline.console.commands.see import why
 from gangline.console.output import presenting
 from gangline.console.output.layout import wrapped
+from gangline.console.views import what_if
 from gangline.control.answers.workloads.snapshot import WorkloadView, workload_view
 from gangline.control.answers.workloads.words import Line
 from gangline.forecast.evaluate import Report, Scores, Window
@@ -30,8 +31,8 @@ def texts() -> dict[str, Callable[[int], list[str]]]:
     """Name -> the lines for a terminal of so many columns."""
     return {
         "why": lambda width: why.rendered(_waits(), _explained(), width),
-        "whatif": lambda width: whatif.answer_lines(_answer(), width),
-        "whatif-nothing": lambda width: whatif.answer_lines(
+        "whatif": lambda width: what_if.answer_lines(_answer(), width),
+        "whatif-nothing": lambda width: what_if.answer_lines(
             {**_answer(), "suggestions": [], "startsInSeconds": None, "obstacle": SHORT, "because": ""}, width
         ),
         "eta-history": lambda width: [

@@ -83,7 +83,6 @@ OWN = (
     "gangline.forecast.learning.quantile_model.load",
     "gangline.forecast.learning.worker.main",
     "gangline.install.manifests.chart._constant",
-    "gangline.install.team._free_name",
     "gangline.kube.config._Entry.content",
     "gangline.kube.config._Kubeconfig.read",
     "gangline.kube.plain_client.PlainClient.__init__",

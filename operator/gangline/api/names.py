@@ -154,6 +154,14 @@ SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"
 SIMULATED_ARRIVAL: Final = f"{OWN_GROUP}/simulated-arrival"
 #: annotation on jobs, duration: their author's expected runtime; on pod templates, for scorers of placement policies
 EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
+#: the ConfigMap of a namespace that says what `gangline submit` adds to its jobs
+SUBMIT_PROFILE: Final = "gangline-submit"
+#: label on jobs: the account that `gangline submit --account` names
+ACCOUNT: Final = f"{OWN_GROUP}/account"
+#: label on jobs of one array: its name
+ARRAY: Final = f"{OWN_GROUP}/array"
+#: annotation on jobs: what their user remarks on them
+COMMENT: Final = f"{OWN_GROUP}/comment"
 #: label on jobs: their user, for forecasts where users share a namespace
 USER: Final = f"{OWN_GROUP}/user"
 #: annotation on jobs: "true" keeps a job that waits from starting, until the annotation is gone

@@ -94,6 +94,10 @@ _TOP: Final[Sections] = {
         "preemptions": CommandEntry("see.preemptions:command", "Who was preempted for whom, why, and what was lost."),
         "report": CommandEntry("see.report:command", "GPU-hours: used, useful, lost, by user or day; like sreport."),
     },
+    "Start and follow jobs": {
+        "submit": CommandEntry("start.submit:command", "Submit a script or a command as a job; like sbatch."),
+        "logs": CommandEntry("start.logs:command", "What a job's pods print, by rank; with -f until it ends."),
+    },
     "See the future": {
         "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),
         "plan": CommandEntry("future.plan:command", "Which jobs run and when pending ones will, drawn over time."),

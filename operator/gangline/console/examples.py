@@ -52,6 +52,17 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("vision --gpus a100=40 --cohort research --apply", "write it"),
     ),
     "ui": (("", "the dashboard in a browser, with your rights"), ("--listen 127.0.0.1:8080", "at this address")),
+    # --- start jobs ---
+    "submit": (
+        ("--gpus 8 --nodes 2 --time 2h -q team train.sh", "a script, with its #SBATCH and #GANGLINE lines"),
+        ("--gpus 1 --wait -- python train.py --lr 0.1", "a command; the exit code is the job's"),
+        ("--dry-run train.sh", "the GPUJob, and when it would start"),
+        ("--from gpujob/train-x7k2p", "once more"),
+    ),
+    "logs": (
+        ("train -f", "what all of its pods print, until it ends"),
+        ("train --rank 0 --tail 100", "the last lines of one rank"),
+    ),
     # --- see the future ---
     "eta": (("", "when waiting jobs start"), ("train --history", "which starts a job was promised")),
     "plan": (("--horizon 8h", "runs of the next hours as bars"), ("-q vision -o wide", "one queue, as a table")),

@@ -90,6 +90,8 @@ def _rule(resource: Resource, verbs: Iterable[str], *subresources: str, named: I
 
 #: what becomes of a job: its pods, what they print, and what the cluster says of them
 _PODS: Final = [_rule(kube.PODS, _VIEW, "", "log"), _rule(kube.EVENTS, _VIEW), _rule(kube.CORE_EVENTS, _VIEW)]
+#: how a namespace's jobs are submitted
+_SUBMITS: Final = [_rule(kube.CONFIG_MAPS, ("get",), named=(names.SUBMIT_PROFILE,))]
 #: of one team: hold and stop jobs of others, stop its LocalQueues, let people see and submit
 _TEAM: Final = [
     _rule(kube.WORKLOADS, ("patch", "update")),
@@ -115,6 +117,7 @@ def _roles() -> Iterator[Json]:
     for name, parts in PEOPLE.items():
         yield _aggregated(name, *parts)
     yield _role("gangline-pods-viewer-role", (IS_VIEWERS,), _PODS)
+    yield _role("gangline-submit-viewer-role", (*_USERS, IS_VIEWERS), _SUBMITS)
     yield _role("gangline-team-editor-role", (IS_TEAM_LEADS,), _TEAM)
     yield _role("gangline-administration-role", (IS_ADMINISTRATORS,), _ADMINISTRATION)
     yield _aggregated("kueue-batch-admin-role", BATCH_ADMIN)

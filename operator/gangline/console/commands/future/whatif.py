@@ -14,11 +14,8 @@ from gangline.console.options import Span
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.views import access, asking, completing, own_rights
-from gangline.control.answers.api.discovery import ANSWERS
-from gangline.control.answers.workloads.words import age, runtime_text
-from gangline.kube.client import ApiClient
-from gangline.kube.errors import ApiError, Invalid
+from gangline.console.views import access, completing, own_rights, what_if
+from gangline.control.answers.workloads.words import age
 from gangline.kube.resources import Json
 
 if TYPE_CHECKING:
@@ -102,42 +99,16 @@ async def _submitted(
     kubeconfig: Path | None, context: str | None, namespace: str | None, job: Json, kind: JobKind
 ) -> Json:
     async with access.client(kubeconfig, context) as api:
-        where = job["metadata"].setdefault("namespace", namespace or api.login.namespace)
-        job = await accepted(api, job, kind)
-        try:
-            return await _asked(api, where, {"job": job})
-        except own_rights.NoOperator as error:
-            from gangline.console.views import own_answers
-
-            return await own_answers.what_if(api, where, job, error)
+        job["metadata"].setdefault("namespace", namespace or api.login.namespace)
+        return await what_if.submitted(api, job, kind.resource)
 
 
 async def _changed(kubeconfig: Path | None, context: str | None, namespace: str | None, change: Json) -> Json:
     async with access.client(kubeconfig, context) as api:
         try:
-            return await _asked(api, namespace or api.login.namespace, {"change": change})
+            return await what_if.asked(api, namespace or api.login.namespace, {"change": change})
         except own_rights.NoOperator as error:
             raise click.ClickException(f"only the operator can play a change: {error}") from error
-
-
-async def _asked(api: ApiClient, namespace: str, spec: Json) -> Json:
-    """The operator's answer to a question what would happen. Raises as `asking.create` does."""
-    head = {"apiVersion": f"{ANSWERS.name}/{ANSWERS.versions[-1]}", "kind": "WhatIf", "metadata": {}}
-    return (await asking.create(api, f"/namespaces/{namespace}/whatifs", {**head, "spec": spec}))["status"]
-
-
-async def accepted(api: ApiClient, job: Json, kind: JobKind) -> Json:
-    """The job as the API server would store it, from a dry run; the job unchanged if the user may not create it.
-
-    Raises click.ClickException with the API server's message if it would reject the job.
-    """
-    namespace, rehearsal = job["metadata"]["namespace"], {"dryRun": "All", "fieldValidation": "Strict"}
-    try:
-        return await api.create(kind.resource, namespace, job, query=rehearsal)
-    except ApiError as error:
-        if isinstance(error, Invalid) or "denied the request" in error.message:
-            raise click.ClickException(f"the API server would reject the job: {error.message}") from error
-        return job  # the user may not create jobs, or the job exists already
 
 
 def read(file: Path) -> tuple[Json, JobKind]:
@@ -169,36 +140,16 @@ def read(file: Path) -> tuple[Json, JobKind]:
 def _show(answer: Json) -> None:
     if answer["unexamined"]:
         terminal.say(f"({answer['unexamined']} changes were not tried: the time was not enough)", err=True)
-    terminal.say(*answer_lines(answer, presenting.width()))
-
-
-def answer_lines(answer: Json, columns: int | None) -> list[str]:
-    """The answer as lines for a terminal of so many columns; None: for a pipe."""
-    reason = f", {answer['because']}" if answer["because"] else ""
-    obstacle = f": {answer['obstacle']}" if answer["obstacle"] else ""
-    starts = answer["startsInSeconds"]
-    start = f"no start within the horizon{obstacle}" if starts is None else f"it would start {_span(answer)}"
-    source = f"{answer['forecast']['source']}, from {answer['forecast']['samples']} finished runs"
-    lines = [
-        f"Submitted now to queue {answer['queue']}, {start}{reason}",
-        f"and run for {_runs(answer)} ({source}).",
-        "",
-    ]
-    lines = [part for line in lines for part in wrapped(line, columns)]
-    if not answer["suggestions"]:
-        return [*lines, "No smaller size, shorter runtime or other queue would start it earlier."]
-    cells = tuple(
-        (str(rank), _span(each), _gained(each), _runs(each), each["change"])
-        for rank, each in enumerate(answer["suggestions"], start=1)
-    )
-    return [*lines, *presenting.styled(Rows(("", "STARTS", "EARLIER BY", "RUNS FOR", "WHAT IF"), cells), columns)]
+    terminal.say(*what_if.answer_lines(answer, presenting.width()))
 
 
 def change_lines(told: Json, columns: int | None) -> list[str]:
     """What a change would do, as lines for a terminal of so many columns; None: for a pipe."""
     lines: list[str] = []
     if told["before"] is not None or told["after"] is not None:
-        lines.append(f"The job would start {_interval(told['after'])} instead of {_interval(told['before'])}.")
+        lines.append(
+            f"The job would start {what_if.interval(told['after'])} instead of {what_if.interval(told['before'])}."
+        )
     if told["gpuHours"]:
         lines.append(
             f"The run would take {abs(told['gpuHours']):g} GPU-hours {'more' if told['gpuHours'] > 0 else 'less'}."
@@ -217,26 +168,6 @@ def change_lines(told: Json, columns: int | None) -> list[str]:
     else:
         lines.append("No other job would start earlier or later.")
     return [*lines, "", f"This would apply it: {told['command']}"] if told["command"] else lines
-
-
-def _interval(found: Json | None) -> str:
-    if found is None:
-        return "not within the horizon"
-    last = "?" if found["p90"] is None else age(found["p90"])
-    return "at once" if found["p90"] is not None and found["p90"] < 1 else f"in {age(found['p50'])} – {last}"
-
-
-def _runs(answer: Json) -> str:
-    runs = answer["runsForSeconds"]
-    return runtime_text(runs["p50"], runs["p90"], answer["flavor"] or "")
-
-
-def _span(answer: Json) -> str:
-    return _interval(answer["startsInSeconds"])
-
-
-def _gained(answer: Json) -> str:
-    return age(answer["gainedHours"] * 3600) if answer["gainedHours"] is not None else "all"
 
 
 def _as_json(answer: Json) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Start jobs, and follow what they print."""

@@ -164,9 +164,8 @@ class AttemptWatch(Part):
         self._last: dict[str, tuple[str, LastAttempt]] = {}  # Workloads that exist -> uid, and their last attempt
         self._changed = mirror.changes.workloads.subscribe(worth=mirror.has(kube.WORKLOADS))
         self._pending: dict[str, None] = {}
-        self._begun: (
-            dict[str, JobAttempt] | None
-        ) = {}  # by key: what began so far; None once earlier leaders' are known
+        #: attempts that began so far, by key; None once those of earlier leaders are known
+        self._begun: dict[str, JobAttempt] | None = {}
         self._key_of: dict[str, str] = {}  # uid of a Workload -> its key
         self._uid_of: dict[str, str] = {}
         self._led = asyncio.Event()
@@ -371,7 +370,7 @@ class AttemptWatch(Part):
     def _find(self, uid: str, job_uid: str) -> Preemptor | None:
         """The Workload of a preemptor: the one with this uid, or another one of its job, such as a later slice."""
         raw = self._mirror.workloads.get(self._key_of.get(uid, ""))
-        if raw is None:
+        if raw is None or raw.uid != uid:
             job = self._mirror.job_with(job_uid)
             found = self._mirror.workloads_of(job) if job is not None else []
             raw = next((each for each in found if each.uid == uid), found[0] if found else None)

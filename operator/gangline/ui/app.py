@@ -12,7 +12,6 @@ from email.utils import formatdate
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
-import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, StreamingResponse
 
@@ -602,7 +601,8 @@ def _failure(status: int, error: str, **more: Any) -> JSONResponse:
 
 def _as_page(failure: JSONResponse, home: str) -> Response:
     """A failure for a person without a page of ours. `home`: where the dashboard begins."""
-    said = html.escape(orjson.loads(failure.body)["error"])
+    told = bounded.load_json(bytes(failure.body), most_bytes=LONGEST_BODY, most_depth=3, most_values=100)
+    said = html.escape(told["error"])
     text = (
         f'<!doctype html><title>Gangline</title><p>{said}</p><p><a href="{html.escape(home)}">To the dashboard</a></p>'
     )

@@ -79,6 +79,9 @@ _DEV: Final[Sections] = {
 }
 _TOP: Final[Sections] = {
     "See jobs and queues": {
+        "status": CommandEntry(
+            "see.status:command", "GPUs, queues, what waits and what needs a person, on one screen."
+        ),
         "queue": CommandEntry("see.queue:command", "Running and pending jobs, and why they are pending; like squeue."),
         "why": CommandEntry("see.why:command", "Why one job waits, and what would let it start earlier."),
         "events": CommandEntry("see.events:command", "What happened to jobs lately, and with -w what happens."),

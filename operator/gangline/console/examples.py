@@ -18,6 +18,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("admin doctor --cluster", "whether an installation is in order"),
     ),
     # --- see jobs and queues ---
+    "status": (("", "what your queues use, on one screen"), ("-A", "of the whole cluster")),
     "queue": (
         ("", "running and waiting jobs of your namespace"),
         ("-A -u mira -s pending", "one user's waiting jobs, in all namespaces"),

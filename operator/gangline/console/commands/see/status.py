@@ -144,6 +144,10 @@ def _needs(nodes: Iterable[Json], waiting: Iterable[Json]) -> Iterator[str]:
             yield f"{_job(job)}: {job['warnings'][0]}"
 
 
+def _jobs(number: int) -> str:
+    return f"{number} job{'' if number == 1 else 's'}"
+
+
 def _job(job: Json) -> str:
     return job["jobName"] if job["hidden"] else f"{job['jobKind'].lower()}/{job['jobName']}"
 
@@ -168,13 +172,13 @@ def show(found: Json, now: float) -> None:
 def lines(found: Json, now: float) -> Iterator[str]:
     """What stands below the tables."""
     waiting, following = found["waiting"], found["next"]
-    yield f"running  {found['running']} jobs"
+    yield f"running  {_jobs(found['running'])}"
     if not waiting["jobs"]:
         yield "waiting  nothing"
     else:
         oldest = waiting["oldest"]
         yield (
-            f"waiting  {waiting['jobs']} jobs for {waiting['gpus']} GPUs, the oldest for {age(now - oldest['since'])}: "
+            f"waiting  {_jobs(waiting['jobs'])} for {waiting['gpus']} GPUs, the oldest for {age(now - oldest['since'])}: "
             f"{oldest['job']}"
         )
     if following is not None:

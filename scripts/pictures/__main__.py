@@ -36,7 +36,7 @@ BORROWING, WAITING, RECLAIMING, URGENT, FAILING, PICTURES = 10.0, 18.0, 40.0, 55
 #: bytes from which on a picture gets a palette: those of text, whose few colours lose nothing
 LARGE = 160_000
 #: seconds of the past in pictures that say when they begin
-BEFORE = 900.0
+BEFORE = 5400.0
 #: seconds since the urgent job, in pictures of what was decided then
 STORY = PICTURES - URGENT - 10.0
 #: seconds between two small jobs, and for a page to be complete

@@ -403,10 +403,12 @@ async def test_the_scrubbed_past_is_the_audit_record_decision_by_decision(
         await visit.open(f"timeline?cursor={time.time() - 1:.0f}")
         current = page.locator(".tl-decisions li[aria-current=true]")
         shown: list[tuple[str, str]] = []
+        number = "none is chosen"
         for expected in reversed(recorded):
             await page.get_by_role("application").press("[")
+            await expect(current).not_to_have_attribute("data-number", number, timeout=30_000)
             await expect(current).to_have_attribute("data-decision", expected[0], timeout=30_000)
-            number = await current.get_attribute("data-number")
+            number = await current.get_attribute("data-number") or ""
             told = await page.evaluate(f"fetch('api/decision/{number}').then((answer) => answer.json())")
             key = f"{told['decision']['namespace']}/{told['decision']['workload']}"
             shown.append((told["decision"]["decision"], key))

@@ -90,7 +90,7 @@ async def test_a_user_sees_accounts_and_changes_her_jobs(
 
     await api.until(forgotten, "the Workload of brief is deleted")
     (run,) = json.loads(await said("history", "-o", "json"))
-    assert (run["jobName"], run["state"], run["gpus"]) == ("brief", "Ended", 2), (
+    assert (run["jobName"], run["state"], run["gpus"]) == ("brief", "Succeeded", 2), (
         "the operator remembers what is deleted"
     )
 

@@ -268,4 +268,4 @@ def bad_kubeconfig(tmp_path: Path) -> Iterator[Path]:
 def test_a_kubeconfig_that_leads_nowhere_is_an_error_with_advice(bad_kubeconfig: Path):
     result = CliRunner().invoke(main, ["queue", "--kubeconfig", str(bad_kubeconfig)])
     assert result.exit_code == 1
-    assert "gangline up" in result.output
+    assert "current-context is not set" in result.output

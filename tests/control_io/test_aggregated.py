@@ -239,7 +239,8 @@ async def test_without_the_api_servers_word_nothing_is_shown(
 async def test_discovery_and_openapi_agree_with_what_is_served(
     cluster: Cluster, api: AggregatedApi, tmp_path: Path
 ) -> None:
-    api._answers._answers.log = Log(lambda: 0)
+    answers = api._answers._answers
+    answers.log, answers.record = Log(lambda: 0), clusters.attempt_record(answers)
     context = trusting(cluster, tmp_path, PROXY)
     _, groups = await ask(api, context, "/apis", **ALICE)
     assert groups["groups"][0]["preferredVersion"]["version"] == "v1beta2"

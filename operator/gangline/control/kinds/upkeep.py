@@ -144,7 +144,7 @@ class ClearedGates(Part):
 
 
 def _is_cleared(workload: WorkloadObject) -> bool:
-    if workload.annotations.get(names.ADMISSION_GATED_BY):
+    if gate_changes.has_gates(workload.annotations):
         return False
     return gate_changes.is_gated(workload.conditions)
 

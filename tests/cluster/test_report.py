@@ -143,7 +143,7 @@ async def test_the_report_has_the_gpu_hours_of_the_conditions(
     assert report["total"]["gpuHours"] == pytest.approx(sum(row["gpuHours"] for row in rows.values()), abs=1e-5)
     assert (rows["default"]["attempts"], rows["default"]["jobs"], rows["default"]["preemptions"]) == (2, 1, 1)
     assert rows[OTHER]["jobs"] == 2 and rows[OTHER]["preemptions"] == 0
-    assert rows["default"]["lost"]["preemption"] > 0 and rows[OTHER]["lost"]["cancel"] > 0
+    assert rows["default"]["lost"]["preemption"] > 0 and rows[OTHER]["lost"]["cancel"] > 0, rows[OTHER]
 
     found = await told(system, "preemptions", "train")
     (row,) = found["items"]

@@ -131,8 +131,11 @@ async def test_a_user_sees_accounts_and_changes_her_jobs(
 
     await api.until(is_first, "waits is first")
 
-    # held and released: by an administrator, since users may not change Workloads
-    assert "the ClusterRole kueue-workload-editor-role gives it" in await said("hold", "waits", code=1)
+    # held and released: by her own job's annotation, since users may not change Workloads, and by an administrator
+    assert await said("hold", "waits") == "job/waits is held\n"
+    await until("Inactive", "queue", "-s", "inactive")
+    assert await said("release", "waits") == "job/waits is queued again\n"
+    await until("waits", "queue", "-s", "pending")
     assert "to hold it would stop it" in await said("hold", "runs", who=boss, code=1)
     assert await said("hold", "waits", who=boss) == "job/waits is held\n"
     await until("Inactive", "queue", "-s", "inactive")

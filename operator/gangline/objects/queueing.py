@@ -30,6 +30,16 @@ class WorkloadObject(Stored):
         return self.spec.get("active") is not False
 
     @property
+    def held(self) -> bool:
+        """Whether its job's author holds it, by an annotation."""
+        return self.annotations.get(names.HOLD) == "true"
+
+    @property
+    def gated(self) -> bool:
+        """Whether something keeps it from being admitted while it waits: admission gates, or its job's author."""
+        return bool(self.annotations.get(names.ADMISSION_GATED_BY)) or self.held
+
+    @property
     def max_execution_seconds(self) -> int | None:
         """The number of seconds that it may run; None without a limit."""
         return self.spec.get("maximumExecutionTimeSeconds")

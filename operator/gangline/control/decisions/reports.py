@@ -28,7 +28,7 @@ from gangline.control.parts.messages import (
 )
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
-from gangline.control.writes.status import gate_changes, status_changes
+from gangline.control.writes.status import status_changes
 from gangline.engine import EngineFault, model
 from gangline.kube import resources as kube
 from gangline.objects import WorkloadObject
@@ -62,7 +62,7 @@ class FreshWorkloads(Part):
         """
         if workload.condition(names.QUOTA_RESERVED) is not None or workload.finished:
             return False
-        if workload.deleting or not workload.active or gate_changes.has_gates(workload.annotations):
+        if workload.deleting or not workload.active or workload.gated:
             return False
         queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
         if queue is None or queue.spec.get("stopPolicy", "None") != "None":

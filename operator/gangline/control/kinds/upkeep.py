@@ -144,9 +144,7 @@ class ClearedGates(Part):
 
 
 def _is_cleared(workload: WorkloadObject) -> bool:
-    if gate_changes.has_gates(workload.annotations):
-        return False
-    return gate_changes.is_gated(workload.conditions)
+    return not workload.gated and gate_changes.is_gated(workload.conditions)
 
 
 class ClassPriorities(Reconciler[str]):

@@ -308,7 +308,7 @@ def judge(workload: WorkloadObject) -> tuple[JobState, str, str, float]:
         return JobState.RESERVED, *_words(workload.condition(names.ADMITTED) or reserved, created)
     if not workload.active:
         return JobState.INACTIVE, *_words(evicted or reserved, created)
-    if workload.annotations.get(names.HOLD) == "true":
+    if workload.held:
         since = _since(reserved) if reserved is not None else 0
         return JobState.INACTIVE, HELD, f"the annotation {names.HOLD} of the job holds it", since or created
     return JobState.PENDING, *_words(reserved, created)

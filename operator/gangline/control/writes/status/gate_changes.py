@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions
@@ -11,11 +11,6 @@ from gangline.kube.resources import Json
 
 #: reason of QuotaReserved=False for a workload with admission gates
 GATED = "AdmissionGated"
-
-
-def has_gates(annotations: Mapping[str, str]) -> bool:
-    """Whether annotations keep a waiting Workload from being admitted: its admission gates, or the hold of its job's author."""
-    return bool(annotations.get(names.ADMISSION_GATED_BY)) or annotations.get(names.HOLD) == "true"
 
 
 def is_gated(rows: conditions.Conditions) -> bool:

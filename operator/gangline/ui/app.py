@@ -595,21 +595,28 @@ async def _nothing() -> Response:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-def _failure(status: int, error: str, **more: Any) -> JSONResponse:
-    return JSONResponse({"error": error, **more}, status)
+class Failure(JSONResponse):
+    """The answer to a request that failed. `said`: why, in a sentence."""
+
+    def __init__(self, status: int, said: str, more: Mapping[str, Any]) -> None:
+        super().__init__({"error": said, **more}, status)
+        self.said = said
 
 
-def _as_page(failure: JSONResponse, home: str) -> Response:
+def _failure(status: int, error: str, **more: Any) -> Failure:
+    return Failure(status, error, more)
+
+
+def _as_page(failure: Failure, home: str) -> Response:
     """A failure for a person without a page of ours. `home`: where the dashboard begins."""
-    told = bounded.load_json(bytes(failure.body), most_bytes=LONGEST_BODY, most_depth=3, most_values=100)
-    said = html.escape(told["error"])
+    said = html.escape(failure.said)
     text = (
         f'<!doctype html><title>Gangline</title><p>{said}</p><p><a href="{html.escape(home)}">To the dashboard</a></p>'
     )
     return HTMLResponse(text, failure.status_code)
 
 
-def _failed(error: Exception, kinds: tuple[str, ...]) -> JSONResponse:
+def _failed(error: Exception, kinds: tuple[str, ...]) -> Failure:
     """The answer to a request that failed."""
     match error:
         case SignedOutError():

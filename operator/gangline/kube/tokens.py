@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, cast
 
 import yaml
 
-from gangline import files
+from gangline import child_process, files
 from gangline.kube.client_tls import ClientTls
 
 #: seconds between two reads of a token file; the kubelet rotates it well before it expires
@@ -266,8 +266,7 @@ class OidcToken(_Renewed):
     async def _refresh(self) -> dict[str, str]:
         # `-m` finds modules where this process finds them, `-P` none in the current directory
         command = [sys.executable, "-P", "-m", "gangline.kube.oidc"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        answer = json.loads(await _run(self._name, command, environment, OIDC_TIMEOUT, self._given()))
+        answer = json.loads(await _run(self._name, command, child_process.environment(), OIDC_TIMEOUT, self._given()))
         if "error" in answer:
             raise LoginError(f"{self._name}: {self._settings['idp-issuer-url']}: {answer['error']}")
         return answer

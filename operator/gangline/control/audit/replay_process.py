@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from gangline import bounded
+from gangline import bounded, child_process
 from gangline.control.audit import decision_inputs
 from gangline.control.audit.audit_check import AuditResult, check, read_part
 from gangline.control.audit.audit_log import Entry
@@ -66,7 +66,7 @@ async def _replayed(work: str, parts: Sequence[RecordPart], place: int, within: 
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=child_process.environment(),
             pass_fds=descriptors,
         )
     except OSError as error:

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 import orjson
 
+from gangline import child_process
 from gangline.api.selecting import DeviceGroup, UnavailableError, Verdict
 
 log = logging.getLogger(__name__)
@@ -125,10 +126,9 @@ class SelectorProcess:
         if self._process is not None and self._process.poll() is not None:  # it ends when it is idle
             self.close()
         if self._process is None:
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
             process = subprocess.Popen(
                 self._command,
-                env=environment,
+                env=child_process.environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

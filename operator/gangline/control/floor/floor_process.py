@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gangline import child_process
 from gangline.engine import Comparison, Floor, PolicyFallback
 from gangline.engine.model import Change, Millis, Settings
 
@@ -53,10 +54,13 @@ class FloorProcess:
     """The child process. Every method may raise OSError, pickle.PickleError or EOFError; then only `end` is of use."""
 
     def __init__(self, beginning: Beginning) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-c", f"from {__name__} import main; main()"]  # run with -m, classes had other names
         self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=child_process.environment(),
         )
         self._send(beginning)
 

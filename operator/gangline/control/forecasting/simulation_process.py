@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gangline import child_process
 from gangline.control.forecasting.rehearsals import Rehearsal, evacuation, preemption, rehearse
 from gangline.engine import outlook
 from gangline.engine.model import Change, Millis, Settings
@@ -56,9 +57,10 @@ def in_process(asked: bytes, timeout: float = TIMEOUT) -> Any:
 
     Raises OSError, subprocess.SubprocessError, PickleError.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "gangline.control.forecasting.simulation_process"]
-    done = subprocess.run(command, input=asked, capture_output=True, timeout=timeout, env=environment, check=False)
+    done = subprocess.run(
+        command, input=asked, capture_output=True, timeout=timeout, env=child_process.environment(), check=False
+    )
     if done.returncode:
         lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
         raise OSError(lines[-1])

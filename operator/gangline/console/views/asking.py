@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import click
 
+from gangline.console.output import remarks
 from gangline.console.output.spelling import meant
 from gangline.control.answers.api import calls, question
 from gangline.control.answers.api.discovery import ANSWERS
@@ -15,6 +16,8 @@ from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound, TooManyRequests, Unavailable
 from gangline.kube.resources import Json
 from gangline.kube.transport import Call
+
+T = TypeVar("T")
 
 #: pages of a list that are fetched at most: as many as any cluster has
 _PAGES: Final = 1000
@@ -46,6 +49,20 @@ async def get(api: ApiClient, path: str, query: Mapping[str, str | bool | int] |
 async def listed(api: ApiClient, path: str, query: Mapping[str, str | bool | int] | None = None) -> list[Json]:
     """The items of all pages of a list. Raises as `get` does."""
     return [item async for item in _items(api, path, {"limit": 2 * question.DEFAULT_LIMIT, **(query or {})})]
+
+
+async def in_scope(ask: Callable[[str], Awaitable[T]], namespace: str, *, everywhere: bool, shown: str = "") -> T:
+    """What `ask` returns about the whole cluster, whose scope is "", or about a namespace: where only that is asked for, or where
+    the user may not ask for more, which is then said. `shown`: what is shown in that case. Raises as `ask` does.
+    """
+    own = f"/namespaces/{namespace}"
+    if not everywhere:
+        return await ask(own)
+    try:
+        return await ask("")
+    except NotAllowedError:
+        remarks.remark(f"you may not ask about all namespaces: {shown or f'this is namespace {namespace}'}")
+        return await ask(own)
 
 
 async def _items(api: ApiClient, path: str, query: dict[str, str | bool | int]) -> AsyncIterator[Json]:

@@ -260,15 +260,10 @@ def show_command(
 
 async def _swaps(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
     """The recorded swaps as the operator answers; where it does not, those that the user may read in the Workloads."""
-    own = f"/namespaces/{namespace}/gangswaps"
     try:
-        try:
-            return await asking.listed(api, "/gangswaps" if everywhere else own)
-        except asking.NotAllowedError:
-            if not everywhere:
-                raise
-            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
-            return await asking.listed(api, own)
+        return await asking.in_scope(
+            lambda scope: asking.listed(api, f"{scope}/gangswaps"), namespace, everywhere=everywhere
+        )
     except (asking.NotServedError, asking.NotAllowedError) as error:
         remarks.remark(f"{error}: from the Workloads that you may read")
         return rows_of(await _workloads(api, namespace, everywhere))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gangline.console.output import clock, presenting, remarks, terminal
+from gangline.console.output import clock, presenting, terminal
 from gangline.console.output.formats import DOCUMENTS, OutputFormat, dated, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.output.presenting import Presentation
@@ -95,12 +95,9 @@ async def _look(api: ApiClient, where: str, everywhere: bool, job: str | None, s
 
 
 async def _asked(api: ApiClient, namespace: str, everywhere: bool) -> list[Json]:
-    if everywhere:
-        try:
-            return await asking.listed(api, "/queuedjobs", {"times": True})
-        except asking.NotAllowedError:
-            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
-    return await asking.listed(api, f"/namespaces/{namespace}/queuedjobs", {"times": True})
+    return await asking.in_scope(
+        lambda scope: asking.listed(api, f"{scope}/queuedjobs", {"times": True}), namespace, everywhere=everywhere
+    )
 
 
 # --- promises ---------------------------------------------------------------------------------------------------------

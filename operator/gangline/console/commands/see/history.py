@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from gangline.console.options import Span
-from gangline.console.output import clock, presenting, remarks
+from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
@@ -73,15 +73,10 @@ async def rows(
 ) -> list[Json]:
     """The operator's answer about runs or attempts, those that ended last first. `more`: further parameters."""
     query = {"sinceSeconds": max(1, round(since)), "clusterQueue": cluster_queue, **(more or {})}
-    own = f"/namespaces/{namespace}/{kind}"
     try:
-        if not everywhere:
-            return await asking.listed(api, own, query)
-        try:
-            return await asking.listed(api, f"/{kind}", query)
-        except asking.NotAllowedError:
-            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
-            return await asking.listed(api, own, query)
+        return await asking.in_scope(
+            lambda scope: asking.listed(api, f"{scope}/{kind}", query), namespace, everywhere=everywhere
+        )
     except own_rights.NoOperator as error:
         raise click.ClickException(str(error)) from error
 

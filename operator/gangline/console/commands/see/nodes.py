@@ -11,7 +11,7 @@ import click
 
 from gangline.api import quantity
 from gangline.console.commands.see import node_cards
-from gangline.console.output import presenting, remarks
+from gangline.console.output import presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
@@ -67,15 +67,13 @@ def command(
 
 
 async def _nodes(api: ApiClient, namespace: str, everywhere: bool, query: dict[str, str | bool | int]) -> list[Json]:
-    own = f"/namespaces/{namespace}/flavornodes"
     try:
-        if not everywhere:
-            return await asking.listed(api, own, query)
-        try:
-            return await asking.listed(api, "/flavornodes", query)
-        except asking.NotAllowedError:
-            remarks.remark(f"you may not ask about all namespaces: these are the nodes of {namespace}")
-            return await asking.listed(api, own, query)
+        return await asking.in_scope(
+            lambda scope: asking.listed(api, f"{scope}/flavornodes", query),
+            namespace,
+            everywhere=everywhere,
+            shown=f"these are the nodes of {namespace}",
+        )
     except own_rights.NoOperator as error:
         raise click.ClickException(str(error)) from error
 
@@ -91,7 +89,12 @@ def listing(most: int | None = None) -> Listing[Json]:
             _Column("NODE", lambda node, _: _name(node), least=20),
             _Column("FLAVOR", lambda node, _: ",".join(node["flavors"]), rank=1, least=10),
             _Column("STATE", _state),
-            _Column("GPUS", lambda node, _: _gpus(node)[0], right=True, key=lambda node, _: _devices(node["capacity"])),
+            _Column(
+                "GPUS",
+                lambda node, _: _gpus(node)[0],
+                right=True,
+                key=lambda node, _: accelerators_in(node["capacity"]),
+            ),
             _Column("FREE", lambda node, _: _gpus(node)[1], right=True, key=_free),
             _Column("CPU", lambda node, _: _use(node, "cpu"), right=True, rank=3),
             _Column("MEMORY", lambda node, _: _use(node, "memory"), right=True, rank=4),
@@ -116,7 +119,7 @@ def _pods(node: Json) -> int:
 
 
 def _free(node: Json, _now: float = 0.0) -> int:
-    return max(0, _devices(node["capacity"]) - _devices(node["used"]))
+    return max(0, accelerators_in(node["capacity"]) - accelerators_in(node["used"]))
 
 
 def _state(node: Json, now: float) -> str:
@@ -127,11 +130,12 @@ def _state(node: Json, now: float) -> str:
 
 def _gpus(node: Json) -> tuple[str, str]:
     """The GPUs of a node as text: used of all, and free."""
-    total, used = _devices(node["capacity"]), _devices(node["used"])
+    total, used = accelerators_in(node["capacity"]), accelerators_in(node["used"])
     return (f"{used}/{total}", str(_free(node))) if total else ("–", "–")
 
 
-def _devices(amounts: Mapping[str, str]) -> int:
+def accelerators_in(amounts: Mapping[str, str]) -> int:
+    """The accelerators among the amounts of a node, whatever their resource."""
     return sum(quantity.parse(text, resource) for resource, text in amounts.items() if is_accelerator(resource))
 
 
@@ -150,8 +154,8 @@ def _rounded(amount: Fraction) -> str:
 
 
 def _who(node: Json, most: int | None) -> str:
-    with_devices = bool(_devices(node["capacity"]))
-    told = [each for each in node["occupants"] if not with_devices or _devices(each["amounts"])]
+    with_devices = bool(accelerators_in(node["capacity"]))
+    told = [each for each in node["occupants"] if not with_devices or accelerators_in(each["amounts"])]
     awaited = [{**each, "awaited": True} for each in node.get("awaited") or ()]  # an older operator says nothing
     told = [*awaited, *told]
     named = [*_named(told[:most])]
@@ -160,7 +164,7 @@ def _who(node: Json, most: int | None) -> str:
 
 def _named(occupants: Sequence[Json]) -> Iterator[str]:
     for each in occupants:
-        devices = _devices(each["amounts"])
+        devices = accelerators_in(each["amounts"])
         what = ["outside queues"] * each["outside"] + [str(devices)] * bool(devices)
         what += ["not bound yet"] * each.get("awaited", False)
         where = f"{each['namespace']}/" if each["namespace"] else ""

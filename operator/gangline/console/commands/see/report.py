@@ -393,17 +393,13 @@ def show(report: Report, order: ListSelection, output: OutputFormat) -> None:
 
 async def answer(api: ApiClient, namespace: str, everywhere: bool, query: Mapping[str, str | bool | int]) -> Json:
     """The operator's sums, all pages of them, with their total and their time. Raises click.ClickException."""
-    own = f"/namespaces/{namespace}/usagesums"
     try:
-        if not everywhere:
-            return await _pages(api, own, query)
-        try:
-            return await _pages(api, "/usagesums", query)
-        except asking.NotAllowedError:
-            remarks.remark(
-                f"you may not ask about all namespaces: these are the ClusterQueues of namespace {namespace}"
-            )
-            return await _pages(api, own, query)
+        return await asking.in_scope(
+            lambda scope: _pages(api, f"{scope}/usagesums", query),
+            namespace,
+            everywhere=everywhere,
+            shown=f"these are the ClusterQueues of namespace {namespace}",
+        )
     except own_rights.NoOperator as error:
         raise click.ClickException(str(error)) from error
 

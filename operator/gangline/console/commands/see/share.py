@@ -10,7 +10,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from gangline.console.output import clock, presenting, remarks, terminal
+from gangline.console.output import clock, presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, denied, own_rights
@@ -129,15 +129,10 @@ _LEVELS: Final = {"ClusterQueue": "", "LocalQueue": "  ", "User": "    "}
 async def rows(api: ApiClient, namespace: str, everywhere: bool, cluster_queue: str) -> list[Json]:
     """The operator's answer: of the namespace's queues and those that share quota with them, or of all."""
     query: dict[str, str | bool | int] = {"clusterQueue": cluster_queue}
-    own = f"/namespaces/{namespace}/queueshares"
     try:
-        if not everywhere:
-            return await asking.listed(api, own, query)
-        try:
-            return await asking.listed(api, "/queueshares", query)
-        except asking.NotAllowedError:
-            remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
-            return await asking.listed(api, own, query)
+        return await asking.in_scope(
+            lambda scope: asking.listed(api, f"{scope}/queueshares", query), namespace, everywhere=everywhere
+        )
     except own_rights.NoOperator as error:
         raise click.ClickException(str(error)) from error
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gangline.api import quantity
-from gangline.console.output import clock, layout, presenting, remarks, terminal
+from gangline.console.commands.see.nodes import accelerators_in
+from gangline.console.output import clock, layout, presenting, terminal
 from gangline.console.output.formats import DOCUMENTS, OutputFormat, answer_option, dated, document
 from gangline.console.output.layout import Rows
 from gangline.console.views import access, asking, own_rights
 from gangline.control.answers.workloads.words import age
-from gangline.engine.model import is_accelerator
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -67,14 +66,7 @@ async def _asked(api: ApiClient, namespace: str, *, everywhere: bool) -> tuple[l
         )
         return nodes, shares, jobs
 
-    own = f"/namespaces/{namespace}"
-    if not everywhere:
-        return await ask(own)
-    try:
-        return await ask("")
-    except asking.NotAllowedError:
-        remarks.remark(f"you may not ask about all namespaces: this is namespace {namespace}")
-        return await ask(own)
+    return await asking.in_scope(ask, namespace, everywhere=everywhere)
 
 
 # --- the summary ------------------------------------------------------------------------------------------------------
@@ -118,7 +110,7 @@ def _flavors(nodes: Iterable[Json]) -> list[Json]:
     """The GPUs of each flavor: used, free, and those of nodes that take no work and that nobody uses."""
     found: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(("total", "used", "free", "away"), 0))
     for node in nodes:
-        total, used = _gpus(node["capacity"]), _gpus(node["used"])
+        total, used = accelerators_in(node["capacity"]), accelerators_in(node["used"])
         if not total:
             continue
         flavor = found[",".join(node["flavors"])]
@@ -126,10 +118,6 @@ def _flavors(nodes: Iterable[Json]) -> list[Json]:
         flavor["used"] += used
         flavor["away" if node["trouble"] else "free"] += max(0, total - used)
     return [{"flavor": name, **amounts} for name, amounts in sorted(found.items())]
-
-
-def _gpus(amounts: Mapping[str, str]) -> int:
-    return sum(quantity.parse(text, resource) for resource, text in amounts.items() if is_accelerator(resource))
 
 
 def _needs(nodes: Iterable[Json], waiting: Iterable[Json]) -> Iterator[str]:

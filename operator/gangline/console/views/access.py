@@ -94,6 +94,21 @@ async def client(kubeconfig: Path | None, context: str | None) -> AsyncIterator[
         yield opened
 
 
+class Outage:
+    """Waits out an API server that is away, for commands that go on for long. What is wrong is said once, on stderr."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def endure(self, error: ApiError) -> None:
+        """Say what is wrong, unless it was said last. Raises an error that does not pass by itself."""
+        if not error.retryable:
+            raise error
+        if self._said != str(error):
+            self._said = str(error)
+            terminal.say(f"({self._said})", err=True)
+
+
 def own_cluster(context: str | None) -> Path | None:
     """The kubeconfig of the one local control plane that runs here, if no other cluster is configured. Says so."""
     if context is not None or config.is_configured():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gangline.console.output import terminal
-from gangline.console.views import pod_logs, targets
+from gangline.console.views import access, pod_logs, targets
 from gangline.console.views.pod_logs import LogLine, LogQuery, RankedPod
 from gangline.control.answers.workloads.snapshot import FINISHED
 from gangline.kube.client import ApiClient
@@ -35,21 +35,16 @@ async def follow(
     targets.NoSuchJob for one that does not exist.
     """
     await targets.find(api, namespace, job)
-    said = ""
+    outage = access.Outage()
 
     async def look() -> tuple[Sequence[RankedPod], bool]:
-        nonlocal said
         try:
             target = await targets.find(api, namespace, job)
             pods = await pod_logs.pods_of(api, namespace, target)
         except targets.NoSuchJob:
             return (), True
         except ApiError as error:
-            if not error.retryable:
-                raise
-            if said != str(error):
-                said = str(error)
-                terminal.say(f"({said})", err=True)
+            outage.endure(error)
             return (), False
         chosen = [pod for pod in pods if not ranks or pod.rank in ranks]
         return chosen, target.state in FINISHED or _has_ended(target.job)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gangline.api import names
 from gangline.console.output import exit_codes, terminal
+from gangline.console.views import access
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, NotFound
 from gangline.kube.resources import GPU_JOBS, PODS, Json, Resource
@@ -27,7 +28,8 @@ async def awaited(
     """The exit code of the jobs once all have ended: of the first of them that failed. Says how each ended. A server that is
     away comes back.
     """
-    left, codes, seconds, said = list(jobs), dict.fromkeys(jobs, exit_codes.SUCCESS), FIRST, ""
+    left, codes, seconds = list(jobs), dict.fromkeys(jobs, exit_codes.SUCCESS), FIRST
+    outage = access.Outage()
     while left:
         ended: list[str] = []
         for name in left:
@@ -38,11 +40,7 @@ async def awaited(
             except NotFound:
                 verdict, code = {"type": "Deleted", "message": ""}, exit_codes.FAILURE
             except ApiError as error:
-                if not error.retryable:
-                    raise
-                if said != str(error):
-                    said = str(error)
-                    terminal.say(f"({said})", err=True)
+                outage.endure(error)
                 break
             if verdict is None:
                 continue

@@ -99,7 +99,9 @@ async def teams(system: System, api: harness.Api) -> AsyncIterator[None]:
     await api.wipe(OTHER)
 
 
-@pytest.mark.xfail(reason="on a live cluster the attempt of a job that is deleted while it runs stays open", strict=False)
+@pytest.mark.xfail(
+    reason="on a live cluster the attempt of a job that is deleted while it runs stays open", strict=False
+)
 async def test_the_report_has_the_gpu_hours_of_the_conditions(
     system: System, teams: None, api: harness.Api, tmp_path: Path
 ) -> None:

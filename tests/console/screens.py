@@ -139,9 +139,9 @@ def past() -> list[Json]:
     return list(rows([second, first, third], ALL))
 
 
-def attempts() -> list[Json]:
-    """One in progress whose first attempt was preempted, one that failed, one that was cancelled, and one that nobody saw end."""
-    first = JobAttempt(
+def preempted_attempt() -> JobAttempt:
+    """The first attempt of a gang, which was preempted for another namespace's job."""
+    return JobAttempt(
         uid="1",
         reserved=NOW - 80_000.0,
         submitted=NOW - 90_000.0,
@@ -165,8 +165,12 @@ def attempts() -> list[Json]:
         text="preempted for ml/w9 (prioritization)",
         by="ml/w9",
         by_job="gpujob/urgent-evaluation",
-        idle=32 * 7200.0,
     )
+
+
+def attempts() -> list[Json]:
+    """One in progress whose first attempt was preempted, one that failed, one that was cancelled, and one that nobody saw end."""
+    first = replace(preempted_attempt(), idle=32 * 7200.0)
     again = replace(first, number=2, reserved=NOW - 9000.0, started=NOW - 9000.0, ready=NOW - 8900.0, ended=None)
     again = replace(again, end="", reason="", text="", by="", by_job="", idle=None)
     probe = replace(
@@ -241,32 +245,7 @@ def reported(prices: report.PriceList | None = None) -> tuple[Listing[Any], Sequ
 
 def preempted() -> list[Json]:
     """Two preemptions of a job, one of them for another namespace's job, and one of a hidden job for ours."""
-    first = JobAttempt(
-        uid="1",
-        reserved=NOW - 80_000.0,
-        submitted=NOW - 90_000.0,
-        queued=NOW - 90_000.0,
-        namespace="ml",
-        workload="w1",
-        job_kind="GPUJob",
-        job_name="llama-3-70b-pretrain-continued-0016",
-        user="mira",
-        local_queue="language-models",
-        cluster_queue="language-models",
-        flavor="h100",
-        gpus=32,
-        pods=4,
-        started=NOW - 80_000.0,
-        ready=NOW - 79_900.0,
-        checkpoint=3600.0,
-        ended=NOW - 40_000.0,
-        end="Preempted",
-        reason="InClusterQueue",
-        text="preempted for ml/w9 (prioritization)",
-        by="ml/w9",
-        by_job="gpujob/urgent-evaluation",
-        by_queue="language-models",
-    )
+    first = replace(preempted_attempt(), by_queue="language-models")
     again = replace(first, number=2, reserved=NOW - 30_000.0, started=NOW - 30_000.0, ready=NOW - 29_900.0)
     again = replace(again, ended=NOW - 9000.0, reason="InCohortReclamation")
     again = replace(again, by="vision/resnet", by_job="job/resnet-152", by_queue="vision")

@@ -488,7 +488,8 @@ async def test_a_new_leader_closes_what_ended_while_nobody_led(history: History)
     second.end()
 
 
-async def test_a_new_leader_knows_the_number_of_a_waiting_jobs_next_attempt(history: History) -> None:
+async def retried(history: History) -> Leader:
+    """A leader after one under which a job was preempted."""
     first = await Leader(history).lead()
     first.run()
     first.preempt(after=50)
@@ -497,6 +498,11 @@ async def test_a_new_leader_knows_the_number_of_a_waiting_jobs_next_attempt(hist
     first.end()
     second = Leader(history, first.here)
     second.now = first.now + 30
+    return second
+
+
+async def test_a_new_leader_knows_the_number_of_a_waiting_jobs_next_attempt(history: History) -> None:
+    second = await retried(history)
     await second.lead()
     second.run()
     last, before = await second.rows()
@@ -573,19 +579,6 @@ async def test_attempts_wait_for_a_database_that_refuses_them(tmp_path: Path, mo
     assert [each.end for each in await history.attempts(AttemptQuery())] == ["Succeeded"]
     leader.end()
     await history.close(5)
-
-
-async def retried(history: History) -> Leader:
-    """A leader after one under which a job was preempted."""
-    first = await Leader(history).lead()
-    first.run()
-    first.preempt(after=50)
-    first.release()
-    await history.flush()
-    first.end()
-    second = Leader(history, first.here)
-    second.now = first.now + 30
-    return second
 
 
 async def test_a_retry_that_is_written_before_the_take_over_has_its_number(

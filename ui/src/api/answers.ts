@@ -21,49 +21,59 @@ function remember(path: string, value: unknown): void {
 }
 
 interface Held<T> {
-  path: string | null
+  key: string | null
   data: T | undefined
   error: ApiError | undefined
   loading: boolean
 }
 
-/** The answer at `path`, asked for again every so many seconds; null asks nothing. */
-export function useAnswer<T>(path: string | null, everySeconds = 0): Answer<T> {
-  const begin = (): Held<T> => ({
-    path,
-    data: path === null ? undefined : (remembered.get(path) as T | undefined),
-    error: undefined,
-    loading: path !== null,
-  })
+/**
+ * What `ask` returns, asked for again every so many seconds, and sooner after a failure that may pass. `key` names what is asked for: null
+ * asks nothing. `known`: what earlier answers said of a key. `ask` has to be the same function for as long as it asks the same.
+ */
+export function usePolled<T>(key: string | null, known: (key: string) => T | undefined, ask: (signal: AbortSignal) => Promise<T>, everySeconds = 0): Answer<T> {
+  const begin = (): Held<T> => ({ key, data: key === null ? undefined : known(key), error: undefined, loading: key !== null })
   const [held, setHeld] = useState(begin)
   const [round, setRound] = useState(0)
   const again = useCallback(() => setRound((before) => before + 1), [])
-  if (held.path !== path) setHeld(begin())
+  if (held.key !== key) setHeld(begin())
 
   useEffect(() => {
-    if (path === null) return
+    if (key === null) return
     const stopping = new AbortController()
     let timer: ReturnType<typeof setTimeout> | undefined
-    const ask = async () => {
+    const next = async () => {
       try {
-        const data = await request<T>(path, { signal: stopping.signal })
-        remember(path, data)
-        setHeld({ path, data, error: undefined, loading: false })
-        if (everySeconds) timer = setTimeout(() => void ask(), everySeconds * 1000)
+        const data = await ask(stopping.signal)
+        setHeld({ key, data, error: undefined, loading: false })
+        if (everySeconds) timer = setTimeout(() => void next(), everySeconds * 1000)
       } catch (error) {
         if (stopping.signal.aborted) return
         const told = error instanceof ApiError ? error : new ApiError(String(error), 0)
         setHeld((before) => ({ ...before, error: told, loading: false }))
         const retry = told.status === 429 ? (told.retryAfter ?? 5) : told.status >= 500 || told.status === 0 ? 10 : 0
-        if (retry) timer = setTimeout(() => void ask(), retry * 1000)
+        if (retry) timer = setTimeout(() => void next(), retry * 1000)
       }
     }
-    void ask()
+    void next()
     return () => {
       stopping.abort()
       clearTimeout(timer)
     }
-  }, [path, everySeconds, round])
+  }, [key, ask, everySeconds, round])
 
   return { data: held.data, error: held.error, loading: held.loading, again }
+}
+
+/** The answer at `path`, asked for again every so many seconds; null asks nothing. */
+export function useAnswer<T>(path: string | null, everySeconds = 0): Answer<T> {
+  const ask = useCallback(
+    async (signal: AbortSignal) => {
+      const data = await request<T>(path ?? '', { signal })
+      remember(path ?? '', data)
+      return data
+    },
+    [path],
+  )
+  return usePolled(path, (known) => remembered.get(known) as T | undefined, ask, everySeconds)
 }

@@ -99,9 +99,6 @@ async def teams(system: System, api: harness.Api) -> AsyncIterator[None]:
     await api.wipe(OTHER)
 
 
-@pytest.mark.xfail(
-    reason="on a live cluster the attempt of a job that is deleted while it runs stays open", strict=False
-)
 async def test_the_report_has_the_gpu_hours_of_the_conditions(
     system: System, teams: None, api: harness.Api, tmp_path: Path
 ) -> None:
@@ -125,7 +122,7 @@ async def test_the_report_has_the_gpu_hours_of_the_conditions(
     await api.finished("urgent", namespace=OTHER)
     await api.until(lambda: admitted("train", "default"), "the preempted job runs again")
     await asyncio.sleep(10)
-    await api.client.delete(kube.JOBS, OTHER, "probe")
+    await api.client.delete(kube.JOBS, OTHER, "probe", propagation="Background")
 
     async def cancelled() -> bool:
         return await api.workload_of("probe", OTHER) is None

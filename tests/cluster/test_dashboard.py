@@ -126,15 +126,21 @@ async def visiting(browser: Browser, root: str, **options: Any) -> AsyncIterator
     await context.close()
 
 
+@asynccontextmanager
+async def administrator(system: System, browser: Browser, **options: Any) -> AsyncIterator[Visit]:
+    """The visit of an administrator, who has opened the link of `gangline ui`."""
+    kept = LaptopSessions(config.load(system.kubeconfig))
+    async with dashboard(kept) as root, visiting(browser, root, **options) as visit:
+        await visit.open(f"enter?key={kept.link_secret}")
+        yield visit
+
+
 def token_of(person: Person) -> str:
     return yaml.safe_load(person.kubeconfig.read_text())["users"][0]["user"]["token"]
 
 
 async def test_an_administrator_sees_every_page(system: System, cluster: dict[str, Person], browser: Browser) -> None:
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    link = f"enter?key={kept.link_secret}"
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
-        await visit.open(link)
+    async with administrator(system, browser) as visit:
         await visit.sees(f"job/{SECRET}-waits")
         for path, heading in PAGES.items():
             await visit.open(path)
@@ -274,10 +280,7 @@ async def test_pages_are_accessible_in_both_themes(
 ) -> None:
     if not AXE.exists():
         pytest.skip("axe-core is not installed: `make ui` installs it")
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    link = f"enter?key={kept.link_secret}"
-    async with dashboard(kept) as root, visiting(browser, root, bypass_csp=True) as visit:
-        await visit.open(link)
+    async with administrator(system, browser, bypass_csp=True) as visit:
         wrong: dict[str, list[Json]] = {}
         for theme in ("light", "dark"):
             await visit.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
@@ -295,10 +298,7 @@ async def test_pages_are_accessible_in_both_themes(
 async def test_a_job_is_held_in_the_browser(
     system: System, api: harness.Api, cluster: dict[str, Person], browser: Browser
 ) -> None:
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    link = f"enter?key={kept.link_secret}"
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
-        await visit.open(link)
+    async with administrator(system, browser) as visit:
         await visit.open("jobs/default/job/waits")
         await visit.page.get_by_role("button", name=re.compile("^Hold")).click()
         await visit.page.get_by_role("dialog").get_by_role("button", name=re.compile("^Hold")).click()
@@ -314,11 +314,8 @@ async def test_a_job_is_held_in_the_browser(
 async def test_a_question_in_the_timeline_has_the_commands_answer(
     system: System, cluster: dict[str, Person], browser: Browser
 ) -> None:
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    link = f"enter?key={kept.link_secret}"
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
+    async with administrator(system, browser) as visit:
         page = visit.page
-        await visit.open(link)
         await visit.open("timeline?span=86400")
         await page.get_by_role("searchbox", name="Find a job").fill("job-waits")
         await visit.sees("1 found")  # as soon as the plan is there
@@ -349,10 +346,8 @@ async def test_a_question_about_a_quota_and_a_node_has_the_commands_answer(
     system: System, cluster: dict[str, Person], browser: Browser, change: str
 ) -> None:
     item, fields, options = WHAT_IF[change]
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
+    async with administrator(system, browser) as visit:
         page = visit.page
-        await visit.open(f"enter?key={kept.link_secret}")
         await visit.open("timeline?group=nodes")
         await page.get_by_role("button", name="What if …").press("Enter")
         await page.get_by_role("menuitem", name=re.compile(item)).press("Enter")
@@ -396,10 +391,8 @@ async def test_the_scrubbed_past_is_the_audit_record_decision_by_decision(
         for kind, fields in json.loads(line)["decided"]
     ]
     assert {kind for kind, _ in recorded} >= {"Admit", "ReportPending"} and len(recorded) > 5
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
+    async with administrator(system, browser) as visit:
         page = visit.page
-        await visit.open(f"enter?key={kept.link_secret}")
         await visit.open(f"timeline?cursor={time.time() - 1:.0f}")
         current = page.locator(".tl-decisions li[aria-current=true]")
         shown: list[tuple[str, str]] = []
@@ -445,10 +438,7 @@ async def test_a_page_says_that_nobody_leads_and_recovers_by_itself(
     forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
     first = system.operator("leads-first", leader_election=True, visibility=HERE, forecasts=forecasts).wait_ready()
     await busy(api)
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    link = f"enter?key={kept.link_secret}"
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
-        await visit.open(link)
+    async with administrator(system, browser) as visit:
         await visit.open("jobs")
         await visit.sees("job/waits")
         first.kill()
@@ -456,7 +446,7 @@ async def test_a_page_says_that_nobody_leads_and_recovers_by_itself(
         await expect(visit.page.locator(".stale-rows")).to_be_visible()
         await visit.sees("job/waits")  # what was known stays on the screen
         later = await visit.page.context.new_page()  # one that is opened meanwhile says so, too
-        await later.goto(f"{root}/queues")
+        await later.goto(f"{visit.root}/queues")
         await expect(later.get_by_text("No operator answers").first).to_be_visible(timeout=30_000)
         second = system.operator("leads-second", leader_election=True, visibility=HERE, forecasts=forecasts)
         second.wait_ready()
@@ -472,11 +462,8 @@ async def test_each_page_is_used_by_keyboard_alone(
     system: System, cluster: dict[str, Person], browser: Browser
 ) -> None:
     """The pointer is never used: pages by their keys, controls by Tab, and whatever has the focus shows it."""
-    kept = LaptopSessions(config.load(system.kubeconfig))
-    link = f"enter?key={kept.link_secret}"
-    async with dashboard(kept) as root, visiting(browser, root) as visit:
+    async with administrator(system, browser) as visit:
         page = visit.page
-        await visit.open(link)
         await visit.sees(f"job/{SECRET}-waits")
         for key, heading in zip("wljqntuo", PAGES.values(), strict=True):
             await page.keyboard.press("g")

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.test_first_steps import Shell
+from tests.cluster.test_first_steps import Shell, shell
 from tests.cluster.test_quickstart import blocks, differences
-from tests.controlplane import require_control_plane
 
 from gangline.devcluster.certs import Authority
+
+__all__ = ["shell"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -50,16 +51,6 @@ def steps(page: Path) -> Iterator[Step]:
 
 def reason(command: str) -> str:
     return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), "")
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    require_control_plane()
-    opened = Shell(tmp_path)
-    try:
-        yield opened
-    finally:
-        opened.run("gangline down", status=None)
 
 
 def follow(page: Path, shell: Shell, kubeconfig: Path) -> dict[str, str]:

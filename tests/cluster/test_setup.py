@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.cluster.test_first_hour import PATIENCE, member, steps
-from tests.cluster.test_first_steps import Shell
-from tests.controlplane import require_control_plane
+from tests.cluster.test_first_steps import Shell, shell
+
+__all__ = ["shell"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -30,16 +30,6 @@ spec:
           image: busybox
           resources: {requests: {cpu: 8, memory: 64Gi}, limits: {nvidia.com/gpu: 8}}
 """
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    require_control_plane()
-    opened = Shell(tmp_path)
-    try:
-        yield opened
-    finally:
-        opened.run("gangline down", status=None)
 
 
 def test_a_team_gets_its_queue_and_runs_its_first_job(shell: Shell, tmp_path: Path) -> None:

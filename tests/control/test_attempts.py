@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.builders import clusters
 from tests.builders.clusters import GPU, NOW, SECRET, key_of
@@ -343,13 +343,15 @@ MOVES: dict[str, dict[str, str]] = {
         "finish": "gone",
         "delete": "gone",
     },
-    "heals": {"ready": "runs", "preempt": "stops", "evict": "stops", "fail": "gone", "delete": "gone"},
+    "heals": {"ready": "runs", "preempt": "breaks", "evict": "breaks", "fail": "gone", "delete": "gone"},
     "stops": {"release": "waits", "finish": "gone", "delete": "gone"},
+    "breaks": {"release": "waits", "finish": "gone", "delete": "gone"},  # it stops and its gang was not whole
 }
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5000), st.booleans()), max_size=25))
+@example([(0, 1, False), (4, 1, False), (5, 1, False), (1, 1, False), (0, 1, True)])  # evicted while it recovers
 def test_whatever_happens_each_second_with_quota_is_in_one_attempt(story: list[tuple[int, int, bool]]) -> None:
     asyncio.run(_whatever(story))
 
@@ -364,7 +366,7 @@ async def _whatever(story: list[tuple[int, int, bool]]) -> None:
         def ended(succeeded: bool) -> None:
             """Note the seconds of the attempt, and those in which its pods were not ready."""
             never = not seconds["runs"]
-            unready = (0 if succeeded else seconds.total()) if never else seconds["starts"] + seconds["heals"]
+            unready = (0 if succeeded else seconds.total()) if never else seconds["starts"] + seconds["heals"] + seconds["breaks"]
             expected.insert(0, (seconds.total(), unready))
             seconds.clear()
 

@@ -175,6 +175,7 @@ class DecisionIndex:
         self._given = 0
         self._trouble = ""
         self._lock = threading.Lock()
+        self._looking = threading.Lock()  # who looks at the files: whoever comes meanwhile waits
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -196,6 +197,10 @@ class DecisionIndex:
 
     def look(self) -> None:
         """Take in what is new on the disk. Raises OSError."""
+        with self._looking:
+            self._look()
+
+    def _look(self) -> None:
         known = {file.identity: file for file in self._files}
         present: list[RecordFile] = []
         for path in files(self._path):

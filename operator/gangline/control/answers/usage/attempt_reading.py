@@ -115,8 +115,7 @@ def advanced(
         nodes=tuple(every)[:MOST_NODES],
         node_count=max(attempt.node_count, len(here), len(every)),
     )
-    found = _with_readiness(found, pods) if started is not None else found
-    return _ready_until(found, _since(raw.condition(names.EVICTED))) if raw.evicted else found
+    return _with_readiness(found, pods) if started is not None else found
 
 
 def _with_readiness(attempt: JobAttempt, row: Json | None) -> JobAttempt:

@@ -366,7 +366,11 @@ async def _whatever(story: list[tuple[int, int, bool]]) -> None:
         def ended(succeeded: bool) -> None:
             """Note the seconds of the attempt, and those in which its pods were not ready."""
             never = not seconds["runs"]
-            unready = (0 if succeeded else seconds.total()) if never else seconds["starts"] + seconds["heals"] + seconds["breaks"]
+            unready = (
+                (0 if succeeded else seconds.total())
+                if never
+                else seconds["starts"] + seconds["heals"] + seconds["breaks"]
+            )
             expected.insert(0, (seconds.total(), unready))
             seconds.clear()
 

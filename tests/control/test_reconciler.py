@@ -10,7 +10,7 @@ import pytest
 from tests.context import a_context
 
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.kernel.reconciler import Reconciler
+from gangline.control.kernel.reconciler import SOON, Reconciler
 from gangline.control.parts.changed_keys import KeySet
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Conflict, Forbidden
@@ -52,6 +52,7 @@ class Labeller(Reconciler[str]):
         self.reconciled: list[str] = []
         self.reported: list[tuple[str, str]] = []
         self.deadlines: dict[str, int] = {}
+        self.put_back: set[str] = set()
         quarantine = Quarantine(lambda subject, obj, what: self.reported.append((subject[1], what)))
         context = a_context(writes=answers, quarantine=quarantine, wake=self._count)
         super().__init__(context, KeySet[str](lambda key: True))
@@ -71,6 +72,9 @@ class Labeller(Reconciler[str]):
     def _reconcile(self, key: str, now: int) -> None:
         self.deadlines.pop(key, None)
         self.reconciled.append(key)
+        if key in self.put_back:
+            self._changed.add(key)
+            return
         if key.endswith("broken"):
             raise ValueError("spec: nobody can read this")
         if not key.endswith("fine"):
@@ -153,3 +157,29 @@ async def test_a_time_that_has_come_for_a_key_that_waits_does_not_keep_the_loop_
     answers.succeed()
     part.act(11)
     assert part.reconciled == ["ns/a", "ns/a"] and part.due == 20
+
+
+async def test_a_key_that_waits_for_another_part_s_write_is_looked_at_again_soon(part: Labeller) -> None:
+    part.note("a/fine", "b/fine")
+    part.act(1000)
+    assert part.due is None, "nothing waits"
+    part.put_back = {"b/fine"}
+    part.note("a/fine", "b/fine")
+    part.act(2000)
+    assert part.due == 2000 + SOON
+    part.deadlines["a/fine"] = 2100
+    part.act(2050)
+    assert part.due == 2100, "what comes first"
+    part.put_back = set()
+    part.act(2200)
+    assert part.due is None
+
+
+async def test_a_key_whose_own_write_is_in_flight_needs_no_time(part: Labeller, answers: Answers) -> None:
+    part.note("a/x")
+    part.act(1000)
+    part.note("a/x")
+    part.act(1001)
+    assert part.due is None
+    answers.succeed()
+    assert part.woken == 1

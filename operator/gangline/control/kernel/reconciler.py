@@ -15,7 +15,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from gangline.control.isolation.quarantine import Subject
 from gangline.control.kernel.context import Context
@@ -30,6 +30,9 @@ from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, ObjectKey, Resource
 
 log = logging.getLogger(__name__)
+
+#: a key that is put back while it is reconciled is looked at again after this time at the latest, in milliseconds
+SOON: Final = 500
 
 #: the key of a Workload, or a reference to another object
 K = TypeVar("K", str, tuple[Resource, str])
@@ -60,7 +63,10 @@ class Reconciler(Part, Generic[K]):
         for key in self._quarantine.in_turn(ready, self._changed.update):
             if not self._quarantine.attempt(self.doing, *self._subject(key), partial(self._reconcile, key, now)):
                 self._attempts.pause(key)
-        self.due = min((time for time in self._times() if time > now), default=None)
+        times = [time for time in self._times() if time > now]
+        if any(self._attempts.ready(key) for key in self._changed):
+            times.append(now + SOON)  # what was put back waits for somebody else's write, whose end wakes nobody
+        self.due = min(times, default=None)
 
     def _gather(self, now: int) -> None:
         """Add the keys that follow from other changes, or whose time has come."""

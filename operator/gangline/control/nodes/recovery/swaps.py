@@ -311,7 +311,7 @@ class Recoveries(Reconciler[str]):
 
         def done(answer: PodObject) -> None:
             self._pods.upsert(answer)
-            self._changed.add(pod.workload)
+            self._again(pod.workload)
 
         self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done))
 

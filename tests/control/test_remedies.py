@@ -221,3 +221,5 @@ def test_remedies_are_lines_best_first() -> None:
     ]
     assert remedy_lines({"startsInSeconds": None, "remedies": []})[0].text == "not expected, as things are"
     assert remedy_lines({}) == []
+    busy = remedy_lines({"startsInSeconds": None, "remedies": [], "unexamined": 3})[-1]
+    assert busy.text == "3 other changes were not tried in time: the operator is busy, ask again"

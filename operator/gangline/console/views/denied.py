@@ -18,8 +18,9 @@ from gangline.kube.errors import ApiError
 #: characters of the longest refusal that is read
 LONGEST: Final = 4096
 _REFUSAL: Final = re.compile(
-    r'(?:"(?P<object>[^"]{1,256})" )?is forbidden: User "(?P<user>[^"]{1,512})" cannot (?P<verb>[a-z]{1,32}) resource "(?P<resource>[^"]{1,256})"'
-    r' in API group "(?P<group>[^"]{0,256})"(?: in the namespace "(?P<namespace>[^"]{1,256})"| at the cluster scope)?'
+    r'(?:"(?P<object>[^"]{1,256})" )?is forbidden: User "(?P<user>[^"]{1,512})" cannot (?P<verb>[a-z]{1,32})'
+    r' resource "(?P<resource>[^"]{1,256})" in API group "(?P<group>[^"]{0,256})"'
+    r'(?: in the namespace "(?P<namespace>[^"]{1,256})"| at the cluster scope)?'
 )
 _SEE: Final = frozenset({"get", "list", "watch"})
 #: what a viewer sees in a namespace besides jobs
@@ -48,8 +49,8 @@ _LEADS: Final = frozenset({"workloads.kueue.x-k8s.io", "localqueues.kueue.x-k8s.
 
 @dataclass(frozen=True, slots=True)
 class MissingRight:
-    """The right that a user lacks. `resource`: perhaps with a subresource; `namespace`: "" = in the cluster; `object`: the name of
-    the one object that was asked for.
+    """The right that a user lacks. `resource`: perhaps with a subresource; `namespace`: "" = in the cluster; `object`: the name
+    of the one object that was asked for.
     """
 
     user: str
@@ -99,13 +100,19 @@ class MissingRight:
         return f"{lacks}. The role {self.role} gives this right; an administrator grants it by\n  {grant}"
 
 
-@bounded.parser(LONGEST, instead=None, worst=('is forbidden: User "a" cannot get resource "', 'is forbidden: User "', '"a" is forbidden: User "'))
+@bounded.parser(
+    LONGEST,
+    instead=None,
+    worst=('is forbidden: User "a" cannot get resource "', 'is forbidden: User "', '"a" is forbidden: User "'),
+)
 def missing_right(message: str) -> MissingRight | None:
     """The right that is missing by the API server's refusal; None where something else refused."""
     found = _REFUSAL.search(message)
     if found is None:
         return None
-    return MissingRight(found["user"], found["verb"], found["resource"], found["group"], found["namespace"] or "", found["object"] or "")
+    return MissingRight(
+        found["user"], found["verb"], found["resource"], found["group"], found["namespace"] or "", found["object"] or ""
+    )
 
 
 def said(error: ApiError) -> str:

@@ -24,7 +24,7 @@ from gangline.control.answers.workloads.snapshot import (
     QueueView,
     WorkloadView,
 )
-from gangline.control.answers.workloads.words import Line, age, amount, to_do, why
+from gangline.control.answers.workloads.words import Line, age, amount, counted, to_do, why
 from gangline.engine import QuotaLimits
 
 
@@ -99,7 +99,7 @@ def _asks(view: WorkloadView) -> str:
     if view.state in OUTSIDE and not view.pods:
         return "not known"
     asked = ", ".join(f"{amount(n, resource)} {resource}" for resource, n in sorted(view.amounts.items()))
-    pods = f"{view.pods} pod{'' if view.pods == 1 else 's'}"
+    pods = counted(view.pods, "pod")
     outside = view.state in OUTSIDE
     return f"{asked or 'nothing'} in {pods}" + ("" if outside else f", all at once; priority {view.priority}")
 
@@ -352,8 +352,7 @@ def _end(w: WorkloadView, now: float) -> str:
 
 
 def _size(w: WorkloadView) -> str:
-    many, unit = (w.gpus, "GPU") if w.gpus else (w.pods, "pod")
-    return f"{many} {unit}{'' if many == 1 else 's'}"
+    return counted(w.gpus, "GPU") if w.gpus else counted(w.pods, "pod")
 
 
 def some(words: Iterable[str], limit: int = NAMED, *, of: int = 0) -> str:

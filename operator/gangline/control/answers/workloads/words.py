@@ -25,6 +25,11 @@ class Line:
     text: str
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`, `2 classes`."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
 def why(view: WorkloadView) -> str:
     """A short explanation of the workload's state; empty if the state needs none."""
     if view.hidden:

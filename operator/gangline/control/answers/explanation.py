@@ -24,7 +24,7 @@ from gangline.control.answers.workloads.snapshot import (
     QueueView,
     WorkloadView,
 )
-from gangline.control.answers.workloads.words import Line, age, amount, counted, to_do, why
+from gangline.control.answers.workloads.words import Line, age, amount, counted, offered, to_do, why
 from gangline.engine import QuotaLimits
 
 
@@ -158,7 +158,7 @@ def needs(view: WorkloadView, snapshot: AnswerSnapshot, room: JobRoom = NO_ROOM)
     """One sentence: what has to change before this pending workload starts."""
     queue = snapshot.queue(view.cluster_queue)
     if queue is None:
-        return _missing_queue(view)
+        return _missing_queue(view, snapshot)
     if not queue.active:
         return f"ClusterQueue {queue.name} has to become active: {queue.message}"
     if view.too_wide:
@@ -181,12 +181,15 @@ def needs(view: WorkloadView, snapshot: AnswerSnapshot, room: JobRoom = NO_ROOM)
     )
 
 
-def _missing_queue(view: WorkloadView) -> str:
+def _missing_queue(view: WorkloadView, snapshot: AnswerSnapshot) -> str:
+    others = offered(view.namespace, (name for space, name in snapshot.routes if space == view.namespace))
     if not view.queue:
-        return f"to name a LocalQueue of namespace {view.namespace} in the job's label kueue.x-k8s.io/queue-name"
+        return (
+            f"to name a LocalQueue of namespace {view.namespace} in the job's label kueue.x-k8s.io/queue-name{others}"
+        )
     if not view.cluster_queue:
         wanted = f"a LocalQueue {view.queue!r} in namespace {view.namespace}"
-        return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name"
+        return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name{others}"
     return f"ClusterQueue {view.cluster_queue}, which its LocalQueue {view.queue} names, has to be created"
 
 

@@ -41,6 +41,13 @@ def test_every_command_of_the_table_exists(line: str) -> None:
     assert isinstance(command, click.Command) and command.help
 
 
+def test_the_tables_of_the_page_have_every_command() -> None:
+    rows = [row.split("|")[1] for row in (ROOT / "docs" / "cli.md").read_text().splitlines() if row.startswith("| [`")]
+    named = {word for row in rows for shown in re.findall("`([^`]+)`", row) for word in shown.split(" ")}
+    commands = {name for group in GROUPS.values() for name in group.entries}
+    assert commands - named - {"completion", "admin", "dev"} == set()
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_help_lists_every_command_under_what_it_is_for(group: str) -> None:
     told = CliRunner().invoke(cli.main, [*group.split(), "--help"]).output

@@ -14,7 +14,7 @@ import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
 import { Swaps } from '../parts/swaps'
 import { DataTable, type Column } from '../parts/table'
 import { useLinks, useNamespace, useView } from '../view'
-import { clock, count, decimal, duration, fullTime, gpus, jobLabel, list, number, percent, RULES } from '../words'
+import { clock, count, decimal, duration, fullTime, jobLabel, list, number, percent, RULES } from '../words'
 import { Link } from 'react-router'
 import { promisesKept } from './Now'
 

@@ -4,9 +4,9 @@ import { Link } from 'react-router'
 import uPlot from 'uplot'
 import { useAnswer } from '../api/answers'
 import { MOST_ATTEMPTS } from '../api/attempts'
-import type { Attempt, Listed, LostTo, PastRun, UsageSum } from '../api/types'
+import type { Attempt, Listed, LostTo, UsageSum } from '../api/types'
 import { useNow } from '../clock'
-import { csv, everyDay, LOST_TO, splitOf, sumOfUse, usageBy, usageByDay, wasteOf, type Split, type UsageBy, type UseRow } from '../figures'
+import { csv, everyDay, LOST_TO, splitOf, sumOfUse, wasteOf, type Split, type UsageBy } from '../figures'
 import { Badge } from '../parts/badges'
 import { AttemptEnd, lostWords } from '../parts/attempts'
 import { Bar, Legend, type BarPart } from '../parts/bars'
@@ -137,8 +137,27 @@ function Tiles({ rows, days }: { rows: UsageSum[]; days: number }) {
   )
 }
 
+const bars = uPlot.paths.bars?.({ size: [0.62, 60], align: 0 })
+
 const drawUse = (colours: Palette) => ({
-  ...drawDays(colours),
+  padding: [8, 6, 0, 0] as uPlot.Padding,
+  scales: {
+    x: { range: (_: uPlot, min: number, max: number): [number, number] => [min - 43200, max + 43200] },
+    y: { range: (_: uPlot, _min: number, max: number): [number, number] => [0, Math.max(1, max * 1.08)] },
+  },
+  axes: [
+    {
+      ...timeAxis,
+      splits: (plot: uPlot) => {
+        const times = [...plot.data[0]]
+        const each = Math.ceil(times.length / (plot.width / 80))
+        return times.filter((_, index) => (times.length - 1 - index) % each === 0)
+      },
+      values: (_: uPlot, splits: number[]) => splits.map(day),
+      grid: { show: false },
+    },
+    { size: 48 },
+  ],
   // each covers all but the top of the one before
   series: [
     {},

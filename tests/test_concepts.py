@@ -7,8 +7,10 @@ all its pods are ready. `text`: what is decided then, one line for each decision
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ READERS = {
 #: kinds that no webhook looks at
 WITHOUT_RULES = ("WorkloadPriorityClass",)
 SCHEMAS = {(kind, f"{group}/{version}"): schema for kind, group, version, schema in schemas()}
+GPU = "nvidia.com/gpu"
 NOW = 1_700_000_000_000
 
 
@@ -80,6 +83,19 @@ class Story:
         made["metadata"] |= {"uid": name, "name": name}
         self.jobs[name] = replace(parse.workload(made), created=self.now)
         self.engine.observe(Put(self.jobs[name]))
+
+    def standing(self) -> dict[str, tuple[str, int]]:
+        """Of each job whether it runs or waits, and its GPUs: those that it has, or those that it wants."""
+        return {
+            name: (
+                "waits" if job.admission is None else "runs",
+                sum(
+                    (pods.count if job.admission is None else job.admission.pod_sets[number].count) * pods.requests[GPU]
+                    for number, pods in enumerate(job.pod_sets)
+                ),
+            )
+            for name, job in self.jobs.items()
+        }
 
     def ends(self, name: str) -> None:
         self.engine.observe(Gone(Workload, f"{self.jobs[name].namespace}/{name}"))
@@ -159,12 +175,12 @@ def unknown(value: Any, schema: Json, path: str = "") -> Iterator[str]:
             yield from unknown(each, schema["items"], f"{path}[]")
 
 
-def follow(page: Path) -> list[tuple[str, str, list[str]]]:
-    """Of each `text` block: its words, and the lines that were decided."""
+def follow(page: Path) -> list[tuple[str, list[str], dict[str, tuple[str, int]]]]:
+    """Of each `text` block: its words, the lines that were decided, and how the jobs stand then."""
     blocks = [(match[1] or match[3], match[2] or match[4]) for match in BLOCK.finditer(page.read_text())]
     configured = [yaml.safe_load(text) for kind, text in blocks if kind == "yaml" and "kind: Configuration" in text]
     story = Story(load(configured[0]).settings if configured else None)
-    found: list[tuple[str, str, list[str]]] = []
+    found: list[tuple[str, list[str], dict[str, tuple[str, int]]]] = []
     for kind, text in blocks:
         if kind == "yaml" and "kind: Configuration" not in text:
             story.take(text)
@@ -173,7 +189,7 @@ def follow(page: Path) -> list[tuple[str, str, list[str]]]:
         elif kind == "ready":
             story.ready(text)
         elif kind == "text":
-            found.append((kind, text, story.decided()))
+            found.append((text, story.decided(), story.standing()))
     return found
 
 
@@ -181,8 +197,31 @@ def follow(page: Path) -> list[tuple[str, str, list[str]]]:
 def test_the_engine_decides_as_the_page_says(page: Path) -> None:
     found = follow(page)
     assert found, "a page shows what is decided"
-    for _, said, decided in found:
+    for said, decided, _ in found:
         assert said.splitlines() == decided, f"{page.name}: {decided}"
+
+
+# --- drawings ---------------------------------------------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+DRAWN = {page: FOLDER.parent / "pictures" / f"{page.stem}-light.svg" for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if DRAWN[page].exists()], ids=lambda page: page.stem)
+def test_a_drawing_shows_the_jobs_as_the_engine_left_them(page: Path) -> None:
+    """All jobs of that moment, as wide as their GPUs, in bars that do not overlap."""
+    found = follow(page)
+    moments = [each for each in ET.parse(DRAWN[page]).getroot() if "data-after" in each.attrib]
+    assert moments
+    for moment in moments:
+        bars = [each for each in moment if "data-job" in each.attrib]
+        drawn = {bar.attrib["data-job"]: (bar.attrib["data-state"], int(bar.attrib["data-gpus"])) for bar in bars}
+        assert drawn == found[int(moment.attrib["data-after"])][2]
+        boxes = [bar.find(f"{SVG}rect") for bar in bars]
+        rows = [{key: float(box.attrib[key]) for key in ("x", "y", "width")} for box in boxes if box is not None]
+        assert len({row["width"] / drawn[bar.attrib["data-job"]][1] for row, bar in zip(rows, bars, strict=True)}) == 1
+        rows.sort(key=lambda row: (row["y"], row["x"]))
+        assert all(a["y"] != b["y"] or a["x"] + a["width"] <= b["x"] for a, b in pairwise(rows))
 
 
 def test_there_is_a_page_for_each_concept() -> None:
@@ -212,3 +251,4 @@ def test_pages_of_concepts_are_short_and_name_no_source(page: Path) -> None:
     text = page.read_text()
     assert len(text.split()) < 900
     assert not re.search(r"`?(operator|tests)/|\.py\b|\b[0-9a-f]{8}\b|\b20\d\d\b", text)
+    assert "<picture>" in text

@@ -1,4 +1,6 @@
-"""The pictures in docs/pictures/: pages show no other ones, all are made by `make pictures`, and they stay small."""
+"""The pictures in docs/pictures/: pages show no other ones, screenshots are made by `make pictures`, drawings have a dark form,
+and all stay small.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scripts import links
-from scripts.pictures import png, shots
+from scripts.pictures import diagrams, png, shots
 
 ROOT = Path(__file__).parents[1]
-PICTURE = re.compile(r"\b(?:src|srcset)=\"([^\"]+\.png)\"|!\[[^\]]*\]\(([^)\s]+\.png)\)")
+PICTURE = re.compile(r"\b(?:src|srcset)=\"([^\"]+\.(?:png|svg))\"|!\[[^\]]*\]\(([^)\s]+\.(?:png|svg))\)")
 MOST_BYTES = 3_000_000
 
 
@@ -33,7 +35,7 @@ def test_each_picture_that_a_page_shows_is_there() -> None:
 
 def test_each_picture_is_shown_by_a_page_and_made_by_the_script() -> None:
     there = set(shots.FOLDER.iterdir())
-    assert there == set(shots.files())
+    assert there == {*shots.files(), *diagrams.files()}
     assert there <= set(shown())
 
 
@@ -42,6 +44,16 @@ def test_pages_show_the_light_and_the_dark_form_together(shot: shots.Shot) -> No
     seen = shown()
     light, dark = (seen[shot.file(theme)] for theme in shots.THEMES)
     assert light == dark
+
+
+@pytest.mark.parametrize("light", diagrams.sources(), ids=lambda light: light.stem)
+def test_drawings_have_a_dark_form_and_say_what_they_show(light: Path) -> None:
+    dark = diagrams.dark_form(light)
+    assert shown()[light] == shown()[dark]
+    assert dark.read_text() == diagrams.darkened(light.read_text()), "python -m scripts.pictures.diagrams"
+    text = light.read_text()
+    assert "<title" in text and "<desc" in text and "<script" not in text and "href" not in text
+    assert light.stat().st_size < 8_000
 
 
 def test_pictures_are_small_and_of_one_size() -> None:

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 PAGES = {who: ROOT / "docs" / f"first-hour-{who}.md" for who in ("admin", "user")}
 #: pattern of commands that are not run -> why
-NOT_RUN = {r"kubectl logs ": "pods of simulated nodes have no containers, so they have no logs"}
+NOT_RUN = {r"gangline logs ": "pods of simulated nodes have no containers, so they have no logs"}
 PATIENCE = 60.0
 
 

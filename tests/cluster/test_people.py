@@ -38,10 +38,12 @@ async def bind(api: Api, role: str) -> None:
 
 
 async def may(api: Api, user: str, right: str) -> bool:
-    verb, _, resource = right.partition(" ")
-    name, _, below = resource.partition("/")
-    plural, _, group = name.partition(".")
+    verb, resource, *name = right.split(" ")
+    of, _, below = resource.partition("/")
+    plural, _, group = of.partition(".")
     attributes = {"verb": verb, "group": group, "resource": plural, "namespace": "default"}
+    if name:
+        attributes["name"] = name[0]
     if below:
         attributes["subresource"] = below
     spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": attributes}

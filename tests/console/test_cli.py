@@ -41,6 +41,60 @@ def test_every_command_of_the_table_exists(line: str) -> None:
     assert isinstance(command, click.Command) and command.help
 
 
+def test_the_tables_of_the_page_have_every_command() -> None:
+    rows = [row.split("|")[1] for row in (ROOT / "docs" / "cli.md").read_text().splitlines() if row.startswith("| [`")]
+    named = {word for row in rows for shown in re.findall("`([^`]+)`", row) for word in shown.split(" ")}
+    commands = {name for group in GROUPS.values() for name in group.entries}
+    assert commands - named - {"completion", "admin", "dev"} == set()
+
+
+#: pages that people follow
+FOLLOWED = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), *sorted((ROOT / "examples").glob("**/*.md")))
+#: names of commands that have gone, as a page tells them; `…` stands for any command
+NO_COMMANDS = ("install", "…", "admin …")
+
+
+def written(page: Path) -> Iterator[str]:
+    """What stands behind `gangline` on a page, in blocks and in the text, up to a pipe, a comment or the end."""
+    blocks, text = [], []
+    fenced = False
+    for line in re.sub(r"\\\n\s*", " ", page.read_text()).splitlines():
+        fenced ^= line.lstrip().startswith("```")
+        (blocks if fenced or line.startswith("    ") else text).append(line)
+    found = [match[1] for line in blocks if (match := re.search(r"(?:^ *|[|;&$] |bin/)(?:kubectl )?gangline (.*)", line))]
+    found += re.findall(r"`(?:\.venv/bin/)?(?:kubectl )?gangline ([^`]+)`", " ".join(text))
+    for each in found:
+        yield re.split(r" \| | >>? |&&|;|\s#\s| 2>| < ", each)[0]
+
+
+def fault(words: list[str]) -> str:
+    """What is wrong with a command line; "" if its command and its options exist."""
+    command, path = cli.main, ""
+    known = {"-h", "--help", "--version"}
+    while words and isinstance(command, click.Group) and re.fullmatch("[a-z][a-z|-]*", words[0]):
+        below = command.get_command(click.Context(command), words[0].partition("|")[0])
+        if below is None:
+            return f"{path} has no command {words[0]}"
+        command, path = below, f"{path} {words.pop(0)}"
+        known |= {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    if path == " submit":  # what is not its own belongs to the job
+        return ""
+    own = words[: words.index("--")] if "--" in words else words
+    options = [option for word in own for option in re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", word)]
+    return next((f"{path} has no option {option}" for option in options if option not in known), "")
+
+
+def test_every_command_on_a_page_exists_with_its_options() -> None:
+    found = [(page, line) for page in FOLLOWED for line in written(page)]
+    assert len(found) > 200
+    faults = [
+        f"{page.name}: gangline {line}: {why}"
+        for page, line in found
+        if line not in NO_COMMANDS and (why := fault(line.split()))
+    ]
+    assert faults == []
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_help_lists_every_command_under_what_it_is_for(group: str) -> None:
     told = CliRunner().invoke(cli.main, [*group.split(), "--help"]).output

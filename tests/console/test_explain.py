@@ -123,6 +123,7 @@ def test_a_preemptor_waits_for_its_victims():
 def test_an_unknown_local_queue_is_named():
     lines = told(pending("lost", "Misconfigured", "LocalQueue nope doesn't exist", queue="nope"))
     assert lines["needs"].startswith("a LocalQueue 'nope' in namespace team-vision")
+    assert lines["needs"].endswith("; LocalQueues of namespace team-vision: gpus"), "none of another namespace"
     assert lines["because"] == "Misconfigured: LocalQueue nope doesn't exist"
 
 

@@ -12,7 +12,7 @@ from gangline.console.commands.see import why
 from gangline.console.views import own_rights
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, workload_view
 from gangline.kube.errors import Forbidden, NotFound
-from gangline.kube.resources import EVENTS, JOBS, Resource
+from gangline.kube.resources import EVENTS, JOBS, LOCAL_QUEUES, Resource
 from gangline.objects import WorkloadObject
 
 Json = dict[str, Any]
@@ -33,11 +33,19 @@ def event(uid: str, name: str, reason: str = "ErrWorkloadCompose", ago: float = 
 
 
 class Api:
-    """Serves events and Jobs."""
+    """Serves events, LocalQueues and Jobs."""
 
     def __init__(self, events: list[Json], **jobs: str) -> None:
         self.events = events
         self.jobs = jobs
+        self.queues: list[str] | None = ["lq"]
+        self.named = "lq"
+
+    async def list(self, resource: Resource, namespace: str) -> Any:
+        assert (resource, namespace) == (LOCAL_QUEUES, "ml")
+        if self.queues is None:
+            raise Forbidden(403, "Forbidden", "localqueues is forbidden")
+        return SimpleNamespace(items=[{"metadata": {"name": each}} for each in self.queues])
 
     async def pages(self, resource: Resource, namespace: str | None, *, field_selector: str) -> AsyncGenerator[Any]:
         assert (resource, field_selector) == (EVENTS, "type=Warning")
@@ -46,7 +54,7 @@ class Api:
     async def get(self, resource: Resource, namespace: str, name: str) -> Json:
         if resource != JOBS or name not in self.jobs:
             raise NotFound(404, "NotFound", f"no {name}")
-        labels = {"kueue.x-k8s.io/queue-name": "lq"}
+        labels = {"kueue.x-k8s.io/queue-name": self.named} if self.named else {}
         meta = {"name": name, "namespace": namespace, "uid": self.jobs[name], "labels": labels}
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"parallelism": 2}}
 
@@ -74,6 +82,19 @@ async def test_why_of_a_job_without_a_workload_repeats_the_operators_event() -> 
     assert f"ErrWorkloadCompose, 12s ago: {NOTE}" in told
     quiet = await why._no_workload(Api([], pcjob="u1"), "ml", "job/pcjob")  # type: ignore[arg-type]
     assert "is the operator running?" in quiet
+
+
+async def test_why_of_a_job_without_its_queue_names_those_that_there_are() -> None:
+    """Also where no operator answers, as while it is installed."""
+    api: Any = Api([], train="u1")
+    api.queues, api.named = ["spare", "gpus"], ""
+    told = await why._no_workload(api, "ml", "train")
+    assert told.endswith("does not manage it; LocalQueues of namespace ml: gpus, spare")
+    api.named = "gpu"
+    told = await why._no_workload(api, "ml", "train")
+    assert "names queue 'gpu', which does not exist" in told and told.endswith(": gpus, spare")
+    api.queues = None
+    assert "is the operator running?" in await why._no_workload(api, "ml", "train"), "she may not list them"
 
 
 async def test_a_workload_has_the_warnings_about_its_job() -> None:

@@ -7,9 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import pytest
 
 from gangline.api import names
+from gangline.console.cli import main
 from gangline.console.views import denied
 from gangline.console.views.denied import MissingRight, missing_right
 from gangline.install.manifests import people
@@ -50,21 +52,32 @@ def rules_of(role: str) -> list[Json]:
     return [rule for each in (made[role], *parts) for rule in each.get("rules") or ()]
 
 
-def allows(role: str, verb: str, resource: str) -> bool:
-    """`resource` as in `pods/log` or `jobs.batch`."""
-    name, slash, below = resource.partition("/")
-    plural, _, group = name.partition(".")
+def allows(role: str, verb: str, resource: str, name: str = "") -> bool:
+    """`resource` as in `pods/log` or `jobs.batch`; `name`: of the one object, "" = any."""
+    of, slash, below = resource.partition("/")
+    plural, _, group = of.partition(".")
     return any(
         verb in rule["verbs"] and group in rule["apiGroups"] and f"{plural}{slash}{below}" in rule["resources"]
         for rule in rules_of(role)
-        if "resources" in rule and not rule.get("resourceNames")
+        if "resources" in rule and (not rule.get("resourceNames") or name in rule["resourceNames"])
     )
 
 
 @pytest.mark.parametrize(("right", "marks"), rows())
 def test_the_table_of_the_page_is_what_the_roles_give(right: str, marks: list[bool]) -> None:
-    verb, resource = right.split(" ")
-    assert [allows(role, verb, resource) for role in ROLES] == marks
+    assert [allows(role, *right.split(" ")) for role in ROLES] == marks
+
+
+#: what starts and ends clusters on this machine, and what has rights of its own
+WITHOUT_RIGHTS: Final = {"run", "up", "down", "completion", "admin", "dev"}
+
+
+def test_each_command_that_needs_a_right_is_in_the_table() -> None:
+    whats = [match["what"] for match in ROW.finditer(PAGE.read_text())]
+    named = {word.split(" ")[0] for what in whats for word in re.findall("`([^`]+)`", what)}
+    commands = set(main.list_commands(click.Context(main)))
+    assert commands > WITHOUT_RIGHTS
+    assert commands - WITHOUT_RIGHTS - named == set()
 
 
 def test_each_role_may_what_the_one_before_it_may() -> None:
@@ -102,17 +115,18 @@ def test_kueues_roles_keep_their_names_and_are_made_as_before() -> None:
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def refusal(verb: str, resource: str, group: str, namespace: str = "team-vision") -> str:
+def refusal(verb: str, resource: str, group: str, namespace: str = "team-vision", name: str = "x") -> str:
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    return f'{resource}.{group} "x" is forbidden: User "mira" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    lacks = f'User "mira" cannot {verb} resource "{resource}" in API group "{group}" {where}'
+    return f'{resource}.{group} "{name}" is forbidden: {lacks}'
 
 
-@pytest.mark.parametrize(("right", "marks"), [(right, marks) for right, marks in rows() if "rolebindings" not in right])
+@pytest.mark.parametrize(("right", "marks"), rows())
 def test_a_refusal_names_the_least_role_that_has_the_right(right: str, marks: list[bool]) -> None:
-    verb, resource = right.split(" ")
-    name, slash, below = resource.partition("/")
-    plural, _, group = name.partition(".")
-    missing = missing_right(refusal(verb, f"{plural}{slash}{below}", group))
+    verb, resource, *name = right.split(" ")
+    of, slash, below = resource.partition("/")
+    plural, _, group = of.partition(".")
+    missing = missing_right(refusal(verb, f"{plural}{slash}{below}", group, "team-vision", *name))
     assert missing is not None
     least = next((role for role, has in zip(ROLES, marks, strict=True) if has), "")
     if missing.role == names.PRIORITY_CLASSES_VIEWER:

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { cohortTree, csv, flavorFigures, largestGangs, lentShares, queuesBelow, usageBy, usageByDay, usageOverTime, waitingFigures, everyDay, freeNodes, lossesBy, sharesOfTrees, splitOf, sumOfUse, wasteOf, withNewer } from './figures'
+import { cohortTree, csv, flavorFigures, largestGangs, lentShares, queuesBelow, usageOverTime, waitingFigures, everyDay, freeNodes, lossesBy, sharesOfTrees, splitOf, sumOfUse, wasteOf, withNewer } from './figures'
 import type { Attempt, Job, Node, PastRun, Queue, Run, UsageSum } from './api/types'
 
 const GPU = 'nvidia.com/gpu'
@@ -64,22 +64,6 @@ describe('queues', () => {
 })
 
 describe('use', () => {
-  const run = (rest: Partial<PastRun>): PastRun => ({ user: 'mira', gpus: 8, gpuHours: 8, waitedSeconds: 3600, state: 'Ended', preemptions: null, started: 0, ended: 3600, hidden: false, ...rest }) as PastRun
-
-  it('is summed by what is asked for', () => {
-    const rows = usageBy([run({}), run({ state: 'Failed', waitedSeconds: 0, preemptions: 2 }), run({ user: '', gpuHours: 1 })], 'user')
-    expect(rows).toEqual([
-      { name: 'mira', runs: 2, gpuHours: 16, failedHours: 8, waitedHours: 8, medianWait: 3600, preemptions: 2 },
-      { name: 'not known', runs: 1, gpuHours: 1, failedHours: 0, waitedHours: 8, medianWait: 3600, preemptions: 0 },
-    ])
-  })
-
-  it('of a run over midnight belongs to both days', () => {
-    const midnight = new Date(2026, 10, 29).getTime() / 1000
-    const { good } = usageByDay([run({ started: midnight - 3600, ended: midnight + 7200 })], midnight + 40000, 2)
-    expect(good).toEqual([8, 16])
-  })
-
   it('is written as CSV, without formulas', () => {
     expect(csv(['a', 'b'], [['x,"y"', 1.23456], ['=HYPERLINK("h")', null]])).toBe('a,b\r\n"x,""y""",1.235\r\n"\'=HYPERLINK(""h"")",\r\n')
   })

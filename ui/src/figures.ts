@@ -286,64 +286,6 @@ export function sharesOfTrees(queues: readonly Queue[], amountOf: (queue: Queue)
 
 export type UsageBy = 'clusterQueue' | 'localQueue' | 'namespace' | 'user' | 'flavor' | 'jobKind'
 
-export interface UseRow {
-  name: string
-  runs: number
-  gpuHours: number
-  failedHours: number
-  waitedHours: number
-  medianWait: number | null
-  preemptions: number
-}
-
-export function usageBy(past: readonly PastRun[], by: UsageBy): UseRow[] {
-  const groups = new Map<string, PastRun[]>()
-  for (const run of past) {
-    const name = run[by] || (run.hidden ? 'of others' : 'not known')
-    const group = groups.get(name)
-    if (group) group.push(run)
-    else groups.set(name, [run])
-  }
-  const rows = [...groups].map(([name, runs]): UseRow => {
-    const waits = runs.flatMap((run) => (run.waitedSeconds === null ? [] : [run.waitedSeconds])).sort((a, b) => a - b)
-    const sum = (of: (run: PastRun) => number) => runs.reduce((all, run) => all + of(run), 0)
-    return {
-      name,
-      runs: runs.length,
-      gpuHours: sum((run) => run.gpuHours ?? 0),
-      failedHours: sum((run) => (run.state === 'Failed' ? (run.gpuHours ?? 0) : 0)),
-      waitedHours: sum((run) => ((run.waitedSeconds ?? 0) * run.gpus) / 3600),
-      medianWait: waits[Math.floor(waits.length / 2)] ?? null,
-      preemptions: sum((run) => run.preemptions ?? 0),
-    }
-  })
-  return rows.sort((a, b) => b.gpuHours - a.gpuHours)
-}
-
-/** GPU-hours of each day, by how the runs ended. A run counts for the days on which it ran. */
-export function usageByDay(past: readonly PastRun[], now: number, days: number) {
-  const begin = new Date(now * 1000)
-  begin.setHours(0, 0, 0, 0)
-  begin.setDate(begin.getDate() - days + 1)
-  const edges: number[] = []
-  for (let i = 0; i <= days; i++) {
-    edges.push(begin.getTime() / 1000)
-    begin.setDate(begin.getDate() + 1)
-  }
-  const good = edges.slice(0, -1).map(() => 0)
-  const failed = [...good]
-  for (const run of past) {
-    if (run.started === null) continue
-    for (let i = 0; i < days; i++) {
-      const seconds = Math.min(run.ended, edges[i + 1] ?? 0) - Math.max(run.started, edges[i] ?? 0)
-      if (seconds <= 0) continue
-      const sums = run.state === 'Failed' ? failed : good
-      sums[i] = (sums[i] ?? 0) + (run.gpus * seconds) / 3600
-    }
-  }
-  return { days: edges.slice(0, -1), good, failed }
-}
-
 /** A CSV file. A cell that a spreadsheet would take for a formula begins with an apostrophe. */
 export function csv(header: readonly string[], rows: readonly (readonly (string | number | null)[])[]): string {
   const cell = (value: string | number | null): string => {

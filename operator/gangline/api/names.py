@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 GROUP: Final = "kueue.x-k8s.io"
@@ -362,3 +363,8 @@ TEAM_LEAD: Final = "gangline-team-lead-role"
 ADMINISTRATOR: Final = "gangline-administrator-role"
 #: lets people see which WorkloadPriorityClasses there are; these belong to no namespace, so a ClusterRoleBinding gives it
 PRIORITY_CLASSES_VIEWER: Final = "kueue-workloadpriorityclass-viewer-role"
+
+
+def is_held(annotations: Mapping[str, str]) -> bool:
+    """Whether its author holds a job, by the annotations of the job or of its Workload."""
+    return annotations.get(HOLD) == "true"

@@ -32,7 +32,7 @@ class WorkloadObject(Stored):
     @property
     def held(self) -> bool:
         """Whether its job's author holds it, by an annotation."""
-        return self.annotations.get(names.HOLD) == "true"
+        return names.is_held(self.annotations)
 
     @property
     def gated(self) -> bool:

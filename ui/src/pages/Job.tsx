@@ -404,7 +404,7 @@ function Attempts({ path }: { path: string }) {
   const view = useView()
   const answer = useAnswer<{ attempts: Attempt[] }>(`${path}/attempts`, 60)
   const open = useCallback((each: Attempt) => view.set({ inputs: inputsOfAttempt(each) }), [view])
-  // a job that has held nothing yet, and an operator from before attempts
+  // a job that has held nothing yet
   if (answer.error?.status === 404 || answer.data?.attempts.length === 0) return null
   return <Answered title="Attempts" answer={answer}>{(data) => <AttemptsOf attempts={data.attempts} open={open} />}</Answered>
 }

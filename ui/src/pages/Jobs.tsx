@@ -72,6 +72,7 @@ const GROUPED: Column<Job> = { id: 'stateWord', header: 'State', value: (job) =>
 const ALL_COLUMNS = [...COLUMNS, GROUPED]
 
 const idOf = (job: Job) => job.uid || `${job.namespace}/${job.name}`
+const nameOf = (job: Job) => (job.namespace ? `${jobLabel(job)} in ${job.namespace}` : jobLabel(job))
 const isSelectable = (job: Job) => !job.hidden && job.jobKind !== ''
 
 const NOTES: readonly ShownState[] = ['Running', 'Pending']
@@ -164,7 +165,7 @@ export function Jobs() {
         <Toolbar view={view} jobs={rows} rest={rest} keys={keys} noted={noted} />
         {chosen.length > 0 && <SelectionBar jobs={chosen} namespace={namespace} onClear={() => setSelected(new Set())} />}
         <DataTable
-          fill label="Jobs" rows={shown} id={idOf} columns={columns} sort={view.get('sort')} onSort={(sort) => view.set({ sort })} group={view.get('group')} groupNote={groupNote}
+          fill label="Jobs" rows={shown} id={idOf} name={nameOf} columns={columns} sort={view.get('sort')} onSort={(sort) => view.set({ sort })} group={view.get('group')} groupNote={groupNote}
           shown={chosenColumns(view, keys)} selected={selected} onSelect={setSelected} selectable={isSelectable}
           empty={<>No job matches these filters. <button type="button" className="button" onClick={() => view.set({ state: '', queue: '', cq: '', user: '', only: '', q: '', ...Object.fromEntries(keys.map((key) => [columnOf(key), ''])) })}>Show all jobs</button></>}
         />

@@ -98,16 +98,15 @@ export function TimelinePage() {
   const tries = useAttempts(namespace, WEEK)
   useEnds(runs.list, tries.again)
   const attempts = tries.data?.items
-  // an operator from before attempts gives runs, and one that has been upgraded lately knows runs from before
-  const older = tries.error?.status === 404
+  // an operator that has been upgraded lately knows runs from before attempts were kept
   const upgraded = useMemo(() => !tries.data?.more && (attempts ?? []).every((each) => each.reserved > now() - WEEK + HOUR), [attempts, tries.data?.more])
-  const runsBefore = useAnswer<Listed<PastRun>>(older || (attempts && upgraded) ? `api/past?${where}&since=${WEEK}&limit=${MOST_ATTEMPTS}` : null, older ? 60 : 600)
+  const runsBefore = useAnswer<Listed<PastRun>>(attempts && upgraded ? `api/past?${where}&since=${WEEK}&limit=${MOST_ATTEMPTS}` : null, 600)
   const past = runsBefore.data?.items
   const events = useAnswer<Listed<JobEvent>>(`api/events?${where}&since=${WEEK}&limit=1000`, 60).data?.items
   const marks = useMemo(() => (events ?? []).map((event) => ({ at: event.at, text: eventText(event) })), [events])
   const book = useMemo(() => bookOf(namespace), [namespace])
-  const more = older ? runsBefore.data?.more : tries.data?.more
-  const oldest = (older ? past : attempts)?.at(-1)?.ended ?? null
+  const more = tries.data?.more
+  const oldest = attempts?.at(-1)?.ended ?? null
   const since = oldest !== null && more ? oldest : at - WEEK
 
   const view = useMemo(() => Object.fromEntries(VIEW.flatMap((name) => (address.get(name) ? [[name, address.get(name)]] : []))), [address])

@@ -3,7 +3,7 @@ import { useMemo } from 'react'
 import { useAnswer } from '../api/answers'
 import { MOST_ATTEMPTS, useAttempts } from '../api/attempts'
 import { useSession } from '../api/session'
-import type { Accuracy, Attempt, Audit, JobEvent, Listed, PromiseRecord, RecordCheck, Swap } from '../api/types'
+import type { Accuracy, Attempt, Audit, Listed, PromiseRecord, RecordCheck, Swap } from '../api/types'
 import { useNow } from '../clock'
 import { lossesBy } from '../figures'
 import { Badge } from '../parts/badges'
@@ -14,7 +14,7 @@ import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
 import { Swaps } from '../parts/swaps'
 import { DataTable, type Column } from '../parts/table'
 import { useLinks, useNamespace, useView } from '../view'
-import { clock, count, decimal, duration, fullTime, gpus, jobLabel, list, number, percent, RULES } from '../words'
+import { clock, count, decimal, duration, fullTime, jobLabel, list, number, percent, RULES } from '../words'
 import { Link } from 'react-router'
 import { promisesKept } from './Now'
 
@@ -28,24 +28,17 @@ export function Trust() {
   const audits = useAnswer<Listed<Audit>>(`api/audits?${where}`, 60)
   const swaps = useAnswer<Listed<Swap>>(`api/swaps?${where}`, 60)
   const attempts = useAttempts(namespace, WEEK)
-  // an operator from before attempts gives events
-  const events = useAnswer<Listed<JobEvent>>(attempts.error?.status === 404 ? `api/events?${where}&since=${DAY}` : null, 60)
   const { all } = useSession()
   const checks = useAnswer<Listed<RecordCheck>>(all ? `api/check?${where}` : null, 30)
   const now = useNow(60)
   const ledger = useMemo(() => attempts.data?.items.filter((each) => each.end === 'Preempted'), [attempts.data])
-  const stopped: Stopped | null = ledger
-    ? { many: ledger.length, hours: ledger.reduce((sum, each) => sum + (each.lostGpuHours ?? 0), 0), within: 'a week' }
-    : events.data
-      ? { many: preemptions(events.data.items).length, hours: null, within: 'a day' }
-      : null
   return (
     <>
       <div className="page-head">
         <h1>Trust</h1>
         <span className="quiet">Does Gangline do as it says?</span>
       </div>
-      <Sums accuracy={accuracy.data} audits={audits.data?.items ?? []} stopped={stopped} check={checks.data?.items[0]} now={now} />
+      <Sums accuracy={accuracy.data} audits={audits.data?.items ?? []} stopped={ledger} check={checks.data?.items[0]} now={now} />
       <div className="grid halves">
         <Answered title="Promised starts, by queue" aside={<span className="quiet small">p90 should hold nine times in ten</span>} answer={accuracy}>
           {(data) => <Promises queues={data.queues} />}
@@ -65,12 +58,8 @@ export function Trust() {
             )}
           </Panel>
         )}
-        <Panel className="across" title="Preemptions" aside={<span className="quiet small">{ledger ? 'of the last week' : 'of the last day, as far as the leader remembers'}</span>}>
-          {attempts.error?.status === 404 ? (
-            <Told answer={events}>{(data) => <Preemptions events={data.items} />}</Told>
-          ) : (
-            <Told answer={attempts}>{() => <Ledger rows={ledger ?? []} more={attempts.data?.more ?? false} />}</Told>
-          )}
+        <Panel className="across" title="Preemptions" aside={<span className="quiet small">of the last week</span>}>
+          <Told answer={attempts}>{() => <Ledger rows={ledger ?? []} more={attempts.data?.more ?? false} />}</Told>
         </Panel>
         <Answered className="across" title="Swaps" aside={<span className="quiet small">gangs that lost nodes, and how long each stage took</span>} answer={swaps}>
           {(data) => <Swaps swaps={data.items} />}
@@ -81,13 +70,7 @@ export function Trust() {
   )
 }
 
-interface Stopped {
-  many: number
-  hours: number | null
-  within: string
-}
-
-function Sums({ accuracy, audits, stopped, check, now }: { accuracy: Accuracy | undefined; audits: Audit[]; stopped: Stopped | null; check: RecordCheck | undefined; now: number }) {
+function Sums({ accuracy, audits, stopped, check, now }: { accuracy: Accuracy | undefined; audits: Audit[]; stopped: Attempt[] | undefined; check: RecordCheck | undefined; now: number }) {
   const kept = promisesKept(accuracy)
   const promised = audits.reduce((sum, each) => sum + each.promised, 0)
   const late = audits.reduce((sum, each) => sum + each.late, 0)
@@ -113,8 +96,8 @@ function Sums({ accuracy, audits, stopped, check, now }: { accuracy: Accuracy | 
       </div>
       <div className="tile">
         <div className="tile-name">Preemptions</div>
-        <div className="tile-value">{stopped ? number(stopped.many) : '–'}</div>
-        <div className="tile-note">{stopped ? `within ${stopped.within}${stopped.hours === null ? '' : `, ${decimal(stopped.hours)} GPU-hours lost`}` : ''}</div>
+        <div className="tile-value">{stopped ? number(stopped.length) : '–'}</div>
+        <div className="tile-note">{stopped ? `within a week, ${decimal(stopped.reduce((sum, each) => sum + (each.lostGpuHours ?? 0), 0))} GPU-hours lost` : ''}</div>
       </div>
       {check && check.at !== null && (
         <div className="tile">
@@ -294,23 +277,6 @@ function isLate(start: Audit['starts'][number]): boolean {
   return start.promised !== null && start.started - start.promised > 1
 }
 
-// --- preemptions ---
-
-interface Preemption {
-  event: JobEvent
-  by: string
-  rule: string
-}
-
-export function preemptions(events: readonly JobEvent[]): Preemption[] {
-  return events.flatMap((event) => {
-    if (event.event !== 'Stopping') return []
-    const found = /^preempted for (.+?) \(([^()]+)\)/i.exec(event.text)
-    if (found) return [{ event, by: found[1] ?? '', rule: found[2] ?? '' }]
-    return event.reason === 'Preempted' ? [{ event, by: '', rule: '' }] : []
-  })
-}
-
 function Time({ at }: { at: number }) {
   const now = useNow(60)
   return <span title={fullTime(at)}>{clock(at, now)}</span>
@@ -449,33 +415,5 @@ function OpenDifference({ at, lines }: { at: number; lines: string[] }) {
     <button type="button" className="button small" onClick={() => view.set({ inputs: inputsOf(decision, at, key.slice(key.indexOf('/') + 1)) })}>
       Inputs
     </button>
-  )
-}
-
-// --- preemptions as events tell of them, where there are no attempts ---
-
-const EVENTS: readonly Column<Preemption>[] = [
-  { id: 'at', header: 'At', value: (row) => row.event.at, cell: (row) => <Time at={row.event.at} />, width: 6.4, largestFirst: true },
-  { id: 'job', header: 'Stopped', value: (row) => row.event.jobName, cell: (row) => <JobLink job={row.event} />, width: 15 },
-  { id: 'user', header: 'User', value: (row) => row.event.user, width: 6, from: 50 },
-  { id: 'gpus', header: 'GPUs', value: (row) => row.event.gpus, number: true, width: 4, largestFirst: true },
-  { id: 'queue', header: 'ClusterQueue', value: (row) => row.event.clusterQueue, width: 8, from: 60 },
-  { id: 'by', header: 'For', value: (row) => row.by || 'not known', width: 15, from: 36 },
-  { id: 'rule', header: 'Rule', value: (row) => ruleWords(row.rule), from: 44 },
-]
-const idOfPreemption = (row: Preemption) => row.event.metadata.uid
-
-function Preemptions({ events }: { events: JobEvent[] }) {
-  const view = useView()
-  const rows = useMemo(() => preemptions(events).reverse(), [events])
-  if (!rows.length) return <Empty>No job was preempted.</Empty>
-  const rules = new Map<string, number>()
-  for (const row of rows) rules.set(row.rule, (rules.get(row.rule) ?? 0) + row.event.gpus)
-  return (
-    <>
-      <p className="quiet small">{list([...rules].sort((a, b) => b[1] - a[1]).map(([rule, n]) => `${gpus(n)} by the rule “${ruleWords(rule)}”`))}.</p>
-      <DataTable plain label="Preemptions" rows={rows.slice(0, 50)} id={idOfPreemption} columns={EVENTS} sort={view.get('preempted')} onSort={(preempted) => view.set({ preempted })} />
-      {rows.length > 50 && <p className="quiet small">The last 50 of {number(rows.length)} are shown.</p>}
-    </>
   )
 }

@@ -43,6 +43,8 @@ export function compare(a: unknown, b: unknown): number {
 interface Props<T> {
   rows: readonly T[]
   id: (row: T) => string
+  /** what a person calls the row: the label of its checkbox */
+  name?: (row: T) => string
   columns: readonly Column<T>[]
   label: string
   /** a column's id, with `-` before it for the largest first; "" = as the rows come */
@@ -66,7 +68,7 @@ const HEIGHT = 1.9
 const ALL_OPEN: ExpandedState = true
 
 export function DataTable<T extends object>(props: Props<T>) {
-  const { rows, id, columns, label, sort = '', onSort, group = '', groupNote, shown, selected, onSelect, selectable, empty, fill = false, plain = false } = props
+  const { rows, id, name = id, columns, label, sort = '', onSort, group = '', groupNote, shown, selected, onSelect, selectable, empty, fill = false, plain = false } = props
   const box = useRef<HTMLDivElement>(null)
   const { width, rem } = useSize(box)
   const [open, setOpen] = useState<ExpandedState>(ALL_OPEN)
@@ -176,7 +178,7 @@ export function DataTable<T extends object>(props: Props<T>) {
             line === undefined ? null : line.getIsGrouped() ? (
               <GroupLine key={line.id} line={line} index={index} span={span} column={columns.find((column) => column.id === group)} note={groupNote} open={line.getIsExpanded()} />
             ) : (
-              <Line key={line.id} row={line.original} id={line.id} index={index} columns={visible} selected={selected?.has(line.id) ?? false} toggle={onSelect ? toggle : undefined} selectable={!onSelect || (selectable?.(line.original) ?? true)} />
+              <Line key={line.id} row={line.original} id={line.id} name={name(line.original)} index={index} columns={visible} selected={selected?.has(line.id) ?? false} toggle={onSelect ? toggle : undefined} selectable={!onSelect || (selectable?.(line.original) ?? true)} />
             ),
           )}
           {last && (
@@ -223,6 +225,7 @@ function HeaderCell<T>({ column, sort, onSort }: { column: Column<T>; sort: stri
 interface LineProps<T> {
   row: T
   id: string
+  name: string
   index: number
   columns: readonly Column<T>[]
   selected: boolean
@@ -230,12 +233,12 @@ interface LineProps<T> {
   toggle: ((id: string) => void) | undefined
 }
 
-function PlainLine<T>({ row, id, index, columns, selected, selectable, toggle }: LineProps<T>) {
+function PlainLine<T>({ row, id, name, index, columns, selected, selectable, toggle }: LineProps<T>) {
   return (
     <tr tabIndex={-1} data-index={index} data-id={selectable ? id : undefined} aria-rowindex={index + 2} aria-selected={toggle ? selected : undefined}>
       {toggle && (
         <td>
-          <input type="checkbox" className="check" aria-label={`Select ${id}`} checked={selected} disabled={!selectable} onChange={() => toggle(id)} />
+          <input type="checkbox" className="check" aria-label={`Select ${name}`} checked={selected} disabled={!selectable} onChange={() => toggle(id)} />
         </td>
       )}
       {columns.map((column) => {

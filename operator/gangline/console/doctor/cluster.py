@@ -74,11 +74,6 @@ def some(objects: Collection[str]) -> str:
     return first if len(objects) <= SHOWN else f"{first} and {len(objects) - SHOWN} more"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`, `2 ClusterQueues`."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
-
-
 def short(text: str) -> str:
     """One line of printable characters: texts from the cluster may hold anything."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 2 * LONGEST]).split())

@@ -9,8 +9,9 @@ from gangline.api import names
 from gangline.api.read import autoscalers
 from gangline.api.read.autoscalers import KarpenterNodePool, NodeGroup
 from gangline.api.read.reading import ParseError
-from gangline.console.doctor.cluster import ClusterReads, counted, ok, some, warning
+from gangline.console.doctor.cluster import ClusterReads, ok, some, warning
 from gangline.console.doctor.examination import Findings
+from gangline.control.answers.workloads.words import counted
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 

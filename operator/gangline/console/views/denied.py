@@ -18,8 +18,9 @@ from gangline.kube.errors import ApiError
 #: characters of the longest refusal that is read
 LONGEST: Final = 4096
 _REFUSAL: Final = re.compile(
-    r'is forbidden: User "(?P<user>[^"]{1,512})" cannot (?P<verb>[a-z]{1,32}) resource "(?P<resource>[^"]{1,256})"'
-    r' in API group "(?P<group>[^"]{0,256})"(?: in the namespace "(?P<namespace>[^"]{1,256})"| at the cluster scope)?'
+    r'(?:"(?P<object>[^"]{1,256})" )?is forbidden: User "(?P<user>[^"]{1,512})" cannot (?P<verb>[a-z]{1,32})'
+    r' resource "(?P<resource>[^"]{1,256})" in API group "(?P<group>[^"]{0,256})"'
+    r'(?: in the namespace "(?P<namespace>[^"]{1,256})"| at the cluster scope)?'
 )
 _SEE: Final = frozenset({"get", "list", "watch"})
 #: what a viewer sees in a namespace besides jobs
@@ -36,20 +37,28 @@ JOBS: Final = frozenset(
         "leaderworkersets.leaderworkerset.x-k8s.io",
     }
 )
-#: what administrators of queues may do to what is not Gangline's
-_OF_CLUSTER: Final = {"nodes": ("patch",), "namespaces": ("create", "patch")}
+#: what administrators of queues may do to what is not Gangline's, and belongs to no namespace
+_OF_CLUSTER: Final = {
+    "nodes": (*_SEE, "patch"),
+    "namespaces": (*_SEE, "create", "patch"),
+    "clusterrolebindings.rbac.authorization.k8s.io": ("get", "list", "create", "patch"),
+    "customresourcedefinitions.apiextensions.k8s.io": (*_SEE,),
+}
 _LEADS: Final = frozenset({"workloads.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"})
 
 
 @dataclass(frozen=True, slots=True)
 class MissingRight:
-    """The right that a user lacks. `resource`: with its group and perhaps a subresource; `namespace`: "" = in the cluster."""
+    """The right that a user lacks. `resource`: perhaps with a subresource; `namespace`: "" = in the cluster; `object`: the name
+    of the one object that was asked for.
+    """
 
     user: str
     verb: str
     resource: str
     group: str
     namespace: str
+    object: str = ""
 
     @property
     def name(self) -> str:
@@ -60,8 +69,10 @@ class MissingRight:
     def role(self) -> str:
         """The least of the roles for people that gives the right, in a namespace or in the cluster; "" = none of them."""
         sees = self.verb in _SEE
-        if self.group == "rbac.authorization.k8s.io":
-            return names.TEAM_LEAD if self.resource == "rolebindings" else ""
+        if self.name == "rolebindings.rbac.authorization.k8s.io":
+            return names.TEAM_LEAD
+        if (self.verb, self.name, self.object) == ("get", "configmaps", names.SUBMIT_PROFILE):
+            return names.VIEWER
         if sees and self.name == "workloadpriorityclasses.kueue.x-k8s.io":
             return names.PRIORITY_CLASSES_VIEWER
         if sees and self.name in _SEEN:
@@ -72,8 +83,8 @@ class MissingRight:
             return names.ADMINISTRATOR if self.resource.startswith("clusterqueues/") else names.VIEWER
         if self.verb in ("patch", "update") and self.name in _LEADS:
             return names.TEAM_LEAD
-        if self.name in ("nodes", "namespaces"):
-            return names.ADMINISTRATOR if sees or self.verb in _OF_CLUSTER[self.name] else ""
+        if self.verb in _OF_CLUSTER.get(self.name, ()):
+            return names.ADMINISTRATOR
         return names.ADMINISTRATOR if self.group in (names.GROUP, names.OWN_GROUP) else ""
 
     def __str__(self) -> str:
@@ -89,13 +100,19 @@ class MissingRight:
         return f"{lacks}. The role {self.role} gives this right; an administrator grants it by\n  {grant}"
 
 
-@bounded.parser(LONGEST, instead=None, worst=('is forbidden: User "a" cannot get resource "', 'is forbidden: User "'))
+@bounded.parser(
+    LONGEST,
+    instead=None,
+    worst=('is forbidden: User "a" cannot get resource "', 'is forbidden: User "', '"a" is forbidden: User "'),
+)
 def missing_right(message: str) -> MissingRight | None:
     """The right that is missing by the API server's refusal; None where something else refused."""
     found = _REFUSAL.search(message)
     if found is None:
         return None
-    return MissingRight(found["user"], found["verb"], found["resource"], found["group"], found["namespace"] or "")
+    return MissingRight(
+        found["user"], found["verb"], found["resource"], found["group"], found["namespace"] or "", found["object"] or ""
+    )
 
 
 def said(error: ApiError) -> str:

@@ -16,7 +16,7 @@ from gangline.control.answers.workloads.snapshot import (
     QueueView,
     WorkloadView,
 )
-from gangline.control.answers.workloads.words import amount, why
+from gangline.control.answers.workloads.words import amount, counted, why
 from gangline.engine.model import is_accelerator
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _flavor_cells(flavor: FlavorView) -> Cells:
 
 def change_line(view: WorkloadView, elapsed: float) -> str:
     """A log line for a workload's state change."""
-    gpus = f"{view.gpus} GPU{'s' if view.gpus != 1 else ''}" if view.gpus else f"{view.pods} pods"
+    gpus = counted(view.gpus, "GPU") if view.gpus else counted(view.pods, "pod")
     state = "Never fits" if view.never_fits else str(view.state)
     line = (
         f"{elapsed:6.1f}s  {state:<10}  {view.cluster_queue or '?':<10}  {view.job} ({gpus}, priority {view.priority})"

@@ -28,6 +28,7 @@ from gangline.control.answers.workloads.snapshot import (
     WorkloadView,
     snapshot,
 )
+from gangline.control.answers.workloads.words import counted
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from gangline.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource, controller_of
@@ -73,7 +74,7 @@ class Target:
     def what_it_does(self) -> str:
         """What the job does, such as `runs on 8 GPUs` or `waits`."""
         gpus = self.view.gpus if self.view is not None else 0
-        on = f" on {gpus} GPU{'s' if gpus != 1 else ''}" if gpus and self.holds else ""
+        on = f" on {counted(gpus, 'GPU')}" if gpus and self.holds else ""
         words = {JobState.RUNNING: "runs", JobState.PENDING: "waits", JobState.NOT_QUEUED: "is not queued"}
         return words.get(self.state, f"is {self.state.lower()}") + on
 

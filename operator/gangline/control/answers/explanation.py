@@ -24,7 +24,7 @@ from gangline.control.answers.workloads.snapshot import (
     QueueView,
     WorkloadView,
 )
-from gangline.control.answers.workloads.words import Line, age, amount, to_do, why
+from gangline.control.answers.workloads.words import Line, age, amount, counted, offered, to_do, why
 from gangline.engine import QuotaLimits
 
 
@@ -99,7 +99,7 @@ def _asks(view: WorkloadView) -> str:
     if view.state in OUTSIDE and not view.pods:
         return "not known"
     asked = ", ".join(f"{amount(n, resource)} {resource}" for resource, n in sorted(view.amounts.items()))
-    pods = f"{view.pods} pod{'' if view.pods == 1 else 's'}"
+    pods = counted(view.pods, "pod")
     outside = view.state in OUTSIDE
     return f"{asked or 'nothing'} in {pods}" + ("" if outside else f", all at once; priority {view.priority}")
 
@@ -158,7 +158,7 @@ def needs(view: WorkloadView, snapshot: AnswerSnapshot, room: JobRoom = NO_ROOM)
     """One sentence: what has to change before this pending workload starts."""
     queue = snapshot.queue(view.cluster_queue)
     if queue is None:
-        return _missing_queue(view)
+        return _missing_queue(view, snapshot)
     if not queue.active:
         return f"ClusterQueue {queue.name} has to become active: {queue.message}"
     if view.too_wide:
@@ -181,12 +181,15 @@ def needs(view: WorkloadView, snapshot: AnswerSnapshot, room: JobRoom = NO_ROOM)
     )
 
 
-def _missing_queue(view: WorkloadView) -> str:
+def _missing_queue(view: WorkloadView, snapshot: AnswerSnapshot) -> str:
+    others = offered(view.namespace, (name for space, name in snapshot.routes if space == view.namespace))
     if not view.queue:
-        return f"to name a LocalQueue of namespace {view.namespace} in the job's label kueue.x-k8s.io/queue-name"
+        return (
+            f"to name a LocalQueue of namespace {view.namespace} in the job's label kueue.x-k8s.io/queue-name{others}"
+        )
     if not view.cluster_queue:
         wanted = f"a LocalQueue {view.queue!r} in namespace {view.namespace}"
-        return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name"
+        return f"{wanted}, or another name in the job's label kueue.x-k8s.io/queue-name{others}"
     return f"ClusterQueue {view.cluster_queue}, which its LocalQueue {view.queue} names, has to be created"
 
 
@@ -352,8 +355,7 @@ def _end(w: WorkloadView, now: float) -> str:
 
 
 def _size(w: WorkloadView) -> str:
-    many, unit = (w.gpus, "GPU") if w.gpus else (w.pods, "pod")
-    return f"{many} {unit}{'' if many == 1 else 's'}"
+    return counted(w.gpus, "GPU") if w.gpus else counted(w.pods, "pod")
 
 
 def some(words: Iterable[str], limit: int = NAMED, *, of: int = 0) -> str:

@@ -271,7 +271,8 @@ class JobAnswers(Desk):
         limits = circumstances.limits(self.source, queue, shown[0], sight)
         names = self.job_names()
         shown[0], needs = circumstances.as_the_engine_says(self.source, sight, shown[0], names)
-        seen = AnswerSnapshot(tuple(shown), queues, {sight.queue_name(queue): len(order)}, limits=limits, needs=needs)
+        waiting = {sight.queue_name(queue): len(order)}
+        seen = AnswerSnapshot(tuple(shown), queues, waiting, limits=limits, needs=needs, routes=routes)
         room = await circumstances.room(self.source, asker, views[0], queue, names)
         explained = explain(shown[0], seen, self.source.now() / 1000, room)
         wrong = setup.setup_of(self.source, sight, views[0], queue, unscheduled=bool(room.unscheduled))

@@ -256,7 +256,7 @@ _MOST_BOOST: Final = 2**31 - 1
 def _gates(annotations: Mapping[str, str], *, waits: bool) -> tuple[str, ...]:
     """The gates that keep a workload from being admitted. The hold of its author is one while it waits."""
     gates = names_in(annotations.get(names.ADMISSION_GATED_BY, ""))
-    return (*gates, names.HOLD) if waits and annotations.get(names.HOLD) == "true" else gates
+    return (*gates, names.HOLD) if waits and names.is_held(annotations) else gates
 
 
 def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:

@@ -139,7 +139,7 @@ async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool =
 
 def _by_author(target: targets.Target) -> bool:
     """Whether the job's own annotation holds it."""
-    return target.job is not None and (target.job["metadata"].get("annotations") or {}).get(names.HOLD) == "true"
+    return target.job is not None and names.is_held(target.job["metadata"].get("annotations") or {})
 
 
 def _annotated(value: str | None) -> Json:

@@ -13,7 +13,7 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import DOCUMENTS, document
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import age, counted
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -89,8 +89,8 @@ def summary(told: Json) -> str:
     if not told["victims"]:
         return f"{job['jobName']} would preempt nobody: {told['obstacle'] or 'nothing is known of why'}"
     hours = sum(each["lostGpuHours"] for each in told["victims"])
-    count = len(told["victims"])
-    return f"{count} job{'s' if count > 1 else ''} would be preempted for {job['jobName']}, {hours:.1f} GPU-hours lost{before}"
+    jobs = counted(len(told["victims"]), "job")
+    return f"{jobs} would be preempted for {job['jobName']}, {hours:.1f} GPU-hours lost{before}"
 
 
 VICTIMS: Final[Listing[Json]] = Listing(

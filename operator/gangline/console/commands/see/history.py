@@ -14,7 +14,7 @@ from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import age, counted
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -95,7 +95,7 @@ def _total(found: Sequence[Json]) -> list[str]:
     by_flavor: dict[str, float] = defaultdict(float)
     for run in found:
         by_flavor[run["flavor"]] += run["gpuHours"] or 0.0
-    total = f"{len(found)} run{'s' if len(found) != 1 else ''}, {sum(by_flavor.values()):.1f} GPU-hours"
+    total = f"{counted(len(found), 'run')}, {sum(by_flavor.values()):.1f} GPU-hours"
     parts = ", ".join(f"{hours:.1f} on {flavor or '?'}" for flavor, hours in sorted(by_flavor.items()) if hours)
     return [f"{total} ({parts})" if len(by_flavor) > 1 and parts else total]
 
@@ -168,7 +168,7 @@ def _losses(found: Sequence[Json]) -> list[str]:
         if row["lostTo"]:
             lost[row["lostTo"]] += row["lostGpuHours"]
     whole = sum(row["gpuHours"] for row in found)
-    total = f"{len(found)} attempt{'s' if len(found) != 1 else ''}, {whole:.1f} GPU-hours"
+    total = f"{counted(len(found), 'attempt')}, {whole:.1f} GPU-hours"
     parts = ", ".join(f"{hours:.1f} to {cause}" for cause, hours in sorted(lost.items()))
     return [f"{total}, of which {sum(lost.values()):.1f} were lost ({parts})" if lost else total]
 

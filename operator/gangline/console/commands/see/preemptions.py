@@ -17,7 +17,7 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.formats import DOCUMENTS, document
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, own_rights
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import age, counted
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -165,8 +165,8 @@ def _by(row: Json) -> str:
 def _told(found: Sequence[Json]) -> list[str]:
     """How often, what was lost, by which rules and between which queues."""
     whole, jobs = _sum(found), len({(row["namespace"], _job(row)) for row in found})
-    times = f"{whole.preemptions} preemption{'s' if whole.preemptions != 1 else ''}"
-    lines = [f"{times} of {jobs} job{'s' if jobs != 1 else ''}, {whole.lost:.1f} GPU-hours lost"]
+    times = counted(whole.preemptions, "preemption")
+    lines = [f"{times} of {counted(jobs, 'job')}, {whole.lost:.1f} GPU-hours lost"]
     rules = _sums(found, _rule)
     lines += [
         f"{each}: for a job {rule or reason or 'of which nothing is shown'}" for (reason, rule), each in rules[:_SHOWN]

@@ -16,7 +16,7 @@ from gangline.console.output import clock, layout, presenting, terminal
 from gangline.console.output.formats import DOCUMENTS, OutputFormat, answer_option, dated, document
 from gangline.console.output.layout import Rows
 from gangline.console.views import access, asking, own_rights
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import age, counted
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -132,10 +132,6 @@ def _needs(nodes: Iterable[Json], waiting: Iterable[Json]) -> Iterator[str]:
             yield f"{_job(job)}: {job['warnings'][0]}"
 
 
-def _jobs(number: int) -> str:
-    return f"{number} job{'' if number == 1 else 's'}"
-
-
 def _job(job: Json) -> str:
     return job["jobName"] if job["hidden"] else f"{job['jobKind'].lower()}/{job['jobName']}"
 
@@ -160,17 +156,16 @@ def show(found: Json, now: float) -> None:
 def lines(found: Json, now: float) -> Iterator[str]:
     """What stands below the tables."""
     waiting, following = found["waiting"], found["next"]
-    yield f"running  {_jobs(found['running'])}"
+    yield f"running  {counted(found['running'], 'job')}"
     if not waiting["jobs"]:
         yield "waiting  nothing"
     else:
         oldest = waiting["oldest"]
-        yield (
-            f"waiting  {_jobs(waiting['jobs'])} for {waiting['gpus']} GPUs, the oldest for {age(now - oldest['since'])}: "
-            f"{oldest['job']}"
-        )
+        many = f"{counted(waiting['jobs'], 'job')} for {counted(waiting['gpus'], 'GPU')}"
+        yield f"waiting  {many}, the oldest for {age(now - oldest['since'])}: {oldest['job']}"
     if following is not None:
-        yield f"next     {following['job']} ({following['gpus']} GPUs) {clock.between(following['p50'], following['p90'], now)}"
+        when = clock.between(following["p50"], following["p90"], now)
+        yield f"next     {following['job']} ({counted(following['gpus'], 'GPU')}) {when}"
     needs: list[str] = found["needs"]
     for number, text in enumerate(needs[:MOST]):
         yield f"{'look at' if number == 0 else '':9}{text}"

@@ -18,9 +18,9 @@ from gangline.console.views.jobs import INSTANTS
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.briefs import job_kinds, matches, singular
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, JobState, WorkloadView
-from gangline.control.answers.workloads.words import Line, age
+from gangline.control.answers.workloads.words import Line, age, offered
 from gangline.kube.client import ApiClient, Forbidden, NotFound
-from gangline.kube.resources import WORKLOADS, Json, Resource
+from gangline.kube.resources import LOCAL_QUEUES, WORKLOADS, Json, Resource
 
 if TYPE_CHECKING:
     from gangline.control.writes.events import Warned
@@ -173,10 +173,19 @@ async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
         try:
             found = await api.get(resource, namespace, name)
             warned = own_rights.by_uid(await own_rights.warned(api, namespace))
-            return _unqueued(found, resource, warned.get(found["metadata"]["uid"], ()))
+            queues = await _local_queues(api, namespace)
+            return _unqueued(found, resource, warned.get(found["metadata"]["uid"], ()), queues)
         except (NotFound, Forbidden):
             continue
     return ""
+
+
+async def _local_queues(api: ApiClient, namespace: str) -> list[str]:
+    """The names of the LocalQueues of a namespace; none where the user may not list them."""
+    try:
+        return [each["metadata"]["name"] for each in (await api.list(LOCAL_QUEUES, namespace)).items]
+    except Forbidden:
+        return []
 
 
 def _elsewhere(seen: AnswerSnapshot, namespace: str, job: str) -> str:
@@ -187,16 +196,20 @@ def _elsewhere(seen: AnswerSnapshot, namespace: str, job: str) -> str:
     return f"no job {job!r} in namespace {namespace}"
 
 
-def _unqueued(obj: Json, resource: Resource, warned: Sequence[Warned]) -> str:
+def _unqueued(obj: Json, resource: Resource, warned: Sequence[Warned], queues: Sequence[str]) -> str:
     metadata = obj["metadata"]
     named = {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {})}.get(names.QUEUE_NAME)
     what = f"{resource.kind} {metadata['namespace']}/{metadata['name']}"
     if not named:
-        return f"{what} names no queue (label {names.QUEUE_NAME}), so Gangline does not manage it"
+        others = offered(metadata["namespace"], queues)
+        return f"{what} names no queue (label {names.QUEUE_NAME}), so Gangline does not manage it{others}"
     if warned:
         newest = warned[0]
         said = f"{newest.reason}, {age(time.time() - newest.at)} ago: {newest.note}"
         return f"{what} names queue {named!r} and has no Workload; the operator says: {said}"
+    if queues and named not in queues:
+        near = offered(metadata["namespace"], queues)
+        return f"{what} names queue {named!r}, which does not exist, and has no Workload yet{near}"
     return f"{what} names queue {named!r} but has no Workload yet: is the operator running? (`gangline admin doctor`)"
 
 

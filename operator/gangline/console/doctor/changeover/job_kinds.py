@@ -12,8 +12,9 @@ from gangline.api.read.configuration.managed_jobs import BY_PODS
 from gangline.console.doctor import kueue_names
 from gangline.console.doctor.changeover.objects import served_version
 from gangline.console.doctor.changeover.settings import external_kinds
-from gangline.console.doctor.cluster import PATIENCE, ClusterReads, Finding, counted, failure, ok, some, warning
+from gangline.console.doctor.cluster import PATIENCE, ClusterReads, Finding, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
+from gangline.control.answers.workloads.words import counted
 from gangline.jobs import KINDS
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound

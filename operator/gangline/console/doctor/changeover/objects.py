@@ -12,8 +12,9 @@ from gangline.api.read.configuration import Configuration
 from gangline.api.read.reading import ParseError
 from gangline.api.schema.kinds import KINDS
 from gangline.console.doctor.changeover import settings
-from gangline.console.doctor.cluster import ClusterReads, counted, failure, ok, some, warning
+from gangline.console.doctor.cluster import ClusterReads, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
+from gangline.control.answers.workloads.words import counted
 from gangline.control.checks.provisioning import activity
 from gangline.control.feed.watched_kinds import READERS
 from gangline.kube import resources as kube

@@ -7,9 +7,10 @@ import re
 from typing import Final
 
 from gangline import bounded
-from gangline.console.doctor.cluster import ClusterReads, counted, ok, some, warning
+from gangline.console.doctor.cluster import ClusterReads, ok, some, warning
 from gangline.console.doctor.examination import Findings
 from gangline.control.answers.api import api_service, discovery
+from gangline.control.answers.workloads.words import counted
 from gangline.control.metrics.kueue_table import TABLE
 from gangline.install import inventory
 

@@ -9,9 +9,10 @@ from typing import Final
 
 from gangline.api import names
 from gangline.console.doctor import kueue_names
-from gangline.console.doctor.cluster import ClusterReads, counted, failure, ok, some, warning
+from gangline.console.doctor.cluster import ClusterReads, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.installation import endpoints
+from gangline.control.answers.workloads.words import counted
 from gangline.install.inventory import DEPLOYMENTS
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource, deleting

@@ -8,8 +8,9 @@ from typing import Final
 from gangline.api import names
 from gangline.api.read import setup_faults
 from gangline.api.read.conditions import millis_of
-from gangline.console.doctor.cluster import SHOWN, ClusterReads, counted, failure, ok, some, warning
+from gangline.console.doctor.cluster import SHOWN, ClusterReads, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
+from gangline.control.answers.workloads.words import counted
 from gangline.jobs import KINDS
 from gangline.kube import resources as kube
 from gangline.kube.errors import NotFound

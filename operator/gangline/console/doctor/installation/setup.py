@@ -17,10 +17,11 @@ from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
 from gangline.api.read.reading import ParseError
 from gangline.api.read.setup_faults import FlavorsAndNodes, SetupFault
 from gangline.console.doctor import node_growth
-from gangline.console.doctor.cluster import ClusterReads, Finding, counted, failure, ok, some, warning
+from gangline.console.doctor.cluster import ClusterReads, Finding, failure, ok, some, warning
 from gangline.console.doctor.examination import Findings
 from gangline.console.doctor.installation import granted
 from gangline.control.answers.workloads.snapshot import pod_requests
+from gangline.control.answers.workloads.words import counted
 from gangline.engine.model import Flavor, Node, Requests
 from gangline.jobs import KINDS
 from gangline.jobs.base import JobKind

@@ -17,7 +17,7 @@ from gangline.bounded import shown
 from gangline.control.answers.ahead.times import admissions_of
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
-from gangline.control.answers.workloads.words import runtime_text
+from gangline.control.answers.workloads.words import counted, runtime_text
 from gangline.control.forecasting import run_facts
 from gangline.control.forecasting.rehearsals import LEAST_GAIN, Rehearsal, Rehearsed
 from gangline.control.forecasting.run_facts import differs, offered, slowest
@@ -272,7 +272,7 @@ def smaller(original: Variant, share: float) -> Variant | None:
     before, after = accelerators_of(pods), accelerators_of(reduced)
     if after >= before or not after:
         return None
-    change = f"ask for {after} GPU{'' if after == 1 else 's'} instead of {before}"
+    change = f"ask for {counted(after, 'GPU')} instead of {before}"
     return Variant("smaller", change, replace(original.workload, pod_sets=reduced), *original.scaled(before / after))
 
 

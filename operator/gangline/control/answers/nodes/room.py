@@ -16,7 +16,7 @@ from gangline import bounded
 from gangline.control.answers.nodes import card_room
 from gangline.control.answers.nodes.machines import Machine
 from gangline.control.answers.workloads.reasons import count
-from gangline.control.answers.workloads.words import age, amount
+from gangline.control.answers.workloads.words import age, amount, counted
 from gangline.control.feed.pod import Pod
 from gangline.engine import is_accelerator
 from gangline.engine.model import Share
@@ -89,7 +89,7 @@ def needed(room: JobRoom, wanted: Iterable[str]) -> str:
             ways.append(f"nodes with the labels of flavor {flavor}")
             continue
         if sick := sum(1 for each in found if each.trouble):
-            ways.append(f"{_nodes(sick)} of {flavor} to be usable again")
+            ways.append(f"{counted(sick, 'node')} of {flavor} to be usable again")
         for resource in resources:
             outside = sum(
                 occupant.amounts.get(resource, 0)
@@ -138,12 +138,14 @@ def _flavor_lines(
             max((each.free(resource) for each in usable), default=0),
         )
         all_of_it = sum(each.capacity.get(resource, 0) for each in nodes)
-        told = f"{flavor}: {count(free, resource)} of {amount(all_of_it, resource)} free on {_nodes(len(usable))}"
+        told = (
+            f"{flavor}: {count(free, resource)} of {amount(all_of_it, resource)} free on {counted(len(usable), 'node')}"
+        )
         yield "nodes", f"{told}, at most {amount(most, resource)} on one of them" if len(usable) > 1 else told
     if sick := [each for each in nodes if each.trouble]:
         named = ", ".join(_sick(each, now) for each in sick[:NAMED])
         more = f" and {len(sick) - NAMED} more" if len(sick) > NAMED else ""
-        yield "nodes", f"{flavor}: {len(sick)} of {_nodes(len(nodes))} can't be used: {named}{more}"
+        yield "nodes", f"{flavor}: {len(sick)} of {counted(len(nodes), 'node')} can't be used: {named}{more}"
     for resource in resources:
         for outside in (True, False):
             if held := _held(usable, resource, outside, own):
@@ -160,10 +162,6 @@ def _held(nodes: Iterable[Machine], resource: str, outside: bool, own: str) -> s
     rows = [(name, n) for name, n in held.most_common() if n]
     more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
     return ", ".join(f"{name} ({count(n, resource)})" for name, n in rows[:NAMED]) + more
-
-
-def _nodes(number: int) -> str:
-    return f"{number} node{'' if number == 1 else 's'}"
 
 
 def _sick(machine: Machine, now: float) -> str:

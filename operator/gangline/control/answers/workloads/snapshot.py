@@ -151,6 +151,8 @@ class AnswerSnapshot:
     limits: Mapping[tuple[str, str], QuotaLimits] = field(default_factory=dict[tuple[str, str], "QuotaLimits"])
     #: what has to happen before the workload in question starts, where only the engine knows it
     needs: str = ""
+    #: (namespace, LocalQueue) -> its ClusterQueue
+    routes: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     def queue(self, name: str) -> QueueView | None:
         return next((queue for queue in self.queues if queue.name == name), None)
@@ -177,7 +179,7 @@ def snapshot(
     placed = named([replace(view, position=positions.get(view.uid)) for view in views])
     queues = sorted((queue_view(q) for q in cluster_queues), key=lambda q: (q.cohort, q.name))
     waiting = {queue: len(line) for queue, line in lines.items()}
-    return AnswerSnapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete)
+    return AnswerSnapshot(tuple(sorted(placed, key=display_order)), tuple(queues), waiting, complete, routes=routes)
 
 
 def routes_of(local_queues: Iterable[LocalQueueObject]) -> dict[tuple[str, str], str]:

@@ -12,6 +12,7 @@ from gangline.api.admission.of_jobs.jobs import queue_name
 from gangline.api.jobkinds.declaration import mapping_at, number_at
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS, PODS
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, pod_requests, seconds
+from gangline.control.answers.workloads.words import offered
 from gangline.control.feed import watched_kinds
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.owned_objects import MOST_OWNERS
@@ -32,8 +33,6 @@ NO_QUEUE: Final = "NoQueue"
 LEFT_ALONE: Final = "LeftAlone"
 WRONG: Final = "CannotBeQueued"
 WAITS: Final = "NoWorkloadYet"
-#: LocalQueues that are named to the author of a job without a queue
-MOST_QUEUES: Final = 8
 _FRAMEWORKS: Final = {identity: name for name, identity in FRAMEWORKS.items()}
 
 
@@ -90,11 +89,9 @@ def _scope(mirror: Mirror, kind: JobKind, job: JobObject) -> Cause | None:
         return Cause(NAMESPACE, f"namespace {namespace} is not selected by {selector}: the job starts without quota")
     if not job.queue_name and not mirror.managed.without_queue:
         runs = "Gangline runs it at once, outside any queue" if kind.owns_children else "Gangline leaves it alone"
-        there = sorted(
-            key.partition("/")[2] for key in mirror.objects[kube.LOCAL_QUEUES] if key.startswith(f"{namespace}/")
-        )
-        offered = f"; LocalQueues of namespace {namespace}: {', '.join(there[:MOST_QUEUES])}" if there else ""
-        return Cause(NO_QUEUE, f"it names no queue (label {names.QUEUE_NAME}): {runs}, and it takes no quota{offered}")
+        keys = (key.partition("/") for key in mirror.objects[kube.LOCAL_QUEUES])
+        others = offered(namespace, (name for space, _, name in keys if space == namespace))
+        return Cause(NO_QUEUE, f"it names no queue (label {names.QUEUE_NAME}): {runs}, and it takes no quota{others}")
     return None
 
 

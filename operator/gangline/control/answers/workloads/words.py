@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,22 @@ class Line:
 
     label: str
     text: str
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`, `2 classes`."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+#: LocalQueues that are named to the author of a job without one
+_MOST_QUEUES: Final = 8
+
+
+def offered(namespace: str, local_queues: Iterable[str]) -> str:
+    """The end of a sentence: which LocalQueues a job of the namespace can name; "" if there are none."""
+    there = sorted(local_queues)
+    more = f" and {len(there) - _MOST_QUEUES} more" if len(there) > _MOST_QUEUES else ""
+    return f"; LocalQueues of namespace {namespace}: {', '.join(there[:_MOST_QUEUES])}{more}" if there else ""
 
 
 def why(view: WorkloadView) -> str:

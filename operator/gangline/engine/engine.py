@@ -19,6 +19,7 @@ from gangline.engine.model import (
     ClusterQueueFigures,
     CohortFigures,
     Decision,
+    Dependencies,
     Explanation,
     ForeignPod,
     Gone,
@@ -488,7 +489,7 @@ def _by_floor(queue: ClusterQueue) -> str:
 def key_of(item: Item) -> str:
     """The name or key under which a fact is kept."""
     match item:
-        case RuntimeForecast() | WorkloadPods():
+        case RuntimeForecast() | WorkloadPods() | Dependencies():
             return item.workload
         case LocalQueue() | ForeignPod() | Workload():
             return item.key

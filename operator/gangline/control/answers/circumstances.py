@@ -19,7 +19,7 @@ from gangline.control.answers.workloads.unqueued import WAITS
 from gangline.control.answers.workloads.words import age
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.events import Warned
-from gangline.engine import NOT_TRIED, QuotaLimits
+from gangline.engine import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube
 from gangline.objects import JobObject
 
@@ -60,7 +60,7 @@ def as_the_engine_says(
     if (
         view.hidden
         or view.state is not JobState.PENDING
-        or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity")
+        or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity", FOR_OTHER_JOBS, NEVER_SATISFIED)
     ):
         return view, ""
     told = source.engine.explain(view.key)

@@ -243,6 +243,8 @@ class Dependencies(Reconciler[str]):
         self._dependents: dict[str, set[str]] = {}
         #: `namespace/kind/name` of jobs that others wait for -> how they were when they were last there
         self._last: dict[str, JobStanding] = {}
+        #: Workloads that wait for themselves
+        self._in_circles: set[str] = set()
         #: what the engine was told last
         self._told: dict[str, model.Dependencies] = {}
 
@@ -252,12 +254,11 @@ class Dependencies(Reconciler[str]):
         """Note how a job ended that others wait for: it may be deleted before the next round."""
         if not self._dependents or not isinstance(event, Upsert | Removed):
             return
-        obj = JobObject(event.obj) if event.obj is not None else None
-        key = event.key if isinstance(event, Removed) else event.obj.key
-        name = name_of((resource, key))
-        if name not in self._dependents or obj is None:
+        if event.obj is None:  # only a list has shown that it is gone
             return
-        outcome = JOB_KINDS[resource].finished(obj)
+        job = JobObject(event.obj)
+        name = name_of((resource, job.key))
+        outcome = JOB_KINDS[resource].finished(job) if name in self._dependents else None
         if outcome is not None:
             self._last[name] = _ended(outcome.success)
 
@@ -313,6 +314,7 @@ class Dependencies(Reconciler[str]):
         unmet = _unmet(workload) if workload is not None else ()
         if workload is None or not unmet:
             self._index(key, ())
+            self._note_circle(key, closed=False)
             self._tell(key, None)
             if workload is not None and dependency_changes.waits(workload.conditions) and not workload.holds_quota:
                 self._change(key, key, dependency_changes.dependencies_met)
@@ -331,6 +333,7 @@ class Dependencies(Reconciler[str]):
             self._send(key, ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, patch), done=done)
             return
         circle = self._circle(key)
+        self._note_circle(key, closed=bool(circle))
         if circle:
             told = " → ".join([*circle[:_NAMED], "…", circle[0]] if len(circle) > _NAMED else [*circle, circle[0]])
             message = f"The jobs wait for each other: {told}"
@@ -407,6 +410,13 @@ class Dependencies(Reconciler[str]):
         else:
             self._told[key] = told
             self._observe(model.Put(told))
+
+    def _note_circle(self, key: str, *, closed: bool) -> None:
+        """Look at those that wait for this Workload, which are in its circle, when that closes or opens."""
+        if closed == (key in self._in_circles):
+            return
+        (self._in_circles.add if closed else self._in_circles.discard)(key)
+        self._changed.update(self._dependents.get(self._standings.name_of(key, self._mirror.workloads.get(key)), ()))
 
     def _circle(self, key: str) -> list[str]:
         """The jobs of a circle in which this one waits for itself, in order, as `kind/name`; [] if none is found."""

@@ -1,4 +1,4 @@
-"""Rules of the annotations by which a job waits for other jobs. Cycles are the operator's to find: only it knows the other jobs."""
+"""Rules of the annotations by which a job waits for others. Cycles are the operator's to find: only it knows these jobs."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ def waits_for(status: Json | None = None, **annotations: str) -> tuple[str, ...]
 
 def test_a_workload_waits_for_what_has_not_come_true_yet() -> None:
     after = "job/a=Succeeded,job/b=Running"
-    assert waits_for(**{names.AFTER: after}) == ("job/a=Succeeded", "job/b=Running")
-    assert waits_for(**{names.AFTER: after, names.AFTER_MET: "job/a=Succeeded"}) == ("job/b=Running",)
+    assert waits_for(**{names.AFTER: after}) == ("job a to succeed", "job b to run")
+    assert waits_for(**{names.AFTER: after, names.AFTER_MET: "job/a=Succeeded"}) == ("job b to run",)
     assert waits_for(**{names.AFTER: after, names.AFTER_MET: "job/b=Running,job/a=Succeeded"}) == ()
     assert waits_for(**{names.AFTER: after, names.REPLACEMENT_FOR: "ns/old"}) == (), "its job runs already"
 

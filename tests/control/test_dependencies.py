@@ -121,17 +121,17 @@ def cancels(after: str) -> dict[str, str]:
 def test_it_is_said_how_the_job_stands_that_it_waits_for() -> None:
     jobs = Jobs()
     jobs.job("b", **waits("job/a=Succeeded"))
-    assert jobs.told("b") == "Waits for job/a to succeed: it does not exist yet"
+    assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
     jobs.job("a", queued=False)
-    assert jobs.told("b") == "Waits for job/a to succeed: it is not queued yet"
+    assert jobs.told("b") == "Waits for job a to succeed: it is not queued yet"
     jobs.workload("a")
-    assert jobs.told("b") == "Waits for job/a to succeed: it waits in its queue"
+    assert jobs.told("b") == "Waits for job a to succeed: it waits in its queue"
     jobs.workload("a", admitted)
-    assert jobs.told("b") == "Waits for job/a to succeed: it starts"
+    assert jobs.told("b") == "Waits for job a to succeed: it starts"
     jobs.workload("a", admitted, ready)
-    assert jobs.told("b") == "Waits for job/a to succeed: it runs since 2023-11-14T22:13:20Z"
+    assert jobs.told("b") == "Waits for job a to succeed: it runs since 2023-11-14T22:13:20Z"
     fact = jobs.facts["ns/b"]
-    assert fact.needs == "job/a has to succeed." and fact.awaited == (model.Awaited("ns/a", runs=False),)
+    assert fact.needs == "job a has to succeed." and fact.awaited == (model.Awaited("ns/a", runs=False),)
     assert not jobs.patched, "nothing has come true"
 
 
@@ -141,10 +141,10 @@ def test_what_has_come_true_is_recorded_once_and_outlives_the_other_job_and_the_
     jobs.job("b", **waits("job/a=Succeeded,job/c=Running"))
     jobs.job("a", COMPLETE)
     assert jobs.met("b") == "job/a=Succeeded"
-    assert jobs.told("b") == "Waits for job/c to run: it does not exist yet"
+    assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
     jobs.delete("a")
     jobs.restart()
-    assert jobs.told("b") == "Waits for job/c to run: it does not exist yet"
+    assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
     jobs.job("c")
     jobs.workload("c", admitted, ready)
     assert jobs.met("b") == "job/a=Succeeded,job/c=Running"
@@ -167,13 +167,13 @@ def test_what_can_not_come_true_any_more_is_said_with_the_ways_to_go_on() -> Non
     jobs = Jobs()
     jobs.job("a", FAILED)
     jobs.job("b", **waits("job/a=Succeeded"))
-    assert jobs.told("b") == "job/a can't succeed any more: it has failed"
+    assert jobs.told("b") == "job a can't succeed any more: it has failed"
     fact = jobs.facts["ns/b"]
     assert fact.never and "Run such a job again under the same name" in fact.needs and names.AFTER in fact.needs
     assert jobs.mirror.workloads["ns/b"].active and not jobs.mirror.workloads["ns/b"].conditions, "it is held"
     jobs.delete("a")
     jobs.job("a", uid="again")
-    assert jobs.told("b") == "Waits for job/a to succeed: it waits in its queue"
+    assert jobs.told("b") == "Waits for job a to succeed: it waits in its queue"
     jobs.job("a", COMPLETE, uid="again")
     assert jobs.met("b") == "job/a=Succeeded"
 
@@ -197,9 +197,9 @@ def test_a_deleted_job_has_ended_without_success() -> None:
     jobs.job("d", **cancels("job/a=Running"))
     jobs.act()
     jobs.delete("a")
-    assert jobs.told("b") == "job/a can't succeed any more: it was deleted"
+    assert jobs.told("b") == "job a can't succeed any more: it was deleted"
     assert jobs.met("c") == "job/a=Finished"
-    assert jobs.told("d") == "job/a can't run any more: it was deleted"
+    assert jobs.told("d") == "job a can't run any more: it was deleted"
 
 
 def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follows_from_it() -> None:
@@ -214,8 +214,8 @@ def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follow
     jobs.delete("a")
     jobs.restart()
     assert jobs.met("b") == "job/a=Finished"
-    assert jobs.told("c") == "job/a can't succeed any more: it was deleted"
-    assert jobs.told("d") == "Waits for job/a to succeed: it does not exist yet"
+    assert jobs.told("c") == "job a can't succeed any more: it was deleted"
+    assert jobs.told("d") == "Waits for job a to succeed: it does not exist yet"
 
 
 def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_behind_it_as_well() -> None:
@@ -225,9 +225,9 @@ def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_b
     jobs.job("c", **cancels("job/b=Succeeded"))
     jobs.act()
     waiting = jobs.mirror.workloads["ns/b"]
-    message = "job/a can't succeed any more: it has failed"
+    message = "job a can't succeed any more: it has failed"
     assert row(waiting, names.DEACTIVATION_TARGET) == ("True", "DependencyNeverSatisfied", message)
-    assert jobs.told("c") == "Waits for job/b to succeed: it waits for job/a=Succeeded itself"
+    assert jobs.told("c") == "Waits for job b to succeed: it waits itself for job a to succeed"
 
     def deactivated(status: Json, now: int) -> None:
         rows = status.setdefault("conditions", [])
@@ -235,7 +235,7 @@ def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_b
 
     stopped = jobs.workload("b", deactivated)
     stopped["spec"]["active"] = False
-    told = "job/b can't succeed any more: it was stopped for good (DeactivatedDueToDependencyNeverSatisfied)"
+    told = "job b can't succeed any more: it was stopped for good (DeactivatedDueToDependencyNeverSatisfied)"
     assert jobs.told("c") == told
     assert row(jobs.mirror.workloads["ns/c"], names.DEACTIVATION_TARGET)[2] == told
 
@@ -246,14 +246,14 @@ def test_jobs_that_wait_for_each_other_say_so_until_one_of_them_waits_no_more() 
     jobs.job("b", **waits("job/a=Succeeded"))
     jobs.job("c", **waits("job/b=Running"))
     jobs.job("outside", **waits("job/a=Succeeded"))
-    assert jobs.told("a") == "The jobs wait for each other: job/a → job/c → job/b → job/a"
-    assert jobs.told("b") == "The jobs wait for each other: job/b → job/a → job/c → job/b"
+    assert jobs.told("a") == "The jobs wait for each other: job a → job c → job b → job a"
+    assert jobs.told("b") == "The jobs wait for each other: job b → job a → job c → job b"
     assert jobs.facts["ns/c"].never and "Remove the annotation" in jobs.facts["ns/c"].needs
-    assert jobs.told("outside") == "Waits for job/a to succeed: it waits for job/c=Succeeded itself"
+    assert jobs.told("outside") == "Waits for job a to succeed: it waits itself for job c to succeed"
     jobs.mirror.workloads["ns/c"].annotations.pop(names.AFTER)
     jobs.mirror.changes.workloads.add("ns/c")
     assert jobs.told("c") == ""
-    assert jobs.told("b") == "Waits for job/a to succeed: it waits for job/c=Succeeded itself"
+    assert jobs.told("b") == "Waits for job a to succeed: it waits itself for job c to succeed"
 
 
 def test_a_change_costs_those_that_wait_for_the_job_and_no_others() -> None:
@@ -282,7 +282,7 @@ def test_a_long_chain_costs_bounded_steps_for_each_job() -> None:
     jobs.job("n0")
     for number in range(1, 300):
         jobs.job(f"n{number}", **waits(f"job/n{number - 1}=Succeeded"))
-    assert jobs.told("n299") == "Waits for job/n298 to succeed: it waits for job/n297=Succeeded itself"
+    assert jobs.told("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
     jobs.job("n0", COMPLETE)
     assert jobs.met("n1") == "job/n0=Succeeded" and jobs.met("n2") is None
 
@@ -323,13 +323,13 @@ def test_what_runs_or_has_ended_waits_for_nothing() -> None:
 def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
     jobs = Jobs()
     jobs.job("b", **waits("podgroup/g=Running,leaderworkerset/s=Running"))
-    assert "podgroup/g to run: it does not exist yet" in jobs.told("b")
+    assert "podgroup g to run: it does not exist yet" in jobs.told("b")
     marked = {names.IS_GROUP_WORKLOAD: "true"}
     served = {names.JOB_OWNER_NAME: "s", names.JOB_OWNER_GVK: "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet"}
-    for name, annotations in (("g", marked), ("s-0", marked | served), ("s-1", marked | served)):
+    for name, written in (("g", marked), ("s-0", marked | served), ("s-1", marked | served)):
         made = a_workload(a_job(), admitted=admitted, **({} if name == "s-1" else {"ready": ready}))
-        made["metadata"] |= {"name": name, "uid": f"w-{name}", "annotations": annotations, "ownerReferences": []}
+        made["metadata"] |= {"name": name, "uid": f"w-{name}", "annotations": written, "ownerReferences": []}
         jobs._upsert(kube.WORKLOADS, made)
-    assert jobs.told("b") == "Waits for leaderworkerset/s to run: it starts"
+    assert jobs.told("b") == "Waits for leaderworkerset s to run: it starts"
     assert jobs.facts["ns/b"].awaited == (model.Awaited("ns/s-0", runs=True), model.Awaited("ns/s-1", runs=True))
     assert jobs.met("b") == "podgroup/g=Running"

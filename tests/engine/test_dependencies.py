@@ -9,11 +9,11 @@ from tests.engine.test_outlook import in_minutes, look, world
 
 from gangline.engine.model import Awaited, Backfill, Dependencies, Gone, ReportPending
 
-AFTER = ("job/first=Succeeded",)
+AFTER = ("job first to succeed",)
 
 
-def known(name: str, *awaited: Awaited, message: str = "Waits for job/first", **fields: Any) -> Dependencies:
-    return Dependencies(f"team/{name}", message, "job/first has to succeed.", awaited=awaited, **fields)
+def known(name: str, *awaited: Awaited, message: str = "Waits for job first", **fields: Any) -> Dependencies:
+    return Dependencies(f"team/{name}", message, "job first has to succeed.", awaited=awaited, **fields)
 
 
 def reports(made: EngineWorld) -> list[tuple[str, str, str]]:
@@ -46,15 +46,15 @@ def test_it_makes_no_reservation() -> None:
 
 def test_its_reason_is_what_is_known_of_the_others_and_is_reported_when_that_changes() -> None:
     made = EngineWorld(cluster_queue("q", 8), gang("waits1", 8, waits_for=AFTER))
-    assert reports(made) == [("team/waits1", "WaitingForDependencies", "Waits for job/first=Succeeded")]
-    made.put(known("waits1", message="Waits for job/first to succeed: it starts"))
-    assert reports(made) == [("team/waits1", "WaitingForDependencies", "Waits for job/first to succeed: it starts")]
+    assert reports(made) == [("team/waits1", "WaitingForDependencies", "Waits for job first to succeed")]
+    made.put(known("waits1", message="Waits for job first to succeed: it starts"))
+    assert reports(made) == [("team/waits1", "WaitingForDependencies", "Waits for job first to succeed: it starts")]
     assert reports(made) == []
-    made.put(known("waits1", message="job/first can't succeed any more: it has failed", never=True))
+    made.put(known("waits1", message="job first can't succeed any more: it has failed", never=True))
     [(_, reason, message)] = reports(made)
-    assert (reason, message) == ("DependencyNeverSatisfied", "job/first can't succeed any more: it has failed")
+    assert (reason, message) == ("DependencyNeverSatisfied", "job first can't succeed any more: it has failed")
     told = made.engine.explain("team/waits1")
-    assert told is not None and told.needs == "job/first has to succeed."
+    assert told is not None and told.needs == "job first has to succeed."
     made.engine.observe(Gone(Dependencies, "team/waits1"))
     made.change("waits1", waits_for=())
     made.decide()
@@ -74,7 +74,11 @@ def test_a_preempted_workload_does_not_wait_again() -> None:
 
 
 def test_in_a_simulation_it_starts_after_those_that_it_waits_for() -> None:
-    first, second, third = gang("a1", 2), gang("b2", 2, waits_for=("job/a1=Succeeded",)), gang("c3", 2, waits_for=AFTER)
+    first, second, third = (
+        gang("a1", 2),
+        gang("b2", 2, waits_for=("job a1 to succeed",)),
+        gang("c3", 2, waits_for=AFTER),
+    )
     made = world((first, 60), (second, 30), (third, 10))
     made.put(known("b2", Awaited("team/a1", runs=False)), known("c3", Awaited("team/b2", runs=False)))
     seen = look(made)
@@ -92,6 +96,6 @@ def test_in_a_simulation_all_of_them_have_to_be_so_and_a_start_is_enough_for_one
 
 
 def test_in_a_simulation_nothing_says_when_one_will_fail() -> None:
-    made = world((gang("a1", 2), 60), (gang("b2", 2, waits_for=("job/a1=Failed",)), 30))
+    made = world((gang("a1", 2), 60), (gang("b2", 2, waits_for=("job a1 to fail",)), 30))
     made.put(known("b2"))
     assert "team/b2" not in look(made).starts

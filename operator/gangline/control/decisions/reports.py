@@ -63,7 +63,7 @@ class FreshWorkloads(Part):
         """
         if workload.condition(names.QUOTA_RESERVED) is not None or workload.finished:
             return False
-        if workload.deleting or not workload.active or workload.gated or dependencies.unmet(workload.annotations):
+        if workload.deleting or not workload.active or workload.gated or dependencies.waits_for(workload.annotations):
             return False
         queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
         if queue is None or queue.spec.get("stopPolicy", "None") != "None":

@@ -7,7 +7,7 @@ becomes of the other jobs, and lets the Workload into its queue. The engine is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -53,6 +53,7 @@ class JobStanding:
     """How a job stands. `succeeded`: None until it has ended. `remark` completes "it …". `workloads`: their keys."""
 
     exists: bool = True
+    deleted: bool = False
     runs: bool = False
     succeeded: bool | None = None
     remark: str = ""
@@ -61,6 +62,8 @@ class JobStanding:
     def meets(self, state: DependencyState) -> bool | None:
         """Whether the job has reached the state; None while it may still do so."""
         ended = self.succeeded is not None
+        if self.deleted and not ended:
+            return state is DependencyState.FINISHED
         match state:
             case DependencyState.RUNNING:
                 return True if self.runs or self.succeeded else False if ended else None
@@ -177,8 +180,10 @@ def _why_not_running(workloads: Sequence[WorkloadObject]) -> str:
         return "is on hold"
     if all(each.admitted for each in workloads):
         return "starts"
-    if waits := [entry for each in workloads if not each.holds_quota for entry in dependencies.unmet(each.annotations)]:
-        return f"waits for {waits[0]} itself"
+    if waits := [
+        words for each in workloads if not each.holds_quota for words in dependencies.waits_for(each.annotations)
+    ]:
+        return f"waits itself for {waits[0]}"
     return "waits in its queue"
 
 
@@ -191,7 +196,7 @@ def name_of(ref: JobRef) -> str:
 # --- what follows for those that wait ---------------------------------------------------------------------------------
 
 
-class _Verdicts(NamedTuple):
+class DependencyVerdicts(NamedTuple):
     """The dependencies of a Workload that have come true, that still may, and that cannot; each with how its job stands."""
 
     met: Sequence[Dependency]
@@ -199,20 +204,33 @@ class _Verdicts(NamedTuple):
     never: Sequence[tuple[Dependency, JobStanding]]
 
 
-def described(
-    open_ones: Sequence[tuple[Dependency, JobStanding]], never: Sequence[tuple[Dependency, JobStanding]], key: str
-) -> model.Dependencies:
+def judged(standings: Iterable[tuple[Dependency, JobStanding]]) -> DependencyVerdicts:
+    met: list[Dependency] = []
+    still: list[tuple[Dependency, JobStanding]] = []
+    never: list[tuple[Dependency, JobStanding]] = []
+    for each, job in standings:
+        verdict = job.meets(each.state)
+        if verdict:
+            met.append(each)
+        else:
+            (still if verdict is None else never).append((each, job))
+    return DependencyVerdicts(met, still, never)
+
+
+def described(verdicts: DependencyVerdicts, key: str) -> model.Dependencies:
     """What the engine is told about a Workload that waits for other jobs."""
-    if never:
-        told = _some([f"{each.job} can't {each.state.verb} any more: it {job.remark}" for each, job in never])
+    if verdicts.never:
+        told = _some(
+            [f"{each.title} can't {each.state.verb} any more: it {job.remark}" for each, job in verdicts.never]
+        )
         return model.Dependencies(key, told, f"{_WAYS_ON}.", never=True)
-    told = _some([f"for {each.job} to {each.state.verb}: it {job.remark}" for each, job in open_ones])
-    needs = _some([f"{each.job} has to {each.state.verb}" for each, _ in open_ones])
+    told = _some([f"for {each.words}: it {job.remark}" for each, job in verdicts.open])
+    needs = _some([f"{each.title} has to {each.state.verb}" for each, _ in verdicts.open])
     awaited: tuple[model.Awaited, ...] = ()
-    if all(job.workloads and each.state is not DependencyState.FAILED for each, job in open_ones):
+    if all(job.workloads and each.state is not DependencyState.FAILED for each, job in verdicts.open):
         awaited = tuple(
             model.Awaited(workload, each.state is DependencyState.RUNNING)
-            for each, job in open_ones
+            for each, job in verdicts.open
             for workload in job.workloads
         )
     return model.Dependencies(key, f"Waits {told}", f"{needs}.", awaited=awaited)
@@ -311,56 +329,33 @@ class Dependencies(Reconciler[str]):
 
     def _reconcile(self, key: str, now: int) -> None:
         workload = self._mirror.workloads.get(key)
-        unmet = _unmet(workload) if workload is not None else ()
-        if workload is None or not unmet:
-            self._index(key, ())
-            self._note_circle(key, closed=False)
-            self._tell(key, None)
-            if workload is not None and dependency_changes.waits(workload.conditions) and not workload.holds_quota:
-                self._change(key, key, dependency_changes.dependencies_met)
-            return
         try:
-            wanted = tuple(each for each in dependencies.parse(workload.annotations[names.AFTER]) if str(each) in unmet)
+            wanted = _unmet(workload) if workload is not None else ()
         except DependencyError as error:
             self._index(key, ())
             needs = f"Correct the annotation {names.AFTER}."
             self._tell(key, model.Dependencies(key, f"The annotation {names.AFTER} {error}", needs, never=True))
             return
         self._index(key, wanted)
-        verdicts = self._judge(workload, wanted)
-        if patch := self._record(workload, wanted, verdicts):
+        if workload is None or not wanted:
+            self._note_circle(key, closed=False)
+            self._tell(key, None)
+            if workload is not None and not workload.holds_quota and dependency_changes.waits(workload.conditions):
+                self._change(key, key, dependency_changes.dependencies_met)
+            return
+        seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
+        verdicts = judged((each, self._standing(workload.namespace, each, seen)) for each in wanted)
+        if patch := _record(workload, wanted, seen, verdicts):
             done = partial(self._met, verdicts.met) if verdicts.met else None
             self._send(key, ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, patch), done=done)
             return
         circle = self._circle(key)
         self._note_circle(key, closed=bool(circle))
-        if circle:
-            told = " → ".join([*circle[:_NAMED], "…", circle[0]] if len(circle) > _NAMED else [*circle, circle[0]])
-            message = f"The jobs wait for each other: {told}"
-            needs = f"Remove the annotation {names.AFTER} of one of these jobs."
-            self._tell(key, model.Dependencies(key, message, needs, never=True))
-            return
-        told = described(verdicts.open, verdicts.never, key)
+        told = _of_circle(key, circle) if circle else described(verdicts, key)
         self._tell(key, told)
         cancels = dependencies.policy(workload.annotations) is DependencyPolicy.CANCEL
-        if told.never and cancels and workload.active and not workload.is_true(names.DEACTIVATION_TARGET):
+        if verdicts.never and cancels and workload.active and not workload.is_true(names.DEACTIVATION_TARGET):
             self._change(key, key, dependency_changes.cancel(told.message))
-
-    def _judge(self, workload: WorkloadObject, wanted: Sequence[Dependency]) -> _Verdicts:
-        met: list[Dependency] = []
-        still: list[tuple[Dependency, JobStanding]] = []
-        never: list[tuple[Dependency, JobStanding]] = []
-        seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
-        for each in wanted:
-            standing = self._standing(workload.namespace, each, seen)
-            verdict = standing.meets(each.state)
-            if verdict is None and not standing.exists and standing is not NO_SUCH_JOB:
-                verdict = each.state is DependencyState.FINISHED
-            if verdict:
-                met.append(each)
-            else:
-                (still if verdict is None else never).append((each, standing))
-        return _Verdicts(met, still, never)
 
     def _standing(self, namespace: str, dependency: Dependency, seen: frozenset[str]) -> JobStanding:
         """How the job stands, or how it was when it was last there."""
@@ -373,31 +368,12 @@ class Dependencies(Reconciler[str]):
         if last is not None and last.succeeded is not None:
             return last
         if last is not None or dependency.job in seen:
-            return JobStanding(exists=False, remark="was deleted")
+            return JobStanding(exists=False, deleted=True, remark="was deleted")
         return standing
-
-    def _record(self, workload: WorkloadObject, wanted: Sequence[Dependency], verdicts: _Verdicts) -> Json:
-        """The patch that records what has come true and, where their deletion would matter, which jobs have been there."""
-        annotations: dict[str, str] = {}
-        if verdicts.met:
-            every = dependencies.parse(workload.annotations[names.AFTER])
-            left = {each for each in wanted if each not in verdicts.met}
-            annotations[names.AFTER_MET] = dependencies.written([each for each in every if each not in left])
-        cancels = dependencies.policy(workload.annotations) is DependencyPolicy.CANCEL
-        there = {
-            each.job
-            for each, standing in verdicts.open
-            if standing.exists and (cancels or each.state is DependencyState.FINISHED)
-        }
-        seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
-        if not there <= seen:
-            listed = {each.job for each in wanted}
-            annotations[names.AFTER_SEEN] = ",".join(sorted(there | (seen & listed)))
-        return {"metadata": {"annotations": annotations}} if annotations else {}
 
     def _met(self, met: Sequence[Dependency], answer: WorkloadObject | None) -> None:
         if answer is not None:
-            told = ", ".join(map(str, met[:_NAMED]))
+            told = ", ".join(each.words for each in met[:_NAMED])
             self._recorder.record(answer, "Normal", "DependenciesMet", f"It need not wait any more for {told}")
 
     def _tell(self, key: str, told: model.Dependencies | None) -> None:
@@ -419,7 +395,7 @@ class Dependencies(Reconciler[str]):
         self._changed.update(self._dependents.get(self._standings.name_of(key, self._mirror.workloads.get(key)), ()))
 
     def _circle(self, key: str) -> list[str]:
-        """The jobs of a circle in which this one waits for itself, in order, as `kind/name`; [] if none is found."""
+        """The jobs of a circle in which this one waits for itself, in order; [] if none is found."""
         namespace = namespace_of(key)
         own = self._standings.name_of(key, self._mirror.workloads.get(key))
         came_from: dict[str, str] = {}
@@ -434,15 +410,56 @@ class Dependencies(Reconciler[str]):
                     path = [name]
                     while path[-1] != own:
                         path.append(came_from[path[-1]])
-                    return [each.partition("/")[2] for each in reversed(path)]
+                    return [each.partition("/")[2].replace("/", " ") for each in reversed(path)]
                 if job not in came_from:
                     came_from[job] = name
                     to_visit += [(job, next_one) for next_one in self._standings.of(namespace, each).workloads]
         return []
 
 
-def _unmet(workload: WorkloadObject) -> tuple[str, ...]:
+def _unmet(workload: WorkloadObject) -> tuple[Dependency, ...]:
     """What a Workload still waits for. A variant follows its parent, and what holds quota or has ended waits for nothing."""
     if workload.finished or workload.deleting or workload.holds_quota or is_variant(workload):
         return ()
     return dependencies.unmet(workload.annotations)
+
+
+def _record(
+    workload: WorkloadObject, wanted: Sequence[Dependency], seen: frozenset[str], verdicts: DependencyVerdicts
+) -> Json:
+    """The patch that records what has come true and, where their deletion would matter, which jobs have been there."""
+    annotations: dict[str, str] = {}
+    if verdicts.met:
+        left = [each for each in wanted if each not in verdicts.met]
+        every = dependencies.parse(workload.annotations[names.AFTER])
+        annotations[names.AFTER_MET] = dependencies.written([each for each in every if each not in left])
+    cancels = dependencies.policy(workload.annotations) is DependencyPolicy.CANCEL
+    there = {
+        each.job for each, job in verdicts.open if job.exists and (cancels or each.state is DependencyState.FINISHED)
+    }
+    if not there <= seen:
+        listed = {each.job for each in wanted}
+        annotations[names.AFTER_SEEN] = ",".join(sorted(there | (seen & listed)))
+    return {"metadata": {"annotations": annotations}} if annotations else {}
+
+
+def _of_circle(key: str, circle: Sequence[str]) -> model.Dependencies:
+    more = ["…"] if len(circle) > _NAMED else []
+    told = " → ".join([*circle[:_NAMED], *more, circle[0]])
+    needs = f"Remove the annotation {names.AFTER} of one of these jobs."
+    return model.Dependencies(key, f"The jobs wait for each other: {told}", needs, never=True)
+
+
+def as_submitted(mirror: Mirror, value: model.Workload, annotations: Mapping[str, str]) -> list[model.Change]:
+    """The facts about a workload that might be submitted with these annotations: itself, and whom it would wait for."""
+    if not value.waits_for:
+        return [model.Put(value)]
+    standings = JobStandings(mirror)
+    for key, workload in mirror.workloads.items():
+        standings.note(key, workload)
+    wanted = dependencies.unmet(annotations)
+    verdicts = judged((each, standings.of(value.namespace, each)) for each in wanted)
+    waiting = replace(value, waits_for=tuple(each.words for each in wanted if each not in verdicts.met))
+    if not waiting.waits_for:
+        return [model.Put(waiting)]
+    return [model.Put(described(verdicts, value.key)), model.Put(waiting)]

@@ -265,8 +265,8 @@ def _dependent(gang: WorkloadState, store: Store) -> Explanation:
     """Why a workload waits for other jobs."""
     known = store.dependencies.get(gang.key)
     if known is None:
-        jobs = ", ".join(gang.workload.waits_for)
-        return Explanation(FOR_OTHER_JOBS, f"Waits for {jobs}", needs=f"Other jobs must be so: {jobs}.")
+        jobs = ", and for ".join(gang.workload.waits_for)
+        return Explanation(FOR_OTHER_JOBS, f"Waits for {jobs}", needs="Other jobs have to do so.")
     return Explanation(NEVER_SATISFIED if known.never else FOR_OTHER_JOBS, known.message, needs=known.needs)
 
 

@@ -147,7 +147,7 @@ class Workload:
     created: Millis = 0
     active: bool = True
     gates: tuple[str, ...] = ()  # entries of the admission-gated-by annotation
-    #: states of other jobs that have to come true before it is queued, such as job/prepare=Succeeded
+    #: states of other jobs that have to come true before it is queued, such as `job prepare to succeed`
     waits_for: tuple[str, ...] = ()
     #: its closed preemption gates: while there is one, nothing is preempted for it
     preemption_gates: tuple[str, ...] = ()

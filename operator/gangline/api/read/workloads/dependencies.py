@@ -63,6 +63,16 @@ class Dependency(NamedTuple):
     def job(self) -> str:
         return f"{self.kind}/{self.name}"
 
+    @property
+    def title(self) -> str:
+        """The job in a sentence. A slash in answers stands between a namespace and a name, which not everybody may see."""
+        return f"{self.kind} {self.name}"
+
+    @property
+    def words(self) -> str:
+        """What has to be, such as `job prepare to succeed`."""
+        return f"{self.title} to {self.state.verb}"
+
     def __str__(self) -> str:
         return f"{self.job}={self.state}"
 
@@ -121,20 +131,24 @@ def kinds() -> frozenset[str]:
     return frozenset({each.kind.lower() for each in jobkinds.known()} - _WITHOUT_ONE_STATE | {POD_GROUP})
 
 
-def unmet(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The entries that a Workload still waits for, by its annotations. An annotation that cannot be read is one such entry.
+def unmet(annotations: Mapping[str, str]) -> tuple[Dependency, ...]:
+    """What a Workload still waits for, by its annotations. Raises DependencyError.
 
     A slice that replaces one with quota waits for nothing: its job has started.
     """
     text = annotations.get(names.AFTER)
     if not text or names.REPLACEMENT_FOR in annotations:
         return ()
+    met = known_as(annotations.get(names.AFTER_MET, ""))
+    return tuple(each for each in parse(text) if str(each) not in met)
+
+
+def waits_for(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """What a Workload still waits for, in words. An annotation that cannot be read keeps it waiting, too."""
     try:
-        wanted = parse(text)
+        return tuple(each.words for each in unmet(annotations))
     except DependencyError as error:
         return (f"annotation {names.AFTER}: {error}",)
-    met = known_as(annotations.get(names.AFTER_MET, ""))
-    return tuple(entry for entry in map(str, wanted) if entry not in met)
 
 
 @bounded.parser(LONGEST, instead=frozenset[str](), worst=("job/a=Running,", ","))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.builders import clusters
 from tests.context import a_context
+from tests.control.test_answers import Reader
+from tests.control.test_answers import jobs as jobs_of
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 from tests.control.test_workload_parts import WorkloadPartsWorld, row
 from tests.objects import JobObject, WorkloadObject
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.console.views.own_answers import ClusterInstant
+from gangline.control.answers.sight import Everybody
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kinds.dependencies import Dependencies
 from gangline.control.writes.status import run_changes
@@ -333,3 +338,48 @@ def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
     assert jobs.told("b") == "Waits for leaderworkerset s to run: it starts"
     assert jobs.facts["ns/b"].awaited == (model.Awaited("ns/s-0", runs=True), model.Awaited("ns/s-1", runs=True))
     assert jobs.met("b") == "podgroup/g=Running"
+
+
+# --- what people are told ---------------------------------------------------------------------------------------------
+
+
+def a_chain() -> ClusterInstant:
+    """16 of 32 GPUs are free, but the second job waits for the first, which runs for 40 more minutes, and the third for it."""
+    return clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 32),
+        *clusters.submitted("first", 2, "1h", ago=1300, started=1200),
+        *clusters.submitted("second", 1, "2h", ago=600, after="gpujob/first=Succeeded"),
+        *clusters.submitted("third", 1, "30m", ago=300, after="gpujob/second=Finished"),
+        *clusters.submitted("never", 1, "30m", ago=300, after="gpujob/none=Succeeded"),
+    )
+
+
+async def test_why_names_whom_a_job_waits_for_and_when_that_one_ends() -> None:
+    _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "second")
+    told = {line.label: line.text for line in lines}
+    assert told["because"] == "WaitingForDependencies: Waits for gpujob first to succeed: it starts"
+    assert told["needs"] == "gpujob first has to succeed."
+    assert told["after"].startswith("gpujob/first, which is expected to end in ")
+    _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "never")
+    assert any("Waits for gpujob none to succeed: it does not exist yet" in line.text for line in lines)
+
+
+async def test_the_expected_start_of_a_chain_is_that_of_the_jobs_before_it() -> None:
+    told = await jobs_of(a_chain(), namespace="ml", times=True)
+    second, third = (told[name]["expectedStart"]["p50"] - clusters.NOW for name in ("second", "third"))
+    assert 1200 < second < 3600 and 3600 < third - second < 3 * 3600, "their forecasts are an hour and two"
+    assert (told["second"]["because"], told["third"]["because"]) == ("after first ends", "after second ends")
+    assert told["never"]["expectedStart"] is None
+    assert all(told[name]["position"] is None for name in ("second", "third", "never")), "they are in no queue"
+
+
+async def test_what_if_knows_whom_the_job_would_wait_for() -> None:
+    job = clusters.gpujob("mine", 1, "1h")
+    job["metadata"]["annotations"] = {names.AFTER: "gpujob/second=Running"}
+    told = await a_chain().answers().what_if(Everybody(), "ml", job)
+    assert 1200 < told["startsInSeconds"]["p50"] < 3600
+    job["metadata"]["annotations"] = {names.AFTER: "gpujob/none=Running"}
+    told = await a_chain().answers().what_if(Everybody(), "ml", job)
+    assert told["startsInSeconds"] is None
+    assert told["obstacle"] == "Waits for gpujob none to run: it does not exist yet"

@@ -7,7 +7,7 @@ becomes of the other jobs, and lets the Workload into its queue. The engine is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -89,6 +89,14 @@ class JobStandings:
         #: `namespace/kind/name` of what serves -> the keys of its Workloads; and back
         self._serving: dict[str, set[str]] = {}
         self._served_by: dict[str, str] = {}
+
+    @classmethod
+    def of_all(cls, mirror: Mirror) -> JobStandings:
+        """Those of a mirror that is complete already."""
+        made = cls(mirror)
+        for key, workload in mirror.workloads.items():
+            made.note(key, workload)
+        return made
 
     def name_of(self, key: str, workload: WorkloadObject | None) -> str:
         """The `namespace/kind/name` by which others wait for the job of a Workload; "" if they can't."""
@@ -281,10 +289,8 @@ class Dependencies(Reconciler[str]):
             self._last[name] = _ended(outcome.success)
 
     def lead(self) -> None:
-        for key, workload in self._mirror.workloads.items():
-            self._standings.note(key, workload)
-            if names.AFTER in workload.annotations:
-                self._changed.add(key)
+        self._standings = JobStandings.of_all(self._mirror)
+        self._changed.update(key for key, each in self._mirror.workloads.items() if names.AFTER in each.annotations)
 
     def _gather(self, now: int) -> None:
         changed = self._changed_workloads.take()
@@ -450,16 +456,28 @@ def _of_circle(key: str, circle: Sequence[str]) -> model.Dependencies:
     return model.Dependencies(key, f"The jobs wait for each other: {told}", needs, never=True)
 
 
-def as_submitted(mirror: Mirror, value: model.Workload, annotations: Mapping[str, str]) -> list[model.Change]:
-    """The facts about a workload that might be submitted with these annotations: itself, and whom it would wait for."""
+def as_submitted(
+    mirror: Mirror, value: model.Workload, annotations: Mapping[str, str]
+) -> tuple[model.Workload, model.Dependencies | None]:
+    """A workload that might be submitted with these annotations, and what would be known of the jobs that it waits for."""
     if not value.waits_for:
-        return [model.Put(value)]
-    standings = JobStandings(mirror)
-    for key, workload in mirror.workloads.items():
-        standings.note(key, workload)
+        return value, None
+    standings = JobStandings.of_all(mirror)
     wanted = dependencies.unmet(annotations)
     verdicts = judged((each, standings.of(value.namespace, each)) for each in wanted)
-    waiting = replace(value, waits_for=tuple(each.words for each in wanted if each not in verdicts.met))
-    if not waiting.waits_for:
-        return [model.Put(waiting)]
-    return [model.Put(described(verdicts, value.key)), model.Put(waiting)]
+    value = replace(value, waits_for=tuple(each.words for each in wanted if each not in verdicts.met))
+    return value, described(verdicts, value.key) if value.waits_for else None
+
+
+def facts_of(mirror: Mirror) -> Iterator[model.Dependencies]:
+    """What is known of the jobs that Workloads wait for, from a mirror alone, where no operator has said it."""
+    waiting = [each for each in mirror.workloads.values() if names.AFTER in each.annotations]
+    standings = JobStandings.of_all(mirror) if waiting else None
+    for workload in waiting if standings is not None else ():
+        try:
+            wanted = _unmet(workload)
+        except DependencyError:
+            continue
+        verdicts = judged((each, standings.of(workload.namespace, each)) for each in wanted)
+        if verdicts.open or verdicts.never:
+            yield described(verdicts, workload.key)

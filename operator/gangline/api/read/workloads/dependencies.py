@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from gangline import bounded
-from gangline.api import jobkinds, names
+from gangline.api import names
 
 #: entries of one annotation, and characters of it
 MOST: Final = 16
@@ -128,6 +128,10 @@ def policy(annotations: Mapping[str, str]) -> DependencyPolicy:
 
 def kinds() -> frozenset[str]:
     """The kinds of jobs that others can wait for, as they are written."""
+    from gangline.api import (
+        jobkinds,  # thirty declarations, which a command that only writes the annotation does not need
+    )
+
     return frozenset({each.kind.lower() for each in jobkinds.known()} - _WITHOUT_ONE_STATE | {POD_GROUP})
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,3 +116,10 @@ def test_what_holds_quota_waits_for_nothing_and_a_wrong_annotation_keeps_a_workl
     assert waits_for(reserved, **{names.AFTER: "job/a=Succeeded"}) == ()
     [told] = waits_for(**{names.AFTER: "job/a"})
     assert told.startswith(f"annotation {names.AFTER}: ")
+
+
+def test_the_example_of_the_page_is_one_that_the_webhook_takes_and_that_waits_for_two() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "dependencies.md").read_text()
+    job = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    assert admission.validate(job, None, AdmissionFacts()) == [] and warnings(job) == []
+    assert len(dependencies.parse(job["metadata"]["annotations"][names.AFTER])) == 2

@@ -96,7 +96,7 @@ def _acted() -> Iterable[SubmitOption]:
         "after-failed", "What happens when they can't be so any more.", "Hold|Cancel", own=True, group="after-failed"
     )
     yield option("dependency", "The same in Slurm's words, with names.", "afterok:NAME,…", "d", "d")
-    yield option("kill-on-invalid-dep", "yes: --after-failed Cancel.", "yes|no", group="after-failed")
+    yield option("kill-on-invalid-dep", "yes is --after-failed Cancel, no is Hold.", "yes|no", group="after-failed")
     yield option("image", "The image of the pods.", "IMAGE", own=True, group="image")
     yield option("container-image", "The image, in pyxis' words.", "IMAGE", group="image")
     yield option("name", "The job's name as it is.", "NAME", own=True)

@@ -22,6 +22,7 @@ from gangline.control.writes.status.event_table import EVENTS
 CONDITIONS: Final = {"put": (1, 2, 3, 4), "_with": (1, 2, 3, 4)}
 #: the last part of a module's name -> whose conditions it sets
 OBJECTS: Final = {
+    "dependency_changes": "Workload",
     "gate_changes": "Workload",
     "run_changes": "Workload",
     "status_changes": "Workload",

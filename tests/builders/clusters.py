@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.objects import JobObject
 
+from gangline.api import names
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.configuration.managed_jobs import ManagedJobs
 from gangline.console.views.own_answers import ClusterInstant
@@ -64,10 +65,13 @@ def submitted(
     on: str = "h100",
     namespace: str = "ml",
     message: str = "",
+    after: str = "",
 ) -> list[Entry]:
-    """A GPUJob and its Workload, `ago` seconds old; `started` that many seconds ago, or waiting with this message."""
+    """A GPUJob and its Workload, `ago` seconds old; `started` that many seconds ago, or waiting with this message. `after`: what
+    it waits for.
+    """
     job = gpujob(name, workers, expected, queue, namespace)
-    job["metadata"] |= {"uid": f"job-{name}"}
+    job["metadata"] |= {"uid": f"job-{name}", "annotations": {names.AFTER: after} if after else {}}
     kind = GPUJobKind()
     workload = workloads.build(kind, job, kind.pod_sets(job), queue=queue, priority=0)
     workload["metadata"] |= {"uid": f"wl-{name}", "creationTimestamp": timestamp((NOW - ago) * 1000)}

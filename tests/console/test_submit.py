@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import clusters
 
+from gangline.api import names
 from gangline.console import cli
 from gangline.console.submitting import gpu_job, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
@@ -231,7 +232,13 @@ REFUSED = {
     "--array=1-": "indices are expected",
     "--array=0-9%2": "can't be bounded yet",
     "--array=1-5:0": "no range",
-    "--dependency=afterok:12": "gangline.io/after is not there yet",
+    "--dependency=afterok:12": "a job has no number here",
+    "--dependency=afterok:a?afterok:b": "one of several (?) is not known",
+    "--dependency=singleton": "singleton is not known here",
+    "--dependency=after:a+5": "a time after a start",
+    "--dependency=afterok": "is expected",
+    "--dependency=afterok:A": "names no job",
+    "--kill-on-invalid-dep=perhaps --dependency=afterok:a": "yes or no is expected",
     "--begin=16:00": "jobs cannot begin at a time yet",
     "--nodelist=gpu-1": "chosen by labels",
     "--gpuss=8": "Did you mean '--gpus'",
@@ -263,6 +270,30 @@ def test_what_cannot_be_done_or_understood_is_refused_with_its_line(directive: s
 )
 def test_times_are_slurms_and_ours(text: str, expected: int) -> None:
     assert gpu_job.seconds(wishes.given("time", text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("directives", "after", "failed"),
+    [
+        (["#SBATCH --dependency=afterok:a:job/b"], "gpujob/a=Succeeded,job/b=Succeeded", None),
+        (["#SBATCH -d afterany:a,after:b"], "gpujob/a=Finished,gpujob/b=Running", None),
+        (
+            ["#SBATCH --dependency=afternotok:a", "#SBATCH --kill-on-invalid-dep=yes"],
+            "gpujob/a=Failed",
+            "Cancel",
+        ),
+        (["#GANGLINE --after job/a=Succeeded --after jobset/b=Running"], "job/a=Succeeded,jobset/b=Running", None),
+        (
+            ["#SBATCH -d afterok:a", "#GANGLINE --after=job/b=Failed --after-failed=hold"],
+            "job/b=Failed,gpujob/a=Succeeded",
+            "Hold",
+        ),
+    ],
+)
+def test_a_job_waits_for_others(directives: list[str], after: str, failed: str | None) -> None:
+    annotations = made(script(*directives)).jobs[0]["metadata"]["annotations"]
+    assert (annotations.pop(names.AFTER), annotations.pop(names.AFTER_FAILED, None)) == (after, failed)
+    assert not annotations
 
 
 def test_no_image_says_how_to_give_one() -> None:
@@ -501,7 +532,16 @@ def test_the_queue_is_one_that_there_is(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["--gpus x -- true", "--dependency afterok:1 -- true", "--from a -- true", "", "--from a --gpus 1"]
+    "line",
+    [
+        "--gpus x -- true",
+        "--dependency afterok:1 -- true",
+        "--after job/a -- true",
+        "--after-failed no --after job/a=Failed -- true",
+        "--from a -- true",
+        "",
+        "--from a --gpus 1",
+    ],
 )
 def test_a_wrong_command_line_ends_with_2(api: Api, line: str) -> None:
     done = submit(*line.split())

@@ -167,6 +167,16 @@ COMMENT: Final = f"{OWN_GROUP}/comment"
 USER: Final = f"{OWN_GROUP}/user"
 #: annotation on jobs: "true" keeps a job that waits from starting, until the annotation is gone
 HOLD: Final = f"{OWN_GROUP}/hold"
+#: annotation on jobs and Workloads, such as `job/prepare=Succeeded,gpujob/server=Running`: the job is queued once all of it is so
+AFTER: Final = f"{OWN_GROUP}/after"
+#: annotation on jobs and Workloads, "Hold" (the default) or "Cancel": what happens where that can't come true any more
+AFTER_FAILED: Final = f"{OWN_GROUP}/after-failed"
+#: annotations on jobs by which they wait for others, which their Workloads have too
+DEPENDENCIES: Final = (AFTER, AFTER_FAILED)
+#: annotation on Workloads, comma-separated: what of `gangline.io/after` has come true
+AFTER_MET: Final = f"{OWN_GROUP}/after-met"
+#: annotation on Workloads, comma-separated: jobs of `gangline.io/after` that existed, so that their deletion is noticed
+AFTER_SEEN: Final = f"{OWN_GROUP}/after-seen"
 #: annotation on namespaces, comma-separated: the only priority classes that jobs there may name
 ALLOWED_CLASSES: Final = f"{OWN_GROUP}/allowed-priority-classes"
 #: annotation on JobSets: each child Job runs alone in a domain of this node label

@@ -45,6 +45,7 @@ from gangline.control.floor.floor_watch import FloorWatch
 from gangline.control.isolation.inbox import Inbox
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kernel.context import Context
+from gangline.control.kinds.dependencies import Dependencies
 from gangline.control.kinds.group_index import GroupIndex
 from gangline.control.kinds.group_planning import GroupPlanning
 from gangline.control.kinds.job_planning import JobPlanning
@@ -298,6 +299,7 @@ class Controller:
             elsewhere,  # workloads that run in other clusters
             *([quotas] if multikueue.enabled and multikueue.sums_quotas else []),  # and how much of them
             ActiveChecks(context, judges),  # whether each check is active
+            Dependencies(context, self._observe),  # jobs that wait for others
             # decisions
             decisions,  # state of decisions being carried out
             self._deciding,  # lets the engine decide, and carries out its decisions

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gangline.engine.backfill.revocation import REVOKED
     from gangline.engine.cards.card_amounts import CardRoom, Resident
     from gangline.engine.cycle.attempt import CycleRecord, Requeued
-    from gangline.engine.cycle.explanations import NOT_TRIED
+    from gangline.engine.cycle.explanations import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
     from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
@@ -61,7 +61,11 @@ _MODULES: Final = {
         "CycleRecord",
         "Requeued",
     ),
-    "cycle.explanations": ("NOT_TRIED",),
+    "cycle.explanations": (
+        "FOR_OTHER_JOBS",
+        "NEVER_SATISFIED",
+        "NOT_TRIED",
+    ),
     "engine": ("Engine",),
     "floor.floor": ("Floor",),
     "floor.modes": (
@@ -151,9 +155,11 @@ __all__ = [
     "EARLY_END",
     "FIXES",
     "FLOOR_LEAST",
+    "FOR_OTHER_JOBS",
     "HORIZON",
     "HOSTNAME",
     "MODES",
+    "NEVER_SATISFIED",
     "NOT_TRIED",
     "OF_POLICY",
     "OVERRUN_STATES",

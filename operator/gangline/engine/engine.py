@@ -19,6 +19,7 @@ from gangline.engine.model import (
     ClusterQueueFigures,
     CohortFigures,
     Decision,
+    Dependencies,
     Explanation,
     ForeignPod,
     Gone,
@@ -254,6 +255,11 @@ class Engine:
         """The backfilled workloads that a reservation counts on to be gone by its start, and that instant."""
         return self._scheduler.backfill.ends()
 
+    def dependencies_of(self, workload: str) -> Dependencies | None:
+        """What is known of the jobs that a workload waits for; None for one that waits for none."""
+        gang = self._store.gangs.get(workload)
+        return self._store.dependencies.get(workload) if gang is not None and gang.workload.waits_for else None
+
     def state_of(self, workload: str) -> str:
         """The state of a workload, in a word (docs/engine.md); "" for an unknown one."""
         gang = self._store.gangs.get(workload)
@@ -488,7 +494,7 @@ def _by_floor(queue: ClusterQueue) -> str:
 def key_of(item: Item) -> str:
     """The name or key under which a fact is kept."""
     match item:
-        case RuntimeForecast() | WorkloadPods():
+        case RuntimeForecast() | WorkloadPods() | Dependencies():
             return item.workload
         case LocalQueue() | ForeignPod() | Workload():
             return item.key

@@ -35,7 +35,7 @@ from gangline.objects import JobObject, WorkloadObject
 # --- an object whose pods wait in its place, and what its Workloads and pods get from it ------------------------------
 
 
-_COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.HINTS)
+_COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.DEPENDENCIES, *names.HINTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def owner_notes(kind: ServingKind, parent: JobObject, group: ServingGroup) -> di
 def changed_hints(workload: WorkloadObject, parent: JobObject) -> dict[str, str | None]:
     """Annotations by which a Workload differs from its parent; None: to be removed."""
     have, want = workload.annotations, parent.annotations
-    return {key: want.get(key) for key in names.HINTS if have.get(key) != want.get(key)}
+    return {key: want.get(key) for key in (*names.HINTS, *names.DEPENDENCIES) if have.get(key) != want.get(key)}
 
 
 def marks(kind: ServingKind, parent: JobObject, group: ServingGroup, pod: HeldPod) -> Json:

@@ -22,7 +22,9 @@ _HASH_LENGTH = 5
 _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
-_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD)
+_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD, *names.DEPENDENCIES)
+#: annotations of a job that its Workload follows while it waits
+_FOLLOWED_ANNOTATIONS = (names.HOLD, *names.DEPENDENCIES)
 
 
 def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str:
@@ -255,9 +257,14 @@ def asked_of_topology(pod_set: Json) -> Json:
 def changed_annotations(kind: JobKind, workload: WorkloadObject, job: JobObject) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
     have, want = workload.annotations, {**kind.workload_annotations(job)}
-    if names.HOLD in job.annotations:
-        want[names.HOLD] = job.annotations[names.HOLD]
-    return {key: want.get(key) for key in (*_ANNOTATIONS, names.HOLD) if have.get(key) != want.get(key)}
+    want |= {key: job.annotations[key] for key in _FOLLOWED_ANNOTATIONS if key in job.annotations}
+    return {key: want.get(key) for key in (*_ANNOTATIONS, *_FOLLOWED_ANNOTATIONS) if have.get(key) != want.get(key)}
+
+
+def changed_dependencies(workload: WorkloadObject, annotations: Mapping[str, str]) -> dict[str, str | None]:
+    """Annotations about other jobs by which a waiting Workload differs from its pods; None: to be removed."""
+    have = workload.annotations
+    return {key: annotations.get(key) for key in names.DEPENDENCIES if have.get(key) != annotations.get(key)}
 
 
 def fewer_gates(workload: WorkloadObject, job: JobObject) -> str | None:

@@ -11,6 +11,7 @@ from typing import Final
 from gangline import bounded
 from gangline.api import label_syntax, names, quantity
 from gangline.console.output.spelling import meant
+from gangline.console.submitting import other_jobs
 from gangline.console.submitting.wishes import MAPS, MOST_SCRIPT, PROFILE, Given, Profile, WishError, Wishes
 from gangline.kube.resources import GPU_JOBS, Json
 
@@ -291,6 +292,8 @@ def _head(wishes: Wishes, profile: Profile, name: str, queue: str, array: str) -
     meta: Json = {"name": name, "labels": labels}
     if comment := wishes.one("comment"):
         meta["annotations"] = {names.COMMENT: comment.value}
+    if after := other_jobs.annotations(wishes):
+        meta["annotations"] = {**meta.get("annotations", {}), **after}
     return {"apiVersion": GPU_JOBS.api_version, "kind": GPU_JOBS.kind, "metadata": meta}
 
 

@@ -91,6 +91,12 @@ def _acted() -> Iterable[SubmitOption]:
     yield option("requeue", "Lost nodes are replaced (so it is).", takes="flag", group="requeue")
     yield option("no-requeue", "The job fails when a node fails.", takes="flag", group="requeue")
     yield option("comment", "An annotation of the job.", "TEXT")
+    yield option("after", "It waits until other jobs are so.", "KIND/NAME=STATE,…", own=True, many=True)
+    yield option(
+        "after-failed", "What happens when they can't be so any more.", "Hold|Cancel", own=True, group="after-failed"
+    )
+    yield option("dependency", "The same in Slurm's words, with names.", "afterok:NAME,…", "d", "d")
+    yield option("kill-on-invalid-dep", "yes is --after-failed Cancel, no is Hold.", "yes|no", group="after-failed")
     yield option("image", "The image of the pods.", "IMAGE", own=True, group="image")
     yield option("container-image", "The image, in pyxis' words.", "IMAGE", group="image")
     yield option("name", "The job's name as it is.", "NAME", own=True)
@@ -124,15 +130,13 @@ _IGNORED: Final[Mapping[str, str]] = {
     "the pods have the image's limits, and no login environment": "propagate? get-user-env?",
     "the command says what it has done": "verbose/v! quiet/Q! parsable?",
     "the job's runtime is forecast from the runs before it": "time-min",
-    "the job is ended by its pods' grace period": "signal kill-on-invalid-dep no-kill/k? wait-all-nodes",
+    "the job is ended by its pods' grace period": "signal no-kill/k? wait-all-nodes",
     "a container has the disk of its image and its mounts": "tmp",
     "who submits is who is logged in to the cluster": "uid gid wckey delay-boot reboot! mcs-label reservation clusters/M",
     "mounts are claims of the namespace: --mount CLAIM:PATH": "container-mounts container-name container-mount-home! "
     "no-container-mount-home! container-remap-root! container-writable! container-entrypoint! no-container-entrypoint!",
 }
 _REFUSED: Final[Mapping[str, str]] = {
-    "jobs cannot wait for others yet (the annotation gangline.io/after is not there yet); submit it when they have ended, "
-    "or use `gangline submit --wait`": "dependency/d",
     "jobs cannot begin at a time yet; submit it then, or keep it by `gangline hold`": "begin/b deadline",
     "GPUs by socket are not known here; give --gpus-per-node": "gpus-per-socket sockets",
     "licenses are not known here; a queue's quota may count them as a resource": "licenses/L",
@@ -285,7 +289,9 @@ MAPS: Final[Mapping[str, str]] = {
 }
 NODE_GPUS: Final = "node-gpus"
 #: what is each job's own, and no default of a namespace
-_NO_DEFAULT: Final = frozenset({"array", "name", "job-name", "comment", "export", "container-image", "partition"})
+_NO_DEFAULT: Final = frozenset(
+    {"array", "name", "job-name", "comment", "export", "container-image", "partition", "after", "dependency"}
+)
 
 
 def profile(data: Mapping[str, object]) -> Profile:

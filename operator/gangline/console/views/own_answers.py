@@ -36,6 +36,7 @@ from gangline.control.forecasting.rehearsals import (
     rehearse,
 )
 from gangline.control.forecasting.runtime_facts import Forecasts
+from gangline.control.kinds.dependencies import facts_of
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.nodes.cards.inventory_feed import of_node, put
 from gangline.control.writes.status import fallen_back
@@ -109,6 +110,8 @@ class ClusterInstant:
         for workload in self.mirror.recounted():
             self.mirror.count_anew(workload)
         self.mirror.know_pods()
+        for fact in facts_of(self.mirror):
+            self.engine.observe(model.Put(fact))
 
     def _survey(self, objects: Mapping[Resource, list[Json]]) -> None:
         """Let the mirror know the cards of nodes, by which shares of them count."""

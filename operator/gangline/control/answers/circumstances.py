@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,10 +16,10 @@ from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse
 from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, user_of
 from gangline.control.answers.workloads.unqueued import WAITS
-from gangline.control.answers.workloads.words import age
+from gangline.control.answers.workloads.words import Line, age
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.events import Warned
-from gangline.engine import NOT_TRIED, QuotaLimits
+from gangline.engine import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube
 from gangline.objects import JobObject
 
@@ -55,18 +55,32 @@ def as_the_engine_says(
     source: Source, sight: Sight, view: WorkloadView, jobs: Mapping[str, str]
 ) -> tuple[WorkloadView, str]:
     """The view with the engine's reason, and what has to happen before the workload starts, where the workload's condition does
-    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes. "" = its condition says it.
+    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes or other jobs. "" = its condition says it.
     """
     if (
         view.hidden
         or view.state is not JobState.PENDING
-        or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity")
+        or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity", FOR_OTHER_JOBS, NEVER_SATISFIED)
     ):
         return view, ""
     told = source.engine.explain(view.key)
-    if told is None or told.reason != (view.reason or "PendingEvaluation") or told.message == NOT_TRIED:
+    if told is None or told.message == NOT_TRIED:
+        return view, ""
+    if told.reason not in (view.reason or "PendingEvaluation", FOR_OTHER_JOBS, NEVER_SATISFIED):
         return view, ""
     return replace(view, reason=told.reason, message=sight.text(told.message, jobs)), sight.text(told.needs, jobs)
+
+
+def awaited_ends(source: Source, view: WorkloadView, jobs: Mapping[str, str]) -> Iterator[Line]:
+    """When the jobs are expected to end that the workload waits for, as far as they run."""
+    known = source.engine.dependencies_of(view.key)
+    now = source.now() / 1000
+    for each in known.awaited if known is not None else ():
+        end = None if each.runs else expected_end(source, each.workload)
+        if end is not None:
+            first, last = (age(at - now) for at in end)
+            span = first if first == last else f"{first} – {last}"
+            yield Line("after", f"{jobs.get(each.workload, each.workload)}, which is expected to end in {span}")
 
 
 async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, names: Mapping[str, str]) -> JobRoom:

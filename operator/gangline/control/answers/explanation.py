@@ -143,6 +143,8 @@ _REMEDIES = {
     "AdmissionGated": "the controller named in the annotation kueue.x-k8s.io/admission-gated-by has to remove its name from it",
     "Deactivated": "spec.active of its Workload has to be set to true again",
     "OnHold": "the hold has to be removed",
+    "WaitingForDependencies": "the jobs that its annotation gangline.io/after names have to become so",
+    "DependencyNeverSatisfied": "such a job has to be run again under the same name, or the annotation gangline.io/after changed",
     "Suspended": "the queue is stopped: an administrator has to set its stopPolicy back to None",
     "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
     "WaitingForReplacementPods": "the pods of the group that are missing have to be created",

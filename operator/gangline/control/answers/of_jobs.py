@@ -278,6 +278,8 @@ class JobAnswers(Desk):
         wrong = setup.setup_of(self.source, sight, views[0], queue, unscheduled=bool(room.unscheduled))
         explained = [line for line in explained if not (wrong.blocking and line.label == "needs")]
         explained += [Line(label, text) for label, text in wrong.lines()]
+        if views[0].state is JobState.PENDING:
+            explained += circumstances.awaited_ends(self.source, views[0], names)
         if views[0].state is JobState.PENDING and waits_for_preempted(views[0]):
             victims = victims_of(views[0], views[1:])
             explained += [Line("stopping", text) for text in stopping_lines(self.source, sight, victims)]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gangline.api import names
+from gangline.api.read.workloads import dependencies
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.feed.watched_kinds import READERS
 from gangline.control.isolation.quarantine import describe
@@ -62,7 +63,7 @@ class FreshWorkloads(Part):
         """
         if workload.condition(names.QUOTA_RESERVED) is not None or workload.finished:
             return False
-        if workload.deleting or not workload.active or workload.gated:
+        if workload.deleting or not workload.active or workload.gated or dependencies.waits_for(workload.annotations):
             return False
         queue = self._mirror.local_queues.get(f"{workload.namespace}/{workload.queue_name}")
         if queue is None or queue.spec.get("stopPolicy", "None") != "None":

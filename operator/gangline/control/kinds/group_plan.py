@@ -355,8 +355,11 @@ def _follow(kept: PodGroup, workload: WorkloadObject, lookups: Lookups) -> list[
     priority, class_ref = lookups.priority(manifest, spec.get("podSets") or ())
     if priority != spec.get("priority", 0) or class_ref != spec.get("priorityClassRef"):
         body.setdefault("spec", {}).update({"priority": priority, "priorityClassRef": class_ref})
+    annotations = {} if kept.serving else workloads.changed_dependencies(workload, manifest.annotations)
     if (gates := workloads.fewer_gates(workload, manifest)) is not None:
-        body["metadata"] = {"annotations": {names.ADMISSION_GATED_BY: gates or None}}
+        annotations[names.ADMISSION_GATED_BY] = gates or None
+    if annotations:
+        body["metadata"] = {"annotations": annotations}
     return [PatchWorkload(workload, body)] if body else []
 
 

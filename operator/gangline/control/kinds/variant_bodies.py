@@ -13,7 +13,7 @@ from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject
 
 #: annotations that follow the parent for as long as a variant waits
-_FOLLOWED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST)
+_FOLLOWED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.DEPENDENCIES, names.AFTER_MET)
 #: the parent is a slice of an elastic job, a variant is not
 _SLICES: Final = (names.ELASTIC, names.SLICE_NAME, names.REPLACEMENT_FOR)
 #: the longest name without its digest

@@ -78,6 +78,9 @@ def preemption_text(reason: str, *, uid: str, job_uid: str, preemptor_path: str,
 # --- explanations -----------------------------------------------------------------------------------------------------
 
 
+#: The reasons of a workload that waits for other jobs; and of one that does so in vain, in Slurm's word.
+FOR_OTHER_JOBS: Final = "WaitingForDependencies"
+NEVER_SATISFIED: Final = "DependencyNeverSatisfied"
 #: The message of a workload that was not tried, in Kueue's words.
 NOT_TRIED: Final = "Workload is pending evaluation in the scheduling queue"
 #: Holders named in an explanation, at most.
@@ -231,6 +234,8 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     if workload.gates:
         gates = ",".join(workload.gates)
         return Explanation("AdmissionGated", f"Admission is gated by: {gates}", needs=f"Remove the gates {gates}.")
+    if workload.waits_for:
+        return _dependent(gang, store)
     if workload.on_hold:
         return Explanation("OnHold", "The workload is on hold")
     if workload.lacks_pods:
@@ -254,6 +259,15 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
     if local_queue.stop_policy != "None":
         return Explanation("Suspended", f"LocalQueue {name} is inactive", needs=f"Resume LocalQueue {name}.")
     return _queue_unfit(gang, local_queue.cluster_queue, store)
+
+
+def _dependent(gang: WorkloadState, store: Store) -> Explanation:
+    """Why a workload waits for other jobs."""
+    known = store.dependencies.get(gang.key)
+    if known is None:
+        jobs = ", and for ".join(gang.workload.waits_for)
+        return Explanation(FOR_OTHER_JOBS, f"Waits for {jobs}", needs="Other jobs have to do so.")
+    return Explanation(NEVER_SATISFIED if known.never else FOR_OTHER_JOBS, known.message, needs=known.needs)
 
 
 def _divided(family: Iterable[WorkloadState]) -> Explanation:

@@ -153,7 +153,7 @@ class Floor:
         if job is not None and job.workload.uid != workload.uid:
             self._forget(key)
             job = None
-        left = not workload.active or workload.on_hold or bool(workload.gates)
+        left = not workload.active or workload.on_hold or bool(workload.gates or workload.waits_for)
         again = job is not None and job.length is not None
         if again and (workload.finished or left):
             return

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import ForeignPod, Node, RuntimeForecast, Topology, WorkloadPods
 from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
-from gangline.engine.model.workloads import Workload
+from gangline.engine.model.workloads import Dependencies, Workload
 
 Item: TypeAlias = (
     Flavor
@@ -23,6 +23,7 @@ Item: TypeAlias = (
     | NodeCards
     | RuntimeForecast
     | WorkloadPods
+    | Dependencies
     | Workload
 )
 

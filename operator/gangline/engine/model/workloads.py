@@ -147,6 +147,8 @@ class Workload:
     created: Millis = 0
     active: bool = True
     gates: tuple[str, ...] = ()  # entries of the admission-gated-by annotation
+    #: states of other jobs that have to come true before it is queued, such as `job prepare to succeed`
+    waits_for: tuple[str, ...] = ()
     #: its closed preemption gates: while there is one, nothing is preempted for it
     preemption_gates: tuple[str, ...] = ()
     #: the only flavors that it may use; None = any
@@ -263,6 +265,27 @@ class Workload:
     def with_past(self, ran: Millis) -> Workload:
         """The same workload, with a run of this length among its earlier ones."""
         return replace(self, past_execution_seconds=self.past_execution_seconds + ran // SECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A workload that another one waits for, by its key, until it runs (`runs`), or else until it ends."""
+
+    workload: str
+    runs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What is known of the jobs that a workload waits for: a fact beside the workload's own, which says that it waits."""
+
+    workload: str  # key
+    message: str
+    needs: str
+    #: they cannot reach those states any more
+    never: bool = False
+    #: whom it waits for. Empty where one of them has no workload, or has to fail: no simulation says when that will be
+    awaited: tuple[Awaited, ...] = ()
 
 
 def accelerators_of(pod_sets: Iterable[PodSet]) -> int:

@@ -19,7 +19,9 @@ from typing import Final
 from gangline.engine.engine import Engine
 from gangline.engine.model import (
     Admission,
+    Awaited,
     Change,
+    Dependencies,
     ForeignPod,
     Gone,
     Millis,
@@ -80,6 +82,9 @@ class Course(Simulation):
         self._released_at = now
         self._after: dict[str, tuple[str, ...]] = {}  # what let each run start
         self._ends_by: dict[str, Millis] = {}  # the reserved starts that count on the end of a run
+        #: workload -> whom it waits for; and the other way round
+        self._awaited: dict[str, set[Awaited]] = {}
+        self._dependents: dict[str, list[str]] = {}
         self._result = CourseResult()
         #: when the course ends, before which it may break off; and the workloads that have to start in it, None = all
         self._end: Millis = NEVER
@@ -121,6 +126,10 @@ class Course(Simulation):
             case Put(WorkloadPods() as bound):
                 namespace = bound.workload.partition("/")[0]
                 self._pods[bound.workload] = tuple(f"{namespace}/{pod.name}" for pod in bound.pods)
+            case Put(Dependencies() as dependencies):
+                self._awaited[dependencies.workload] = set(dependencies.awaited)
+                for each in dependencies.awaited:
+                    self._dependents.setdefault(each.workload, []).append(dependencies.workload)
             case Gone(kind, key) if kind is Workload:
                 self.workloads.pop(key, None)
             case Gone(kind, key) if kind is WorkloadPods:
@@ -138,6 +147,18 @@ class Course(Simulation):
 
     def leave(self, workload: Workload) -> None:
         self.observe(Put(replace(workload, finished=workload.admission is not None)))
+
+    # --- workloads that wait for others -------------------------------------------------------------------------------
+
+    def _has_come_true(self, key: str, *, ended: bool) -> None:
+        """Queue the workloads that waited only for this one to start, or, where it has `ended`, to end, as if with success."""
+        for dependent in self._dependents.get(key, ()):
+            left = self._awaited[dependent]
+            done = {each for each in left if each.workload == key and (ended or each.runs)}
+            left -= done
+            workload = self.workloads.get(dependent)
+            if done and not left and workload is not None:
+                self.put(replace(workload, waits_for=()))
 
     # --- lengths ------------------------------------------------------------------------------------------------------
 
@@ -169,6 +190,7 @@ class Course(Simulation):
         if self._wanted is not None:
             self._wanted.discard(key)
         self._after[key] = self._made_room(workload)
+        self._has_come_true(key, ended=False)
         if workload.backfilled and (ends_by := self.engine.backfill_ends().get(key)) is not None:
             self._ends_by[key] = ends_by
 
@@ -179,6 +201,7 @@ class Course(Simulation):
 
     def ended(self, workload: Workload, run: SimulatedRun) -> None:
         self._release(workload, run)
+        self._has_come_true(workload.key, ended=True)
 
     def _release(self, workload: Workload, run: SimulatedRun | None) -> None:
         key, admission = workload.key, workload.admission

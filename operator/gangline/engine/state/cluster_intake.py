@@ -8,6 +8,7 @@ from gangline.engine.model import (
     AdmissionCheck,
     ClusterQueue,
     Cohort,
+    Dependencies,
     Flavor,
     ForeignPod,
     LocalQueue,
@@ -42,6 +43,7 @@ class ClusterIntake:
             NodeCards: (store.node_cards, self._put_node_cards),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
+            Dependencies: (store.dependencies, self._put_dependencies),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -145,6 +147,13 @@ class ClusterIntake:
         queue = queue_of(gang) if gang is not None else None
         if gang is not None and gang.admitted and queue is not None and queue.config.overrun is not None:
             store.reviews[key] = gang
+
+    def _put_dependencies(self, dependencies: Dependencies | None, key: str) -> None:
+        """Nothing but the reason why the workload waits has changed: its own fact says whether it does."""
+        _set(self._store.dependencies, key, dependencies)
+        gang = self._store.gangs.get(key)
+        if gang is not None and gang.workload.waits_for:
+            self._store.reviews[key] = gang
 
     def _forecast_changed(self, key: str) -> None:
         """The expected end of a workload changed, and if it waits, perhaps its position."""

@@ -12,6 +12,7 @@ from gangline.engine.model import (
     Admission,
     AdmissionCheck,
     ClusterQueue,
+    Dependencies,
     Flavor,
     ForeignPod,
     LocalQueue,
@@ -68,6 +69,8 @@ class Store:
         #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}
+        #: by workload key: what is known of the jobs that it waits for
+        self.dependencies: dict[str, Dependencies] = {}
         #: estimated runtimes
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again
@@ -522,7 +525,7 @@ class Store:
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
         """The queue in which the workload would wait, None if there is none."""
         workload = gang.workload
-        held = workload.on_hold or workload.gates or workload.lacks_pods
+        held = workload.on_hold or workload.gates or workload.waits_for or workload.lacks_pods
         if workload.finished or not workload.active or held:
             return None
         local_queue = self.local_queues.get(gang.local_queue)

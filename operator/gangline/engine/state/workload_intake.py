@@ -114,6 +114,7 @@ class WorkloadIntake:
             and old.reclaimable == new.reclaimable
             and (old.evicted, old.requeued, old.requeue_at, old.gates, old.on_hold, old.lacks_pods)
             == (new.evicted, new.requeued, new.requeue_at, new.gates, new.on_hold, new.lacks_pods)
+            and old.waits_for == new.waits_for
             and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
             and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
             and (old.replaces, old.job_uid) == (new.replaces, new.job_uid)

@@ -17,7 +17,7 @@ from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import PodObject, WorkloadObject
 
-_COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.HINTS)
+_COPIED: Final = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, *names.DEPENDENCIES, *names.HINTS)
 
 
 def pod_sets(group: PodGroup) -> list[Json]:

@@ -52,9 +52,25 @@ def hint(job: Json, old: Json | None) -> list[str]:
 def _ignored(job: Json) -> list[str]:
     return [
         told
-        for told in (runtime_hint_fault(job), node_loss_fault(job), *_unread(job), *identifiers.ignored(job))
+        for told in (
+            runtime_hint_fault(job),
+            node_loss_fault(job),
+            _dependency_fault(job),
+            *_unread(job),
+            *identifiers.ignored(job),
+        )
         if told
     ]
+
+
+def _dependency_fault(job: Json) -> str:
+    """Why a job does not wait for those that its annotation names; "" if it does, or if it names none."""
+    written = annotations_of(job)
+    if names.AFTER_FAILED in written and names.AFTER not in written:
+        return f"annotation {names.AFTER_FAILED} has no effect without {names.AFTER}"
+    if names.AFTER in written and identifiers.prebuilt_workload(job):
+        return f"annotation {names.AFTER} is ignored: the Workload that the job names would have to have it"
+    return ""
 
 
 def node_loss_fault(job: Json) -> str:

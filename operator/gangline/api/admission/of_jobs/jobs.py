@@ -30,6 +30,7 @@ from gangline.api.admission.findings import (
     text,
 )
 from gangline.api.admission.of_jobs import elastic, job_warnings
+from gangline.api.admission.of_jobs.dependencies import check_dependencies
 from gangline.api.admission.of_jobs.elastic import is_elastic as is_elastic
 from gangline.api.admission.of_jobs.identifiers import prebuilt_path, prebuilt_workload
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Path, at, put
@@ -253,6 +254,7 @@ def _validate_common(job: Json, old: Json | None, context: AdmissionFacts, suspe
         *check_max_exec_time(job),
         *check_checkpoint_interval(job),
         *check_gates(job),
+        *check_dependencies(job),
         *elastic.check(job),
     ]
     if old is None:

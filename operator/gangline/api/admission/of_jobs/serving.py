@@ -32,6 +32,7 @@ from gangline.api.admission.findings import (
     whole,
 )
 from gangline.api.admission.of_jobs import job_warnings, jobs, pods, topology_request
+from gangline.api.admission.of_jobs.dependencies import check_dependencies
 from gangline.api.jobkinds import Declaration
 from gangline.api.jobkinds.declaration import Path, at, put, shown
 from gangline.api.jobkinds.own import (
@@ -157,7 +158,7 @@ def _rules(marks: _Marks) -> KindRules:
 
 
 def _new(marks: _Marks, obj: Json) -> list[FieldError]:
-    errors = [*jobs.check_queue(obj), *jobs.check_max_exec_time(obj), *jobs.check_gates(obj)]
+    errors = [*jobs.check_queue(obj), *jobs.check_max_exec_time(obj), *jobs.check_gates(obj), *check_dependencies(obj)]
     errors += jobs.check_checkpoint_interval(obj)
     if jobs.is_elastic(obj):
         resource = marks.declaration.resource
@@ -301,7 +302,9 @@ def _warnings(marks: _Marks, obj: Json) -> list[str]:
         found.append(f"{names.PREBUILT_WORKLOAD} has no effect on a {kind}: its Workloads are made for it")
     if marks is _DEPLOYMENT:
         unheeded = [key for key in (names.MAX_EXEC_TIME,) if key in labels_of(obj)]
-        unheeded += [key for key in (names.ADMISSION_GATED_BY, *names.HINTS) if key in annotations_of(obj)]
+        unheeded += [
+            key for key in (names.ADMISSION_GATED_BY, *names.DEPENDENCIES, *names.HINTS) if key in annotations_of(obj)
+        ]
         rule = f"has no effect on a {kind}: its pods are queued, so write it in spec.template"
         found += [f"{key} {rule}" for key in unheeded]
     return found

@@ -30,7 +30,7 @@ from gangline.api.read.reading import (
     root,
     text,
 )
-from gangline.api.read.workloads import swap_record
+from gangline.api.read.workloads import dependencies, swap_record
 from gangline.api.read.workloads.admissions import admission, held_by
 from gangline.api.sharing import share_annotations, traits
 from gangline.engine import model
@@ -289,6 +289,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         created=millis(metadata, "creationTimestamp", "metadata"),
         active=flag(spec, "active", "spec", True),
         gates=_gates(annotations, waits=held is None),
+        waits_for=dependencies.waits_for(annotations) if names.AFTER in annotations and held is None else (),
         preemption_gates=closed_gates(spec, status) if "preemptionGates" in spec else (),
         allowed_flavors=names_in(annotations[names.ALLOWED_FLAVORS]) if names.ALLOWED_FLAVORS in annotations else None,
         variant_of=variant_of(metadata) if names.ALLOWED_FLAVORS in annotations else "",

@@ -23,8 +23,9 @@ from gangline.control.forecasting.rehearsals import LEAST_GAIN, Rehearsal, Rehea
 from gangline.control.forecasting.run_facts import differs, offered, slowest
 from gangline.control.forecasting.runtime_facts import fact
 from gangline.control.isolation.time_limit import TookTooLongError, limited
+from gangline.control.kinds.dependencies import as_submitted
 from gangline.engine import ExpectedStart, accelerators_of, is_accelerator
-from gangline.engine.model import Gone, PodSet, Put, RuntimeForecast, Workload
+from gangline.engine.model import Dependencies, Gone, PodSet, Put, RuntimeForecast, Workload
 from gangline.forecast.quantiles import Forecast
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
@@ -63,6 +64,8 @@ class Variant:
     forecast: Forecast
     #: forecast by flavor; empty if all flavors have the same forecast
     by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])
+    #: the jobs that it waits for; None: it waits for none
+    dependencies: Dependencies | None = None
 
     def scaled(self, factor: float) -> tuple[Forecast, Mapping[str, Forecast]]:
         """The forecasts for a runtime multiplied by `factor`: the general one and those by flavor."""
@@ -72,7 +75,8 @@ class Variant:
     def rehearsal(self) -> Rehearsal:
         key = self.workload.key
         forecast = Put(fact(key, self.forecast, self.by_flavor))
-        return Rehearsal(key, (Gone(RuntimeForecast, key), forecast, Put(self.workload)), self.kind)
+        others = () if self.dependencies is None else (Put(self.dependencies),)
+        return Rehearsal(key, (Gone(RuntimeForecast, key), forecast, *others, Put(self.workload)), self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +171,8 @@ def _variants(source: Source, namespace: str, document: object) -> Iterator[Vari
     forecaster.submitted(run)
     try:
         estimate = forecaster.forecasts([run.uid], source.now() / 1000, conditional=False)[run.uid]
-        original = Variant("", "as it is", value, estimate, _by_flavor(source, value, estimate))
+        value, others = as_submitted(source.mirror, value, raw.annotations)
+        original = Variant("", "as it is", value, estimate, _by_flavor(source, value, estimate), others)
         yield original
         yield from changed(source, original)
     finally:
@@ -237,7 +242,7 @@ def changed(source: Source, original: Variant) -> Iterator[Variant]:
         limit = original.workload.max_execution_seconds
         shorter = replace(original.workload, max_execution_seconds=max(1, round(limit * share)) if limit else None)
         change = f"let it run for {runtime_text(forecast.q50, forecast.q90)} at a time"
-        yield Variant("shorter", change, shorter, forecast, by_flavor)
+        yield replace(original, kind="shorter", change=change, workload=shorter, forecast=forecast, by_flavor=by_flavor)
     others = [
         (name, queue.cluster_queue)
         for key, queue in sorted(source.mirror.local_queues.items())
@@ -248,7 +253,7 @@ def changed(source: Source, original: Variant) -> Iterator[Variant]:
         elsewhere = replace(original.workload, queue=name)
         change = f"submit it to queue {name} (ClusterQueue {cluster_queue})"
         by_flavor = _by_flavor(source, elsewhere, original.forecast)
-        yield Variant("queue", change, elsewhere, original.forecast, by_flavor)
+        yield replace(original, kind="queue", change=change, workload=elsewhere, by_flavor=by_flavor)
 
 
 def _by_flavor(source: Source, value: Workload, estimate: Forecast) -> dict[str, Forecast]:
@@ -273,7 +278,9 @@ def smaller(original: Variant, share: float) -> Variant | None:
     if after >= before or not after:
         return None
     change = f"ask for {counted(after, 'GPU')} instead of {before}"
-    return Variant("smaller", change, replace(original.workload, pod_sets=reduced), *original.scaled(before / after))
+    forecast, by_flavor = original.scaled(before / after)
+    workload = replace(original.workload, pod_sets=reduced)
+    return replace(original, kind="smaller", change=change, workload=workload, forecast=forecast, by_flavor=by_flavor)
 
 
 def _fewer(pods: PodSet, share: float) -> PodSet:

@@ -71,6 +71,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "TopologyPlacementFailed": EventRow(_WORKLOAD, KUEUE, "its pods fit in no topology domain"),
     "Suspended": EventRow(_WORKLOAD, KUEUE, "its LocalQueue is stopped"),
     "OnHold": EventRow(_WORKLOAD, KUEUE, "it is on hold"),
+    "WaitingForDependencies": EventRow(_WORKLOAD, OURS, "it waits for other jobs, which its annotation names"),
+    "DependencyNeverSatisfied": EventRow(_WORKLOAD, OURS, "a job that it waits for can't become so any more"),
+    "DependenciesMet": EventRow(_WORKLOAD, OURS, "jobs that it waited for are as its annotation asks"),
     "Deactivated": EventRow(_WORKLOAD, KUEUE, "it is not active"),
     "Misconfigured": EventRow(
         "any object that is read", KUEUE, "it cannot be read, or asks for what its limits do not allow"

@@ -24,6 +24,8 @@ from gangline.objects import JobObject, WorkloadObject
 #: fields of a Workload's spec that may differ in another cluster: they follow the one here by other means, or are its own
 _OWN = frozenset({"active", "preemptionGates", "priority", "priorityClassRef"})
 _KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+#: annotations that concern other jobs here, for which a workload has waited before it is sent
+_HERE: Final = frozenset({*names.DEPENDENCIES, names.AFTER_MET, names.AFTER_SEEN})
 #: labels and annotations of a job that are looked at
 _MARKS = (names.PREBUILT_WORKLOAD, names.MULTIKUEUE_ORIGIN_UID, names.ELASTIC)
 #: characters of one of them
@@ -186,7 +188,7 @@ def workload_body(
     metadata: Json = {"name": workload.name, "namespace": workload.namespace}
     metadata["labels"] = {**labels, names.MULTIKUEUE_ORIGIN: origin}
     if workload.annotations:
-        metadata["annotations"] = dict(workload.annotations)
+        metadata["annotations"] = {key: value for key, value in workload.annotations.items() if key not in _HERE}
     spec = {name: value for name, value in workload.spec.items() if name != "active"}
     if gates is not None:
         spec["preemptionGates"] = [{"name": name} for name in gates]
@@ -202,7 +204,7 @@ def renaming(workload: str) -> Json:
 def job_body(kind: RunsElsewhere, job: JobObject, spec: Json, workload: str, origin: str) -> Json:
     """The job to create for a copy of this name, whose quota it will use."""
     labels: Json = {**job.labels, names.MULTIKUEUE_ORIGIN: origin}
-    annotations: Json = {k: v for k, v in job.annotations.items() if k != names.STOPPING}
+    annotations: Json = {k: v for k, v in job.annotations.items() if k != names.STOPPING and k not in _HERE}
     if not kind.shared:
         (labels if part_with_room(workload) == "labels" else annotations)[names.PREBUILT_WORKLOAD] = workload
     annotations |= kind.marks(job)

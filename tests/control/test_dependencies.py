@@ -1,0 +1,385 @@
+"""Jobs that wait for others: how these stand, what is recorded, what the engine is told, and what a failure leads to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.builders import clusters
+from tests.context import a_context
+from tests.control.test_answers import Reader
+from tests.control.test_answers import jobs as jobs_of
+from tests.control.test_plan import NOW, a_job, a_workload, admitted
+from tests.control.test_workload_parts import WorkloadPartsWorld, row
+from tests.objects import JobObject, WorkloadObject
+
+from gangline.api import names
+from gangline.api.read import conditions
+from gangline.console.views.own_answers import ClusterInstant
+from gangline.control.answers.sight import Everybody
+from gangline.control.isolation.quarantine import Quarantine
+from gangline.control.kinds.dependencies import Dependencies
+from gangline.control.writes.status import run_changes
+from gangline.engine import model
+from gangline.kube import resources as kube
+from gangline.kube.reflector import Removed, Upsert
+from gangline.kube.resources import Json, ObjectKey
+
+COMPLETE = {"conditions": [{"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "done"}]}
+FAILED = {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "no"}]}
+
+
+def ready(status: Json, now: int) -> None:
+    conditions.put(status["conditions"], names.PODS_READY, True, "Started", "ready", now=now)
+
+
+class Jobs(WorkloadPartsWorld):
+    """Jobs with their Workloads, and the part under test. Patches of annotations are done at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: dict[str, model.Dependencies] = {}
+        self.version = 10
+        context = a_context(mirror=self.mirror, writes=self, recorder=self, quarantine=Quarantine(lambda *_: None))
+        self.part = Dependencies(context, self.observe)  # type: ignore[arg-type]
+        self.looked_at: list[str] = []
+
+    def observe(self, change: model.Change) -> None:
+        if isinstance(change, model.Put) and isinstance(change.item, model.Dependencies):
+            self.facts[change.item.workload] = change.item
+        elif isinstance(change, model.Gone):
+            self.facts.pop(change.key, None)
+
+    def send(self, key: ObjectKey, verb: str, body: Json, *, done: Any = None, **_: Any) -> None:
+        self.patched.append(body)
+        found = self.mirror.get(key.resource, key.text)
+        assert found is not None
+        assert body["metadata"].pop("resourceVersion") == found.resource_version
+        meta = {**found["metadata"], "annotations": {**found.annotations, **body["metadata"]["annotations"]}}
+        answer = WorkloadObject({**found, "metadata": meta})
+        self._upsert(kube.WORKLOADS, answer)
+        if done is not None:
+            done(answer)
+
+    def _upsert(self, resource: Any, obj: Any) -> None:
+        self.version += 1
+        obj["metadata"]["resourceVersion"] = str(self.version)
+        self.mirror.upsert(resource, obj)
+
+    def job(
+        self, name: str, status: Json | None = None, *, queued: bool = True, uid: str = "", **annotations: str
+    ) -> None:
+        made = a_job(status=status, name=name, uid=uid or f"uid-{name}", annotations=annotations)
+        self.part.observe(kube.JOBS, Upsert(JobObject(made)))
+        self._upsert(kube.JOBS, made)
+        if queued and f"ns/{name}" not in self.mirror.workloads:
+            self.workload(name, uid=uid)
+
+    def workload(self, name: str, *changes: Any, uid: str = "") -> WorkloadObject:
+        job = self.mirror.objects[kube.JOBS][f"ns/{name}"]
+        old = self.mirror.workloads.get(f"ns/{name}")
+        made = a_workload(job, **{str(number): change for number, change in enumerate(changes)})
+        made["metadata"] |= {"name": name, "uid": f"w-{uid or name}", "annotations": {**job.annotations}}
+        if old is not None:
+            made["metadata"]["annotations"] |= old.annotations
+        made["metadata"]["labels"] = {}
+        self._upsert(kube.WORKLOADS, made)
+        return made
+
+    def delete(self, name: str) -> None:
+        old = self.mirror.objects[kube.JOBS][f"ns/{name}"]
+        self.part.observe(kube.JOBS, Removed(f"ns/{name}", old.uid, old))
+        self.mirror.remove(kube.JOBS, f"ns/{name}")
+        self.mirror.remove(kube.WORKLOADS, f"ns/{name}")
+
+    def act(self, most: int = 400) -> None:
+        """Round after round, each of which has a bounded time, until nothing is left."""
+        self.part.act(NOW)
+        rounds = 0
+        while self.part._changed and (rounds := rounds + 1) < most:
+            self.part.act(NOW)
+        assert rounds < most
+
+    def told(self, name: str) -> str:
+        self.act()
+        found = self.facts.get(f"ns/{name}")
+        return found.message if found is not None else ""
+
+    def met(self, name: str) -> str | None:
+        self.act()
+        return self.mirror.workloads[f"ns/{name}"].annotations.get(names.AFTER_MET)
+
+    def restart(self) -> None:
+        self.facts.clear()
+        context = a_context(mirror=self.mirror, writes=self, recorder=self, quarantine=Quarantine(lambda *_: None))
+        self.part = Dependencies(context, self.observe)  # type: ignore[arg-type]
+        self.part.lead()
+
+
+def waits(after: str, **more: str) -> dict[str, str]:
+    return {names.AFTER: after, **more}
+
+
+def cancels(after: str) -> dict[str, str]:
+    return waits(after, **{names.AFTER_FAILED: "Cancel"})
+
+
+def test_it_is_said_how_the_job_stands_that_it_waits_for() -> None:
+    jobs = Jobs()
+    jobs.job("b", **waits("job/a=Succeeded"))
+    assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
+    jobs.job("a", queued=False)
+    assert jobs.told("b") == "Waits for job a to succeed: it is not queued yet"
+    jobs.workload("a")
+    assert jobs.told("b") == "Waits for job a to succeed: it waits in its queue"
+    jobs.workload("a", admitted)
+    assert jobs.told("b") == "Waits for job a to succeed: it starts"
+    jobs.workload("a", admitted, ready)
+    assert jobs.told("b") == "Waits for job a to succeed: it runs since 2023-11-14T22:13:20Z"
+    fact = jobs.facts["ns/b"]
+    assert fact.needs == "job a has to succeed." and fact.awaited == (model.Awaited("ns/a", runs=False),)
+    assert not jobs.patched, "nothing has come true"
+
+
+def test_what_has_come_true_is_recorded_once_and_outlives_the_other_job_and_the_operator() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("b", **waits("job/a=Succeeded,job/c=Running"))
+    jobs.job("a", COMPLETE)
+    assert jobs.met("b") == "job/a=Succeeded"
+    assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
+    jobs.delete("a")
+    jobs.restart()
+    assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
+    jobs.job("c")
+    jobs.workload("c", admitted, ready)
+    assert jobs.met("b") == "job/a=Succeeded,job/c=Running"
+    assert jobs.told("b") == "" and len(jobs.patched) == 2
+    assert [event[2] for event in jobs.events] == ["DependenciesMet", "DependenciesMet"]
+
+
+def test_a_job_that_is_deleted_as_it_ends_has_ended_as_it_did() -> None:
+    """`ttlSecondsAfterFinished: 0`: both events come before the next round."""
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.act()
+    jobs.job("a", COMPLETE)
+    jobs.delete("a")
+    assert jobs.met("b") == "job/a=Succeeded"
+
+
+def test_what_can_not_come_true_any_more_is_said_with_the_ways_to_go_on() -> None:
+    jobs = Jobs()
+    jobs.job("a", FAILED)
+    jobs.job("b", **waits("job/a=Succeeded"))
+    assert jobs.told("b") == "job a can't succeed any more: it has failed"
+    fact = jobs.facts["ns/b"]
+    assert fact.never and "Run such a job again under the same name" in fact.needs and names.AFTER in fact.needs
+    assert jobs.mirror.workloads["ns/b"].active and not jobs.mirror.workloads["ns/b"].conditions, "it is held"
+    jobs.delete("a")
+    jobs.job("a", uid="again")
+    assert jobs.told("b") == "Waits for job a to succeed: it waits in its queue"
+    jobs.job("a", COMPLETE, uid="again")
+    assert jobs.met("b") == "job/a=Succeeded"
+
+
+def test_each_state() -> None:
+    ends = {"Succeeded": (True, False), "Failed": (False, True), "Finished": (True, True), "Running": (True, False)}
+    for state, (by_success, by_failure) in ends.items():
+        for status, comes_true in ((COMPLETE, by_success), (FAILED, by_failure)):
+            jobs = Jobs()
+            jobs.job("a", status)
+            jobs.job("b", **waits(f"job/a={state}"))
+            assert (jobs.met("b") == f"job/a={state}") == comes_true, (state, status)
+            assert bool(jobs.facts) != comes_true and all(fact.never for fact in jobs.facts.values())
+
+
+def test_a_deleted_job_has_ended_without_success() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("c", **waits("job/a=Finished"))
+    jobs.job("d", **cancels("job/a=Running"))
+    jobs.act()
+    jobs.delete("a")
+    assert jobs.told("b") == "job a can't succeed any more: it was deleted"
+    assert jobs.met("c") == "job/a=Finished"
+    assert jobs.told("d") == "job a can't run any more: it was deleted"
+
+
+def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follows_from_it() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("b", **waits("job/a=Finished"))
+    jobs.job("c", **cancels("job/a=Succeeded"))
+    jobs.job("d", **waits("job/a=Succeeded"))
+    jobs.act()
+    assert jobs.mirror.workloads["ns/b"].annotations[names.AFTER_SEEN] == "job/a"
+    assert names.AFTER_SEEN not in jobs.mirror.workloads["ns/d"].annotations, "a write for nothing"
+    jobs.delete("a")
+    jobs.restart()
+    assert jobs.met("b") == "job/a=Finished"
+    assert jobs.told("c") == "job a can't succeed any more: it was deleted"
+    assert jobs.told("d") == "Waits for job a to succeed: it does not exist yet"
+
+
+def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_behind_it_as_well() -> None:
+    jobs = Jobs()
+    jobs.job("a", FAILED)
+    jobs.job("b", **cancels("job/a=Succeeded"))
+    jobs.job("c", **cancels("job/b=Succeeded"))
+    jobs.act()
+    waiting = jobs.mirror.workloads["ns/b"]
+    message = "job a can't succeed any more: it has failed"
+    assert row(waiting, names.DEACTIVATION_TARGET) == ("True", "DependencyNeverSatisfied", message)
+    assert jobs.told("c") == "Waits for job b to succeed: it waits itself for job a to succeed"
+
+    def deactivated(status: Json, now: int) -> None:
+        rows = status.setdefault("conditions", [])
+        conditions.put(rows, names.EVICTED, True, "DeactivatedDueToDependencyNeverSatisfied", message, now=now)
+
+    stopped = jobs.workload("b", deactivated)
+    stopped["spec"]["active"] = False
+    told = "job b can't succeed any more: it was stopped for good (DeactivatedDueToDependencyNeverSatisfied)"
+    assert jobs.told("c") == told
+    assert row(jobs.mirror.workloads["ns/c"], names.DEACTIVATION_TARGET)[2] == told
+
+
+def test_jobs_that_wait_for_each_other_say_so_until_one_of_them_waits_no_more() -> None:
+    jobs = Jobs()
+    jobs.job("a", **waits("job/c=Succeeded"))
+    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("c", **waits("job/b=Running"))
+    jobs.job("outside", **waits("job/a=Succeeded"))
+    assert jobs.told("a") == "The jobs wait for each other: job a → job c → job b → job a"
+    assert jobs.told("b") == "The jobs wait for each other: job b → job a → job c → job b"
+    assert jobs.facts["ns/c"].never and "Remove the annotation" in jobs.facts["ns/c"].needs
+    assert jobs.told("outside") == "Waits for job a to succeed: it waits itself for job c to succeed"
+    jobs.mirror.workloads["ns/c"].annotations.pop(names.AFTER)
+    jobs.mirror.changes.workloads.add("ns/c")
+    assert jobs.told("c") == ""
+    assert jobs.told("b") == "Waits for job a to succeed: it waits itself for job c to succeed"
+
+
+def test_a_change_costs_those_that_wait_for_the_job_and_no_others() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("z")
+    for number in range(20):
+        jobs.job(f"of-a-{number}", **waits("job/a=Succeeded"))
+        jobs.job(f"of-z-{number}", **waits("job/z=Succeeded"))
+    jobs.act()
+    looked_at: list[str] = []
+    reconcile = jobs.part._reconcile
+
+    def counted(key: str, now: int) -> None:
+        looked_at.append(key)
+        reconcile(key, now)
+
+    jobs.part._reconcile = counted  # type: ignore[method-assign]
+    jobs.workload("a", admitted)
+    jobs.act()
+    assert set(looked_at) == {f"ns/of-a-{number}" for number in range(20)} and len(looked_at) < 100
+
+
+def test_a_long_chain_costs_bounded_steps_for_each_job() -> None:
+    jobs = Jobs()
+    jobs.job("n0")
+    for number in range(1, 300):
+        jobs.job(f"n{number}", **waits(f"job/n{number - 1}=Succeeded"))
+    assert jobs.told("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
+    jobs.job("n0", COMPLETE)
+    assert jobs.met("n1") == "job/n0=Succeeded" and jobs.met("n2") is None
+
+
+def test_the_condition_of_a_workload_that_need_not_wait_any_more_is_corrected() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("b", **waits("job/a=Succeeded"))
+
+    def told(status: Json, now: int) -> None:
+        rows = status.setdefault("conditions", [])
+        conditions.put(rows, names.QUOTA_RESERVED, False, "WaitingForDependencies", "Waits", now=now)
+
+    jobs.workload("b", told)
+    jobs.act()
+    assert row(jobs.mirror.workloads["ns/b"], names.QUOTA_RESERVED)[1] == "WaitingForDependencies"
+    jobs.job("a", COMPLETE)
+    jobs.act()
+    assert row(jobs.mirror.workloads["ns/b"], names.QUOTA_RESERVED)[1] == "PendingEvaluation"
+
+
+def test_an_annotation_that_no_webhook_has_checked_holds_the_job_and_says_what_is_wrong() -> None:
+    jobs = Jobs()
+    jobs.job("b", **waits("job/a"))
+    assert "must be KIND/NAME=STATE" in jobs.told("b") and jobs.facts["ns/b"].never
+
+
+def test_what_runs_or_has_ended_waits_for_nothing() -> None:
+    jobs = Jobs()
+    jobs.job("b", **waits("job/a=Succeeded"))
+    assert jobs.told("b")
+    jobs.workload("b", admitted)
+    assert jobs.told("b") == ""
+    jobs.workload("b", admitted, run_changes.finish(True, "done"))
+    assert jobs.told("b") == ""
+
+
+def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
+    jobs = Jobs()
+    jobs.job("b", **waits("podgroup/g=Running,leaderworkerset/s=Running"))
+    assert "podgroup g to run: it does not exist yet" in jobs.told("b")
+    marked = {names.IS_GROUP_WORKLOAD: "true"}
+    served = {names.JOB_OWNER_NAME: "s", names.JOB_OWNER_GVK: "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet"}
+    for name, written in (("g", marked), ("s-0", marked | served), ("s-1", marked | served)):
+        made = a_workload(a_job(), admitted=admitted, **({} if name == "s-1" else {"ready": ready}))
+        made["metadata"] |= {"name": name, "uid": f"w-{name}", "annotations": written, "ownerReferences": []}
+        jobs._upsert(kube.WORKLOADS, made)
+    assert jobs.told("b") == "Waits for leaderworkerset s to run: it starts"
+    assert jobs.facts["ns/b"].awaited == (model.Awaited("ns/s-0", runs=True), model.Awaited("ns/s-1", runs=True))
+    assert jobs.met("b") == "podgroup/g=Running"
+
+
+# --- what people are told ---------------------------------------------------------------------------------------------
+
+
+def a_chain() -> ClusterInstant:
+    """16 of 32 GPUs are free, but the second job waits for the first, which runs for 40 more minutes, and the third for it."""
+    return clusters.world_of(
+        clusters.flavor("h100"),
+        *clusters.queue("a", 32),
+        *clusters.submitted("first", 2, "1h", ago=1300, started=1200),
+        *clusters.submitted("second", 1, "2h", ago=600, after="gpujob/first=Succeeded"),
+        *clusters.submitted("third", 1, "30m", ago=300, after="gpujob/second=Finished"),
+        *clusters.submitted("never", 1, "30m", ago=300, after="gpujob/none=Succeeded"),
+    )
+
+
+async def test_why_names_whom_a_job_waits_for_and_when_that_one_ends() -> None:
+    _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "second")
+    told = {line.label: line.text for line in lines}
+    assert told["because"] == "WaitingForDependencies: Waits for gpujob first to succeed: it starts"
+    assert told["needs"] == "gpujob first has to succeed."
+    assert told["after"].startswith("gpujob/first, which is expected to end in ")
+    _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "never")
+    assert any("Waits for gpujob none to succeed: it does not exist yet" in line.text for line in lines)
+
+
+async def test_the_expected_start_of_a_chain_is_that_of_the_jobs_before_it() -> None:
+    told = await jobs_of(a_chain(), namespace="ml", times=True)
+    second, third = (told[name]["expectedStart"]["p50"] - clusters.NOW for name in ("second", "third"))
+    assert 1200 < second < 3600 and 3600 < third - second < 3 * 3600, "their forecasts are an hour and two"
+    assert (told["second"]["because"], told["third"]["because"]) == ("after first ends", "after second ends")
+    assert told["never"]["expectedStart"] is None
+    assert all(told[name]["position"] is None for name in ("second", "third", "never")), "they are in no queue"
+
+
+async def test_what_if_knows_whom_the_job_would_wait_for() -> None:
+    job = clusters.gpujob("mine", 1, "1h")
+    job["metadata"]["annotations"] = {names.AFTER: "gpujob/second=Running"}
+    told = await a_chain().answers().what_if(Everybody(), "ml", job)
+    assert 1200 < told["startsInSeconds"]["p50"] < 3600
+    job["metadata"]["annotations"] = {names.AFTER: "gpujob/none=Running"}
+    told = await a_chain().answers().what_if(Everybody(), "ml", job)
+    assert told["startsInSeconds"] is None
+    assert told["obstacle"] == "Waits for gpujob none to run: it does not exist yet"

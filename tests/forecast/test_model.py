@@ -35,6 +35,7 @@ from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRu
 from gangline.forecast.learning.training import Table, train
 from gangline.forecast.learning.worker import train_in_process
 from gangline.forecast.quantiles import LEVELS, Forecast
+from gangline.forecast.tracking.baselines import AlikeRuns
 from gangline.forecast.tracking.tracker import Tracker
 
 SMALL = LearningSettings(rounds=25, leaves=15, min_leaf=20)
@@ -535,3 +536,46 @@ def test_a_window_must_come_after_the_training() -> None:
         Window(10.0, 5.0, 20.0)
     with pytest.raises(ValueError, match="no finished run"):
         evaluate(RUNS[:300], Window(40 * DAY, 40 * DAY, 41 * DAY), SMALL)
+
+
+def test_a_cap_is_where_limits_end_runs(model: QuantileModel) -> None:
+    """Two runs in five are stopped at their limit, after a grace; a limit that is always kept stays the cap."""
+    forecaster = ready(model)
+    for number in range(60):
+        late = number % 5 < 2
+        for queue, seconds in (
+            ("graced", 3625.0 if late else 900.0 + number),
+            ("strict", 3600.0 if late else 900.0 + number),
+        ):
+            run = fresh(f"{queue}-{number}", limit=3600.0, user=queue, namespace=queue, queue=queue, name=queue)
+            forecaster.submitted(run)
+            forecaster.started(run.uid, NOW + number)
+            forecaster.finished(run.uid, NOW + number + seconds)
+    for queue, cap in (("graced", 3625.0), ("strict", 3600.0)):
+        forecaster.submitted(fresh(queue, limit=3600.0, user=queue, namespace=queue, queue=queue, name=queue))
+        found = forecaster.forecast(queue, NOW + 4000)
+        assert found is not None and found.q95 <= cap + 0.5
+        assert forecaster.tracker.outlasts(fresh("other", limit=10.0, user=queue, namespace=queue)) == pytest.approx(
+            cap / 3600
+        )
+    assert forecaster.tracker.outlasts(fresh("free")) == pytest.approx(1.0, abs=0.01)
+
+
+def test_runs_that_are_alike_give_their_quantiles() -> None:
+    alike, chance = AlikeRuns(), np.random.default_rng(3)
+    assert np.isnan(alike.quantiles(fresh("x"))).all()
+    ends: list[Run] = []
+    for number in range(900):
+        seconds = float(np.round(chance.lognormal(6, 1), 3)) + 2.0
+        user = ("ann", "bob")[number % 2]
+        ends.append(
+            Run(f"r{number}", 0.0, gpus=1 + number % 3, user=user, name=f"train-{number}", start=0.0, finish=seconds)
+        )
+        alike.finished(ends[-1])
+        asked = replace(ends[-1], name="train-0" if number % 7 else "new")
+        kind = [each for each in ends if each.gpus == asked.gpus and each.user == asked.user]
+        if len(kind) < 5:
+            continue
+        logs = sorted(each.log_seconds for each in kind[-300:])
+        expected = [logs[min(len(logs), math.ceil(level * (len(logs) + 1))) - 1] for level in LEVELS]
+        assert alike.quantiles(asked) == pytest.approx(expected)

@@ -36,6 +36,8 @@ BASELINES: dict[str, Callable[[Run, Tracker], float]] = {
     "class-median": baselines.class_median,
     "request": lambda run, _: baselines.request(run),
 }
+#: the median of the quantiles of runs that are alike, among the estimates
+ALIKE = "alike"
 _SIZES = ((1, 1, "1 GPU"), (2, 8, "2-8 GPUs"), (9, 2**62, ">8 GPUs"))
 
 
@@ -58,6 +60,7 @@ class Scores:
     """Scores of one group of runs."""
 
     forecast: metrics.QuantileScore
+    alike: metrics.QuantileScore | None  #: of the quantiles of the last runs that are alike; None if some run has none
     points: dict[str, metrics.PointScore | None]  #: "forecast" (its median) and each baseline
     gains: dict[str, float]  #: relative reduction of a baseline's error by the forecast, on the same runs
 
@@ -92,6 +95,7 @@ class Report:
 def _scores_json(scores: Scores) -> dict[str, Any]:
     return {
         "forecast": metrics.as_json(scores.forecast),
+        "alike": metrics.as_json(scores.alike),
         "points": {name: metrics.as_json(score) for name, score in scores.points.items()},
         "gains": {name: None if math.isnan(gain) else gain for name, gain in scores.gains.items()},
     }
@@ -123,6 +127,8 @@ class _Trial:
         self._tested: list[Run] = []
         self._forecasts: list[Forecast] = []
         self._baselines: list[list[float]] = []
+        self._alike = baselines.AlikeRuns()
+        self._of_alike: list[list[float]] = []
         self._predicted: dict[str, tuple[float, ...]] = {}
         self._trained_on = 0
         self._models = 0
@@ -130,7 +136,7 @@ class _Trial:
     def run(self, runs: Sequence[Run]) -> Report:
         window, forecaster = self._window, self._forecaster
         due = window.train_until
-        for run in training.play(runs, forecaster):
+        for run in training.play(runs, self):
             if run.submit >= due:
                 self._train(due)
                 due = due + window.retrain_every if window.retrain_every else math.inf
@@ -139,6 +145,18 @@ class _Trial:
         if not self._tested:
             raise ValueError("no finished run was submitted in the test window")
         return self._report(forecaster.status(window.last))
+
+    def submitted(self, run: Run) -> None:
+        self._forecaster.submitted(run)
+
+    def started(self, uid: str, at: float, flavor: str = "") -> None:
+        self._forecaster.started(uid, at, flavor)
+
+    def finished(self, uid: str, at: float) -> Run | None:
+        run = self._forecaster.finished(uid, at)
+        if run is not None:
+            self._alike.finished(run)
+        return run
 
     def _train(self, now: float) -> None:
         self._progress(f"training model {self._models + 1}")
@@ -163,14 +181,17 @@ class _Trial:
             self._tested.append(run)
             self._forecasts.append(forecast)
             self._baselines.append(compared)
+            self._of_alike.append(self._alike.quantiles(run))
 
     def _report(self, verdict: ModelVerdict) -> Report:
         actual = np.array([run.log_seconds for run in self._tested])
         logs = np.log(np.array([forecast.values for forecast in self._forecasts]))
+        alike = np.array(self._of_alike)
         compared = np.log(np.maximum(np.array(self._baselines), 1.0))
+        compared = np.column_stack([compared, alike[:, LEVELS.index(0.5)]])
 
         def scores(mask: NDArray[np.bool_]) -> Scores:
-            return _scores(actual[mask], logs[mask], compared[mask])
+            return _scores(actual[mask], logs[mask], compared[mask], alike[mask])
 
         sizes = np.array([run.gpus for run in self._tested])
         queues = np.array([run.queue or run.namespace for run in self._tested])
@@ -191,11 +212,12 @@ def _open_at(run: Run, now: float) -> bool:
     return run.finish is None or run.finish >= now
 
 
-def _scores(actual: Floats, logs: Floats, compared: Floats) -> Scores:
+def _scores(actual: Floats, logs: Floats, compared: Floats, alike: Floats) -> Scores:
     median = logs[:, LEVELS.index(0.5)]
-    columns = {name: compared[:, number] for number, name in enumerate(BASELINES)}
+    columns = {name: compared[:, number] for number, name in enumerate((*BASELINES, ALIKE))}
     return Scores(
         forecast=metrics.quantiles(logs, actual),
+        alike=None if np.isnan(alike).any() else metrics.quantiles(alike, actual),
         points={"forecast": metrics.point(median, actual)}
         | {name: metrics.point(column, actual) for name, column in columns.items()},
         gains={name: metrics.gain(median, column, actual) for name, column in columns.items()},

@@ -248,7 +248,11 @@ class Forecaster:
         assert run is not None  # every asked run is open in the tracker
         elapsed = max(0.0, now - run.start) if conditional and run.start is not None else 0.0
         total = self._forecast(self._asked[uid], run, now, flavor, trusted)
-        return total.after(elapsed).capped(run.limit, elapsed)
+        return total.after(elapsed).capped(self._cap(run), elapsed)
+
+    def _cap(self, run: Run) -> float | None:
+        """The runtime that the run can't exceed: its limit, and what runs are seen to take beyond it; None without a limit."""
+        return run.limit * self._tracker.outlasts(run) if run.limit else None
 
     def _forecast(self, asked: _Asked, run: Run, now: float, flavor: str, trusted: bool) -> Forecast:
         """The forecast of the run's total runtime, as if it had not begun."""
@@ -309,7 +313,7 @@ class Forecaster:
         asked, at = end.asked, end.at
         if end.told is not None:
             trusted = self._model is not None and self._enabled and self._guard.verdict(at).trusted
-            end.told(self._forecast(asked, end.run, at, "", trusted).capped(end.run.limit, 0.0))
+            end.told(self._forecast(asked, end.run, at, "", trusted).capped(self._cap(end.run), 0.0))
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
             shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])

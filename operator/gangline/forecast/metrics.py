@@ -34,6 +34,11 @@ class QuantileScore:
     pinball: dict[str, float]  #: mean pinball loss
     width: float  #: mean of log(q90 / q10)
 
+    @property
+    def mean_pinball(self) -> float:
+        """The mean loss over all quantiles."""
+        return sum(self.pinball.values()) / len(self.pinball)
+
 
 def names() -> list[str]:
     return [f"q{round(level * 100)}" for level in LEVELS]

@@ -30,17 +30,18 @@ def of(jobs: Sequence[ReplayedJob], believed: Foresight) -> dict[str, Any]:
     logs = np.log(np.array([forecasts[job.number].values for job in forecast_jobs]))
     gpus = np.array([job.gpus for job in forecast_jobs])
     last_two = np.array([compared.get(job.number, math.nan) for job in forecast_jobs])
-    found = _scores(logs, actual, last_two, np.log(gpus))
+    alike = np.array([believed.alike.get(job.number, [math.nan] * len(LEVELS)) for job in forecast_jobs])
+    found = _scores(logs, actual, last_two, alike, np.log(gpus))
     sizes = {"1": gpus == 1, "2-8": (gpus >= 2) & (gpus <= 8), ">8": gpus > 8}
     found["by_size"] = {
-        name: _scores(logs[mask], actual[mask], last_two[mask], np.log(gpus[mask]))
+        name: _scores(logs[mask], actual[mask], last_two[mask], alike[mask], np.log(gpus[mask]))
         for name, mask in sizes.items()
         if mask.any()
     }
     tenants = np.array([job.tenant for job in forecast_jobs])
     names, counts = np.unique(tenants, return_counts=True)
     found["by_tenant"] = {
-        str(name): _scores(*(part[tenants == name] for part in (logs, actual, last_two, np.log(gpus))))
+        str(name): _scores(*(part[tenants == name] for part in (logs, actual, last_two, alike, np.log(gpus))))
         for name, count in zip(names, counts, strict=True)
         if count >= LEAST and len(names) > 1
     }
@@ -64,16 +65,23 @@ def least_covered(groups: Mapping[str, dict[str, Any]]) -> dict[str, Any] | None
     return {"group": name, "jobs": jobs, "q90": covered}
 
 
-def _scores(logs: Floats, actual: Floats, last_two: Floats, log_gpus: Floats) -> dict[str, Any]:
+def _scores(logs: Floats, actual: Floats, last_two: Floats, alike: Floats, log_gpus: Floats) -> dict[str, Any]:
     median = logs[:, LEVELS.index(0.5)]
     quantile, point = scores.quantiles(logs, actual), scores.point(median, actual)
     naive = scores.point(last_two, actual)
     assert point is not None  # there is a median for every job
     off = np.abs(np.expm1(median - actual))
+    known = ~np.isnan(alike[:, 0])
+    both = (
+        [scores.quantiles(part[known], actual[known]).mean_pinball for part in (logs, alike)] if known.any() else None
+    )
     return {
         "jobs": len(actual),
         "coverage": quantile.coverage,
         "pinball": quantile.pinball,
+        "mean_pinball": quantile.mean_pinball,
+        "alike_mean_pinball": both[1] if both else None,
+        "gain_over_alike": _number(1 - both[0] / both[1]) if both and both[1] else None,
         "width": quantile.width,
         "mean_abs_log_error": point.error,
         "median_ape": float(np.median(off)),

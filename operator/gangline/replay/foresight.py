@@ -35,6 +35,8 @@ class Foresight(Protocol):
 
     #: the mean of the owner's last two runtimes at that time, in log seconds; NaN or absent without one
     compared: dict[int, float]
+    #: the quantiles at that time of the last runs that are alike, in log seconds; absent where nothing is compared with them
+    alike: dict[int, list[float]]
 
     def submitted(self, job: ReplayedJob, now: Millis) -> None: ...
 
@@ -57,6 +59,7 @@ class Blind:
     def __init__(self) -> None:
         self.forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
+        self.alike: dict[int, list[float]] = {}
 
     def submitted(self, job: ReplayedJob, now: Millis) -> None: ...
 

@@ -22,6 +22,7 @@ from gangline.forecast.learning import training
 from gangline.forecast.learning.training import Table
 from gangline.forecast.quantiles import Forecast
 from gangline.forecast.tracking import flavors
+from gangline.forecast.tracking.baselines import AlikeRuns
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
@@ -130,6 +131,10 @@ class Learned:
     def __init__(self, schooling: Schooling, retrain: Millis | None = None) -> None:
         self._forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
+        self.alike: dict[int, list[float]] = {}
+        self._alike = AlikeRuns()
+        for run in sorted(schooling.past.runs, key=lambda run: run.finish or 0.0):
+            self._alike.finished(run)
         self.models = 1 if schooling.forecaster.model is not None else 0
         self._forecaster = schooling.forecaster
         self._schooling = schooling
@@ -162,6 +167,7 @@ class Learned:
         vector, last_two = forecaster.asked(run.uid)
         self._lessons.submitted(job.number, run, vector, last_two)
         self.compared[job.number] = last_two
+        self.alike[job.number] = self._alike.quantiles(run)
         self._untold[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 
@@ -187,6 +193,7 @@ class Learned:
         run = self._forecaster.finished(job.key, now / 1000, told)
         assert run is not None, job  # it was started
         self._lessons.finished(job.number, run)
+        self._alike.finished(run)
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 

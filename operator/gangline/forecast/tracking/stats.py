@@ -98,6 +98,11 @@ class ClassStats:
     def median(self) -> float:
         return self._sorted[len(self._sorted) // 2] if self._sorted else NAN
 
+    def quantile(self, level: float) -> float:
+        """The kept log runtime that so large a share of them does not exceed; NaN without any."""
+        n = len(self._sorted)
+        return self._sorted[min(n - 1, math.ceil(level * n) - 1)] if n else NAN
+
     def columns(self, now: float) -> list[float]:
         """The values of COLUMNS as known at `now`."""
         n = len(self._sorted)

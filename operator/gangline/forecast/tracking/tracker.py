@@ -178,6 +178,9 @@ _DOUBT: Final = 3.0
 _KNOWN: Final = 3
 #: … plus _WARINESS times the standard deviation of the log errors in excess of _USUAL_SCATTER (0.7 is a factor of two)
 _WARINESS, _USUAL_SCATTER = 3.0, 1.0
+#: finished runs from which on it is known how they keep their limits, and the share of them that the learned cap covers
+_JUDGED: Final = 10
+_NEARLY_ALL: Final = 0.95
 #: seconds after which the weight of hints and runtimes is halved
 _HALF_LIFE: Final = 86_400.0
 
@@ -390,6 +393,15 @@ class Tracker:
         """The same of the author's runs, or of the namespace's, never of all runs."""
         entries = self._own_ratios(kind, run)
         return next((entry for entry in entries if entry is not None and entry.remembered >= 3), None)
+
+    def outlasts(self, run: Run) -> float:
+        """The factor, at least 1, by which runs outlast their limit: a cluster may stop them only after a grace, or not at all.
+
+        It is that of the author's runs, else the namespace's, else of all; 1 while little is known.
+        """
+        entries = (*self._own_ratios("limit", run), self._ratios_of_all.get("limit"))
+        known = next((entry for entry in entries if entry is not None and entry.remembered >= _JUDGED), None)
+        return math.exp(max(0.0, known.quantile(_NEARLY_ALL))) if known is not None else 1.0
 
     def _own_ratios(self, kind: str, run: Run) -> tuple[ClassStats | None, ...]:
         return tuple(self._ratios.get(run.namespace, (kind, owner)) for owner in _owners(run))

@@ -20,7 +20,7 @@ from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.forecast import metrics
 from gangline.forecast.errors import ModelError, StoreError, TooFewRunsError, TrainingError
-from gangline.forecast.evaluate import Report, Scores, Window, evaluate
+from gangline.forecast.evaluate import ALIKE, Report, Scores, Window, evaluate
 from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.playback import known_at
 from gangline.forecast.history.run_store import HistoryStore
@@ -74,20 +74,39 @@ def _points(scores: Scores) -> Rows:
 
 
 def _quantiles(scores: Scores) -> Rows:
-    score = scores.forecast
-    cells = tuple((name, f"{score.coverage[name]:.3f}", f"{score.pinball[name]:.4f}") for name in score.coverage)
-    return Rows(("QUANTILE", "COVERAGE", "PINBALL"), cells, right=frozenset({"COVERAGE", "PINBALL"}))
+    header = ("QUANTILE", "COVERAGE", "PINBALL", "ALIKE COVERAGE", "ALIKE PINBALL", "FORECAST BETTER BY")
+    score, alike = scores.forecast, scores.alike
+    cells = [
+        (
+            name,
+            f"{score.coverage[name]:.3f}",
+            f"{score.pinball[name]:.4f}",
+            f"{alike.coverage[name]:.3f}" if alike else "–",
+            *_beside(score.pinball[name], alike.pinball[name] if alike else None),
+        )
+        for name in score.coverage
+    ]
+    mean = score.mean_pinball, alike.mean_pinball if alike else None
+    cells.append(("mean", "", f"{mean[0]:.4f}", "", *_beside(*mean)))
+    return Rows(header, tuple(cells), right=frozenset(header[1:]), ranks={"ALIKE COVERAGE": 1})
+
+
+def _beside(loss: float, alike: float | None) -> tuple[str, str]:
+    """The loss of the runs that are alike, and by how much the forecast's is lower."""
+    return (f"{alike:.4f}", f"{1 - loss / alike:+.1%}") if alike else ("–", "–")
 
 
 def _groups(groups: dict[str, Scores]) -> Rows:
     header = (
-        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL q90", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN", "SPEARMAN"
+        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL q90", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN", "ALIKE",
+        "SPEARMAN",
     )  # fmt: skip
     cells: list[tuple[str, ...]] = []
     for name, scores in groups.items():
         of, points = scores.forecast, scores.points
         errors = (
-            f"{p.error:.3f}" if (p := points[which]) else "–" for which in ("forecast", "last-two", "class-median")
+            f"{p.error:.3f}" if (p := points[which]) else "–"
+            for which in ("forecast", "last-two", "class-median", ALIKE)
         )
         rank = f"{p.spearman:.3f}" if (p := points["forecast"]) else "–"
         coverage = (f"{of.coverage[q]:.3f}" for q in ("q50", "q80", "q90", "q95"))

@@ -95,6 +95,11 @@ def _forecasts(scores: Json) -> list[str]:
     gain = scores["gain_over_last_two"]
     better = "" if gain is None or gain >= 1 else f", last-two's is {1 / (1 - gain) - 1:.0%} higher"
     found = [f"Forecasts: coverage {cover}; log error {scores['mean_abs_log_error']:.3f}{better}"]
+    if (gain := scores.get("gain_over_alike")) is not None:
+        loss = scores["mean_pinball"]
+        found.append(
+            f"Mean pinball loss {loss:.3f}, {gain:+.0%} better than quantiles of the last 300 runs that are alike"
+        )
     if least := scores.get("least_covered"):
         found.append(f"Least covered group: {least['group']}, q90 {least['q90']:.3f} of {least['jobs']:,} jobs")
     return found

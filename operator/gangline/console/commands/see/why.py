@@ -108,7 +108,9 @@ def remedy_lines(offers: Json) -> list[Line]:
         more = f", {age(gained * 3600)} earlier" if gained is not None else ""
         lines.append(Line("remedies", f"{each['change']}{who}: starts {when}{more}"))
     if untried := offers.get("unexamined", 0):
-        lines.append(Line("remedies", f"{untried} other changes were not tried in time: the operator is busy, ask again"))
+        lines.append(
+            Line("remedies", f"{untried} other changes were not tried in time: the operator is busy, ask again")
+        )
     return lines
 
 

@@ -64,7 +64,7 @@ class Reconciler(Part, Generic[K]):
             if not self._quarantine.attempt(self.doing, *self._subject(key), partial(self._reconcile, key, now)):
                 self._attempts.pause(key)
         times = [time for time in self._times() if time > now]
-        if any(self._attempts.ready(key) for key in self._changed):
+        if self._changed and any(self._attempts.ready(key) for key in self._changed):
             times.append(now + SOON)  # what was put back waits for somebody else's write, whose end wakes nobody
         self.due = min(times, default=None)
 

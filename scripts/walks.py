@@ -129,7 +129,7 @@ class _Tape:
         pass
 
 
-class _Cluster:
+class Cluster:
     """A leader and the API server that it writes to: every version of an object comes back as a watch event."""
 
     def __init__(self) -> None:
@@ -214,20 +214,20 @@ class _Cluster:
             raise NotFound(404, "NotFound", f"{resource} {name}") from None
 
 
-def _named(name: str, spec: Json, namespace: str = "", **meta: Any) -> Json:
+def named(name: str, spec: Json, namespace: str = "", **meta: Any) -> Json:
     where = {"namespace": namespace} if namespace else {}
     return {"metadata": {"name": name, **where, **meta}, "spec": spec}
 
 
-async def _operator() -> _Cluster:
-    """A leader with a queue of one flavor, and two nodes of it with eight GPUs each."""
-    cluster = _Cluster()
+async def operator(cluster: Cluster | None = None) -> Cluster:
+    """A leader with a queue of one flavor, and three nodes of it with eight GPUs each."""
+    cluster = cluster or Cluster()
     rows = [{"name": name, "nominalQuota": "64"} for name in ("cpu", "nvidia.com/gpu")]
     groups = [{"coveredResources": [row["name"] for row in rows], "flavors": [{"name": "f", "resources": rows}]}]
-    cluster.put(kube.NAMESPACES, _named(NAMESPACE, {}))
-    cluster.put(kube.RESOURCE_FLAVORS, _named("f", {"nodeLabels": {"pool": "f"}}))
-    cluster.put(kube.CLUSTER_QUEUES, _named("cq", {"namespaceSelector": {}, "resourceGroups": groups}))
-    cluster.put(kube.LOCAL_QUEUES, _named("main", {"clusterQueue": "cq"}, NAMESPACE))
+    cluster.put(kube.NAMESPACES, named(NAMESPACE, {}))
+    cluster.put(kube.RESOURCE_FLAVORS, named("f", {"nodeLabels": {"pool": "f"}}))
+    cluster.put(kube.CLUSTER_QUEUES, named("cq", {"namespaceSelector": {}, "resourceGroups": groups}))
+    cluster.put(kube.LOCAL_QUEUES, named("main", {"clusterQueue": "cq"}, NAMESPACE))
     for name in ("n1", "n2", "n3"):
         cluster.put(kube.NODES, _node(name, ready=True, since=NOW - 3_600_000))
     await cluster.lead()
@@ -237,43 +237,42 @@ async def _operator() -> _Cluster:
 def _node(name: str, *, ready: bool, since: int) -> Json:
     condition = {"type": "Ready", "status": str(ready) if ready else "Unknown", "lastTransitionTime": timestamp(since)}
     amounts = {"cpu": "64", "nvidia.com/gpu": "8", "pods": "110"}
-    node = _named(name, {}, labels={"pool": "f", "kubernetes.io/hostname": name})
+    node = named(name, {}, labels={"pool": "f", "kubernetes.io/hostname": name})
     return {**node, "status": {"allocatable": amounts, "capacity": amounts, "conditions": [condition]}}
 
 
-def _new_job() -> Json:
+def new_job(name: str = "train") -> Json:
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "8"}}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     spec = {"suspend": True, "parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": template}
-    return {**_named("train", spec, NAMESPACE, labels={names.QUEUE_NAME: "main"}), "status": {}}
+    return {**named(name, spec, NAMESPACE, labels={names.QUEUE_NAME: "main"}), "status": {}}
 
 
-def _pod(cluster: _Cluster, index: int, name: str) -> Json:
-    """A pod of the job as its controller makes it from the template."""
-    job = cluster.one(kube.JOBS)
+def pod_of(job: Json, index: int, name: str) -> Json:
+    """A pod of a Job as its controller makes it from the template."""
     template = job["spec"]["template"]
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "name": "train",
+        "name": job["metadata"]["name"],
         "uid": job["metadata"]["uid"],
         "controller": True,
     }
     labels = {**template["metadata"]["labels"], "batch.kubernetes.io/job-completion-index": str(index)}
     meta = {"ownerReferences": [owner], "labels": labels, "annotations": template["metadata"]["annotations"]}
-    return {**_named(name, template["spec"], NAMESPACE, **meta), "status": {"phase": "Pending"}}
+    return {**named(name, template["spec"], NAMESPACE, **meta), "status": {"phase": "Pending"}}
 
 
-async def _start(cluster: _Cluster) -> None:
+async def _start(cluster: Cluster) -> None:
     """A Job is created, and once it was started so are its pods."""
-    cluster.put(kube.JOBS, _new_job())
+    cluster.put(kube.JOBS, new_job())
     await cluster.rounds()
     for index in (0, 1):
-        cluster.put(kube.PODS, _pod(cluster, index, f"train-{index}"))
+        cluster.put(kube.PODS, pod_of(cluster.one(kube.JOBS), index, f"train-{index}"))
     await cluster.rounds()
 
 
-def _run_pods(cluster: _Cluster) -> None:
+def _run_pods(cluster: Cluster) -> None:
     """Pods that were sent to a node are bound to it and become ready."""
     pods = [pod for pod in cluster.pods.values() if "deletionTimestamp" not in pod["metadata"]]
     for pod in pods:
@@ -286,7 +285,7 @@ def _run_pods(cluster: _Cluster) -> None:
 
 async def _job(trace: Trace) -> None:
     """A Job is created, admitted and started, and its pods are sent to nodes."""
-    cluster = await _operator()
+    cluster = await operator()
     with trace.watching():
         await _start(cluster)
     assert not cluster.one(kube.JOBS)["spec"]["suspend"]
@@ -295,17 +294,17 @@ async def _job(trace: Trace) -> None:
 
 async def _admission(trace: Trace) -> None:
     """A Workload that no job owns is created and admitted."""
-    cluster = await _operator()
-    pod_set = {"name": "main", "count": 2, "template": _new_job()["spec"]["template"]}
+    cluster = await operator()
+    pod_set = {"name": "main", "count": 2, "template": new_job()["spec"]["template"]}
     with trace.watching():
-        cluster.put(kube.WORKLOADS, _named("train", {"queueName": "main", "podSets": [pod_set]}, NAMESPACE))
+        cluster.put(kube.WORKLOADS, named("train", {"queueName": "main", "podSets": [pod_set]}, NAMESPACE))
         await cluster.rounds()
     assert cluster.one(kube.WORKLOADS)["status"]["admission"]["clusterQueue"] == "cq"
 
 
 async def _healing(trace: Trace) -> None:
     """The node of a running pod turns NotReady for good; the pod is replaced on a spare node."""
-    cluster = await _operator()
+    cluster = await operator()
     await _start(cluster)
     _run_pods(cluster)
     await cluster.rounds()
@@ -318,7 +317,7 @@ async def _healing(trace: Trace) -> None:
         await cluster.rounds()
         cluster.now += 120_000
         await cluster.rounds()
-        cluster.put(kube.PODS, _pod(cluster, 0, "train-0-again"))
+        cluster.put(kube.PODS, pod_of(cluster.one(kube.JOBS), 0, "train-0-again"))
         await cluster.rounds()
         _run_pods(cluster)
         await cluster.rounds()

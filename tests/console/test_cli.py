@@ -61,7 +61,9 @@ def written(page: Path) -> Iterator[str]:
     for line in re.sub(r"\\\n\s*", " ", page.read_text()).splitlines():
         fenced ^= line.lstrip().startswith("```")
         (blocks if fenced or line.startswith("    ") else text).append(line)
-    found = [match[1] for line in blocks if (match := re.search(r"(?:^ *|[|;&$] |bin/)(?:kubectl )?gangline (.*)", line))]
+    found = [
+        match[1] for line in blocks if (match := re.search(r"(?:^ *|[|;&$] |bin/)(?:kubectl )?gangline (.*)", line))
+    ]
     found += re.findall(r"`(?:\.venv/bin/)?(?:kubectl )?gangline ([^`]+)`", " ".join(text))
     for each in found:
         yield re.split(r" \| | >>? |&&|;|\s#\s| 2>| < ", each)[0]

@@ -84,6 +84,15 @@ async def test_the_plan_draws_what_runs_and_what_will() -> None:
     assert lines[-1] == plan.LEGEND and all(mark in lines[-1] for mark in (plan.RUNS, plan.WILL_RUN, plan.PAST_EDGE))
 
 
+async def test_the_plan_of_a_namespace_names_its_local_queues() -> None:
+    runs = [{**run, "queue": "mine", "clusterQueue": "all-of-the-lab"} for run in await planned()]
+    for own, name, other in ((True, "mine", "all-of-the-lab"), (False, "all-of-the-lab", "mine")):
+        drawn = plan.draw(runs, NOW, 86_400.0, 100, own=own)[1:-1]
+        rows = plan.listing(86_400.0, own=own).rows(runs, NOW, wide=True).cells
+        for line in (*drawn, *(" ".join(row) for row in rows)):
+            assert name in line and other not in line
+
+
 async def test_a_plan_cut_short_says_that_it_goes_on() -> None:
     (line,) = plan.draw([run for run in await planned() if run["job"] == "runs"], NOW, 60.0, 80)[1:-1]
     assert line.endswith(plan.PAST_EDGE)

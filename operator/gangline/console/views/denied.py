@@ -42,7 +42,7 @@ _OF_CLUSTER: Final = {
     "nodes": (*_SEE, "patch"),
     "namespaces": (*_SEE, "create", "patch"),
     "clusterrolebindings.rbac.authorization.k8s.io": ("get", "list", "create", "patch"),
-    "customresourcedefinitions.apiextensions.k8s.io": (*_SEE,),
+    "customresourcedefinitions.apiextensions.k8s.io": tuple(_SEE),
 }
 _LEADS: Final = frozenset({"workloads.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"})
 

@@ -53,23 +53,27 @@ def command(
 ) -> None:
     """Draw which workloads run and when pending ones will, assuming median forecast runtimes and no further submissions.
 
-    With -o wide: the same as a table.
+    QUEUE is the ClusterQueue, with -n the LocalQueue. With -o wide: the same as a table.
     """
     if all_namespaces and namespace:
         raise click.UsageError("-A and -n are two answers to one question: choose one")
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            await presenting.present(listing(horizon), shape, lambda: _runs(api, namespace, cluster_queue, horizon))
+            await presenting.present(
+                listing(horizon, own=namespace is not None),
+                shape,
+                lambda: _runs(api, namespace, cluster_queue, horizon),
+            )
 
     access.run(work())
 
 
-def listing(horizon: float) -> Listing[Json]:
-    """One row per run, drawn as bars unless another form is wanted."""
+def listing(horizon: float, *, own: bool = False) -> Listing[Json]:
+    """One row per run, drawn as bars unless another form is wanted. `own`: of one namespace, whose LocalQueues are named."""
     return Listing(
         columns=(
-            _Column("QUEUE", lambda run, _: run["clusterQueue"], least=12),
+            _Column("QUEUE", lambda run, _: _queue(run, own=own), least=12),
             _Column("JOB", lambda run, _: run["job"], least=20),
             _Column("USER", lambda run, _: run.get("user") or "", rank=3, least=8, sparse=True),
             _Column("GPUS", lambda run, _: str(run["gpus"] or "–"), right=True, key=lambda run, _: run["gpus"]),
@@ -87,13 +91,17 @@ def listing(horizon: float) -> Listing[Json]:
         state=lambda run: (_state(run),),
         queue=lambda run: tuple(name for name in (run.get("queue"), run["clusterQueue"]) if name),
         states=(str(JobState.RUNNING), str(JobState.PENDING)),
-        drawing=lambda runs, now, width: draw(runs, now, horizon, width),
+        drawing=lambda runs, now, width: draw(runs, now, horizon, width, own=own),
         remarks=_remarks,
     )
 
 
 def _remarks(runs: Sequence[Json]) -> list[str]:
     return [*jobs.floor_lines(runs, time.time()), *jobs.record_lines(runs)]
+
+
+def _queue(run: Json, *, own: bool) -> str:
+    return (own and run.get("queue")) or run["clusterQueue"]
 
 
 def _state(run: Json) -> str:
@@ -123,11 +131,11 @@ async def _runs(api: ApiClient, namespace: str | None, cluster_queue: str | None
     return sorted(runs, key=lambda run: (run["clusterQueue"], run["from"]))
 
 
-def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[str]:
+def draw(runs: Sequence[Json], now: float, horizon: float, width: int, *, own: bool = False) -> list[str]:
     """One line per run, in their order, and a legend. The time axis ends with the last run or at `horizon` (seconds)."""
     span = min(horizon, max(60.0, max(run["to"] for run in runs) - now))
     most = max(LEAST_NAME, width // 2)
-    names = [_label(run, most) for run in runs]
+    names = [_label(run, most, own=own) for run in runs]
     room = max(map(len, names))
     columns = max(LEAST_WIDTH, width - room - 2)
     lines = [f"{'':{room}}  {_scale(span, columns)}"]
@@ -138,9 +146,9 @@ def draw(runs: Sequence[Json], now: float, horizon: float, width: int) -> list[s
     return [*lines, clipped(LEGEND, width)]
 
 
-def _label(run: Json, most: int) -> str:
+def _label(run: Json, most: int, *, own: bool) -> str:
     """Queue, job and GPUs in so many characters; the job keeps more of its name."""
-    queue, job, gpus = run["clusterQueue"], run["job"], str(run["gpus"] or "–")
+    queue, job, gpus = _queue(run, own=own), run["job"], str(run["gpus"] or "–")
     room = most - len(gpus) - 4
     queue = shortened(queue, max(room // 3, room - len(job)))
     return f"{queue}  {shortened(job, room - len(queue))}  {gpus}"

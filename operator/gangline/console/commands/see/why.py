@@ -183,10 +183,10 @@ async def _no_workload(api: ApiClient, namespace: str, job: str) -> str:
 
 
 async def _local_queues(api: ApiClient, namespace: str) -> list[str]:
-    """The names of the LocalQueues of a namespace; none where the user may not list them."""
+    """The names of the LocalQueues of a namespace; none where the user may not list them, or the kind is not installed."""
     try:
         return [each["metadata"]["name"] for each in (await api.list(LOCAL_QUEUES, namespace)).items]
-    except Forbidden:
+    except (NotFound, Forbidden):
         return []
 
 

@@ -380,7 +380,7 @@ class Dependencies(Reconciler[str]):
     def _met(self, met: Sequence[Dependency], answer: WorkloadObject | None) -> None:
         if answer is not None:
             told = ", ".join(each.words for each in met[:_NAMED])
-            self._recorder.record(answer, "Normal", "DependenciesMet", f"It need not wait any more for {told}")
+            self._recorder.record(answer, "Normal", "DependenciesMet", f"The workload need not wait any more for {told}")
 
     def _tell(self, key: str, told: model.Dependencies | None) -> None:
         """Tell the engine what is known of the jobs that a Workload waits for."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api import names
-from gangline.api.read.workloads import dependencies
-from gangline.api.read.workloads.dependencies import DependencyError, DependencyPolicy, DependencyState
+from gangline.api import dependencies, names
+from gangline.api.dependencies import DependencyError, DependencyPolicy, DependencyState
 from gangline.console.submitting.wishes import Given, Wishes
 from gangline.kube.resources import GPU_JOBS
 

@@ -82,7 +82,7 @@ def test_the_webhook_knows_what_may_follow_from_a_failure() -> None:
     assert error.path == f"metadata.annotations[{names.AFTER_FAILED}]" and '"Hold", "Cancel"' in str(error)
 
 
-def warnings(job: Json) -> list[str]:
+def warnings(job: Json) -> tuple[str, ...]:
     return admission.default(job, None, AdmissionFacts()).warnings
 
 

@@ -21,7 +21,7 @@ _OTHERS: Final = ("aftercorr", "afterburstbuffer", "expand", "singleton")
 _CANCELS: Final = {"yes": DependencyPolicy.CANCEL, "no": DependencyPolicy.HOLD}
 
 
-def annotations(wishes: Wishes) -> dict[str, str]:
+def dependency_annotations(wishes: Wishes) -> dict[str, str]:
     """The annotations of the job. Raises WishError."""
     entries = [entry for each in wishes.all("after") for entry in each.value.split(",")]
     given = wishes.one("after")

@@ -478,8 +478,10 @@ def as_submitted(
 def facts_of(mirror: Mirror) -> Iterator[model.Dependencies]:
     """What is known of the jobs that Workloads wait for, from a mirror alone, where no operator has said it."""
     waiting = [each for each in mirror.workloads.values() if names.AFTER in each.annotations]
-    standings = JobStandings.of_all(mirror) if waiting else None
-    for workload in waiting if standings is not None else ():
+    if not waiting:
+        return
+    standings = JobStandings.of_all(mirror)
+    for workload in waiting:
         try:
             wanted = _unmet(workload)
         except DependencyError:

@@ -336,6 +336,17 @@ def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
     assert not jobs.part._last and not jobs.part._in_circles
 
 
+def test_an_elastic_job_that_grows_runs() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.workload("a", admitted, ready)
+    larger = a_workload(jobs.mirror.objects[kube.JOBS]["ns/a"])
+    larger["metadata"] |= {"name": "a-2", "uid": "w-a-2", "annotations": {names.REPLACEMENT_FOR: "ns/a"}, "labels": {}}
+    jobs._upsert(kube.WORKLOADS, larger)
+    jobs.job("b", after=waits("job/a=Running"))
+    assert jobs.met("b") == "job/a=Running"
+
+
 def test_what_runs_or_has_ended_waits_for_nothing() -> None:
     jobs = Jobs()
     jobs.job("b", after=waits("job/a=Succeeded"))

@@ -28,13 +28,17 @@ def dependency_annotations(wishes: Wishes) -> dict[str, str]:
     if slurm := wishes.one("dependency"):
         entries += [entry for part in slurm.value.split(",") for entry in _of_slurm(slurm, part)]
         given = slurm if given is None else given
+    policy = _policy(wishes)
     if given is None:
+        alone = wishes.one("after-failed")
+        if alone is not None and not alone.source.startswith("ConfigMap"):
+            raise alone.refuse("the job waits for no others: give --after or --dependency")
         return {}
     try:
         found = {names.AFTER: dependencies.written(dependencies.parse(",".join(entries)))}
     except DependencyError as error:
         raise given.refuse(str(error)) from error
-    if policy := _policy(wishes):
+    if policy:
         found[names.AFTER_FAILED] = policy
     return found
 

@@ -141,12 +141,12 @@ class JobStandings:
         named = self._mirror.named_workload(job)
         if named is not None and named.controller_uid == job.uid and named not in mine:
             mine = [*mine, named]
-        keys = tuple(workload.key for workload in mine if not workload.finished)
         outcome = kind.finished(job)
         if outcome is not None:
-            return replace(_ended(outcome.success), workloads=keys)
-        if mine:
-            return self._of_workloads([each for each in mine if not each.finished] or mine)
+            return _ended(outcome.success)
+        if mine:  # of an elastic job that grows, a slice waits while the job runs with another one
+            unfinished = [each for each in mine if not each.finished]
+            return self._of_workloads([each for each in unfinished if each.holds_quota] or unfinished or mine)
         if not kind.is_suspended(job) and kind.pods_ready(job):
             return JobStanding(runs=True, remark="runs, outside any queue")
         return JobStanding(remark="is not queued yet")

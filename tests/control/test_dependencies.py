@@ -66,9 +66,15 @@ class Jobs(WorkloadPartsWorld):
         self.mirror.upsert(resource, obj)
 
     def job(
-        self, name: str, status: Json | None = None, *, queued: bool = True, uid: str = "", **annotations: str
+        self,
+        name: str,
+        status: Json | None = None,
+        *,
+        after: dict[str, str] | None = None,
+        queued: bool = True,
+        uid: str = "",
     ) -> None:
-        made = a_job(status=status, name=name, uid=uid or f"uid-{name}", annotations=annotations)
+        made = a_job(status=status, name=name, uid=uid or f"uid-{name}", annotations=after or {})
         self.part.observe(kube.JOBS, Upsert(JobObject(made)))
         self._upsert(kube.JOBS, made)
         if queued and f"ns/{name}" not in self.mirror.workloads:
@@ -125,7 +131,7 @@ def cancels(after: str) -> dict[str, str]:
 
 def test_it_is_said_how_the_job_stands_that_it_waits_for() -> None:
     jobs = Jobs()
-    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
     assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
     jobs.job("a", queued=False)
     assert jobs.told("b") == "Waits for job a to succeed: it is not queued yet"
@@ -143,7 +149,7 @@ def test_it_is_said_how_the_job_stands_that_it_waits_for() -> None:
 def test_what_has_come_true_is_recorded_once_and_outlives_the_other_job_and_the_operator() -> None:
     jobs = Jobs()
     jobs.job("a")
-    jobs.job("b", **waits("job/a=Succeeded,job/c=Running"))
+    jobs.job("b", after=waits("job/a=Succeeded,job/c=Running"))
     jobs.job("a", COMPLETE)
     assert jobs.met("b") == "job/a=Succeeded"
     assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
@@ -161,7 +167,7 @@ def test_a_job_that_is_deleted_as_it_ends_has_ended_as_it_did() -> None:
     """`ttlSecondsAfterFinished: 0`: both events come before the next round."""
     jobs = Jobs()
     jobs.job("a")
-    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
     jobs.act()
     jobs.job("a", COMPLETE)
     jobs.delete("a")
@@ -171,7 +177,7 @@ def test_a_job_that_is_deleted_as_it_ends_has_ended_as_it_did() -> None:
 def test_what_can_not_come_true_any_more_is_said_with_the_ways_to_go_on() -> None:
     jobs = Jobs()
     jobs.job("a", FAILED)
-    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
     assert jobs.told("b") == "job a can't succeed any more: it has failed"
     fact = jobs.facts["ns/b"]
     assert fact.never and "Run such a job again under the same name" in fact.needs and names.AFTER in fact.needs
@@ -189,7 +195,7 @@ def test_each_state() -> None:
         for status, comes_true in ((COMPLETE, by_success), (FAILED, by_failure)):
             jobs = Jobs()
             jobs.job("a", status)
-            jobs.job("b", **waits(f"job/a={state}"))
+            jobs.job("b", after=waits(f"job/a={state}"))
             assert (jobs.met("b") == f"job/a={state}") == comes_true, (state, status)
             assert bool(jobs.facts) != comes_true and all(fact.never for fact in jobs.facts.values())
 
@@ -197,9 +203,9 @@ def test_each_state() -> None:
 def test_a_deleted_job_has_ended_without_success() -> None:
     jobs = Jobs()
     jobs.job("a")
-    jobs.job("b", **waits("job/a=Succeeded"))
-    jobs.job("c", **waits("job/a=Finished"))
-    jobs.job("d", **cancels("job/a=Running"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
+    jobs.job("c", after=waits("job/a=Finished"))
+    jobs.job("d", after=cancels("job/a=Running"))
     jobs.act()
     jobs.delete("a")
     assert jobs.told("b") == "job a can't succeed any more: it was deleted"
@@ -210,9 +216,9 @@ def test_a_deleted_job_has_ended_without_success() -> None:
 def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follows_from_it() -> None:
     jobs = Jobs()
     jobs.job("a")
-    jobs.job("b", **waits("job/a=Finished"))
-    jobs.job("c", **cancels("job/a=Succeeded"))
-    jobs.job("d", **waits("job/a=Succeeded"))
+    jobs.job("b", after=waits("job/a=Finished"))
+    jobs.job("c", after=cancels("job/a=Succeeded"))
+    jobs.job("d", after=waits("job/a=Succeeded"))
     jobs.act()
     assert jobs.mirror.workloads["ns/b"].annotations[names.AFTER_SEEN] == "job/a"
     assert names.AFTER_SEEN not in jobs.mirror.workloads["ns/d"].annotations, "a write for nothing"
@@ -226,8 +232,8 @@ def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follow
 def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_behind_it_as_well() -> None:
     jobs = Jobs()
     jobs.job("a", FAILED)
-    jobs.job("b", **cancels("job/a=Succeeded"))
-    jobs.job("c", **cancels("job/b=Succeeded"))
+    jobs.job("b", after=cancels("job/a=Succeeded"))
+    jobs.job("c", after=cancels("job/b=Succeeded"))
     jobs.act()
     waiting = jobs.mirror.workloads["ns/b"]
     message = "job a can't succeed any more: it has failed"
@@ -247,10 +253,10 @@ def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_b
 
 def test_jobs_that_wait_for_each_other_say_so_until_one_of_them_waits_no_more() -> None:
     jobs = Jobs()
-    jobs.job("a", **waits("job/c=Succeeded"))
-    jobs.job("b", **waits("job/a=Succeeded"))
-    jobs.job("c", **waits("job/b=Running"))
-    jobs.job("outside", **waits("job/a=Succeeded"))
+    jobs.job("a", after=waits("job/c=Succeeded"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
+    jobs.job("c", after=waits("job/b=Running"))
+    jobs.job("outside", after=waits("job/a=Succeeded"))
     assert jobs.told("a") == "The jobs wait for each other: job a → job c → job b → job a"
     assert jobs.told("b") == "The jobs wait for each other: job b → job a → job c → job b"
     assert jobs.facts["ns/c"].never and "Remove the annotation" in jobs.facts["ns/c"].needs
@@ -266,8 +272,8 @@ def test_a_change_costs_those_that_wait_for_the_job_and_no_others() -> None:
     jobs.job("a")
     jobs.job("z")
     for number in range(20):
-        jobs.job(f"of-a-{number}", **waits("job/a=Succeeded"))
-        jobs.job(f"of-z-{number}", **waits("job/z=Succeeded"))
+        jobs.job(f"of-a-{number}", after=waits("job/a=Succeeded"))
+        jobs.job(f"of-z-{number}", after=waits("job/z=Succeeded"))
     jobs.act()
     looked_at: list[str] = []
     reconcile = jobs.part._reconcile
@@ -286,7 +292,7 @@ def test_a_long_chain_costs_bounded_steps_for_each_job() -> None:
     jobs = Jobs()
     jobs.job("n0")
     for number in range(1, 300):
-        jobs.job(f"n{number}", **waits(f"job/n{number - 1}=Succeeded"))
+        jobs.job(f"n{number}", after=waits(f"job/n{number - 1}=Succeeded"))
     assert jobs.told("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
     jobs.job("n0", COMPLETE)
     assert jobs.met("n1") == "job/n0=Succeeded" and jobs.met("n2") is None
@@ -295,7 +301,7 @@ def test_a_long_chain_costs_bounded_steps_for_each_job() -> None:
 def test_the_condition_of_a_workload_that_need_not_wait_any_more_is_corrected() -> None:
     jobs = Jobs()
     jobs.job("a")
-    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
 
     def told(status: Json, now: int) -> None:
         rows = status.setdefault("conditions", [])
@@ -311,13 +317,39 @@ def test_the_condition_of_a_workload_that_need_not_wait_any_more_is_corrected() 
 
 def test_an_annotation_that_no_webhook_has_checked_holds_the_job_and_says_what_is_wrong() -> None:
     jobs = Jobs()
-    jobs.job("b", **waits("job/a"))
+    jobs.job("b", after=waits("job/a"))
     assert "must be KIND/NAME=STATE" in jobs.told("b") and jobs.facts["ns/b"].never
+
+
+def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.job("b", after=waits("job/a=Succeeded"))
+    jobs.job("c", after=waits("job/c2"))
+    jobs.job("d", after=waits("job/d2=Running"))
+    jobs.job("d2", after=waits("job/d=Running"))
+    assert jobs.told("b") and jobs.told("c") and jobs.told("d") and jobs.told("d2")
+    for name in ("b", "c", "d", "d2"):
+        jobs.delete(name)
+    jobs.act()
+    assert not jobs.facts and not jobs.part._told and not jobs.part._waits_for and not jobs.part._dependents
+    assert not jobs.part._last and not jobs.part._in_circles
+
+
+def test_an_elastic_job_that_grows_runs() -> None:
+    jobs = Jobs()
+    jobs.job("a")
+    jobs.workload("a", admitted, ready)
+    larger = a_workload(jobs.mirror.objects[kube.JOBS]["ns/a"])
+    larger["metadata"] |= {"name": "a-2", "uid": "w-a-2", "annotations": {names.REPLACEMENT_FOR: "ns/a"}, "labels": {}}
+    jobs._upsert(kube.WORKLOADS, larger)
+    jobs.job("b", after=waits("job/a=Running"))
+    assert jobs.met("b") == "job/a=Running"
 
 
 def test_what_runs_or_has_ended_waits_for_nothing() -> None:
     jobs = Jobs()
-    jobs.job("b", **waits("job/a=Succeeded"))
+    jobs.job("b", after=waits("job/a=Succeeded"))
     assert jobs.told("b")
     jobs.workload("b", admitted)
     assert jobs.told("b") == ""
@@ -327,7 +359,7 @@ def test_what_runs_or_has_ended_waits_for_nothing() -> None:
 
 def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
     jobs = Jobs()
-    jobs.job("b", **waits("podgroup/g=Running,leaderworkerset/s=Running"))
+    jobs.job("b", after=waits("podgroup/g=Running,leaderworkerset/s=Running"))
     assert "podgroup g to run: it does not exist yet" in jobs.told("b")
     marked = {names.IS_GROUP_WORKLOAD: "true"}
     served = {names.JOB_OWNER_NAME: "s", names.JOB_OWNER_GVK: "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet"}
@@ -360,7 +392,7 @@ async def test_why_names_whom_a_job_waits_for_and_when_that_one_ends() -> None:
     told = {line.label: line.text for line in lines}
     assert told["because"] == "WaitingForDependencies: Waits for gpujob first to succeed: it starts"
     assert told["needs"] == "gpujob first has to succeed."
-    assert told["after"].startswith("gpujob/first, which is expected to end in ")
+    assert told["after"].startswith("first, which is expected to end in ")
     _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "never")
     assert any("Waits for gpujob none to succeed: it does not exist yet" in line.text for line in lines)
 

@@ -385,12 +385,17 @@ def test_what_is_sent() -> None:
     key, known = copies.read_workload({**body, "metadata": {**body["metadata"], "uid": "c", "resourceVersion": "7"}})
     assert (key, known.spec) == ("team/wl", copies.digest(SPEC))
     here = job()
-    here["metadata"]["annotations"] = {names.STOPPING: "true", "a": "b"}
+    others = {names.AFTER: "job/a=Succeeded", names.AFTER_FAILED: "Hold"}
+    here["metadata"]["annotations"] = {names.STOPPING: "true", "a": "b", **others}
     kind = elsewhere(kube.JOBS)
     assert kind is not None
     sent = copies.job_body(kind, here, {}, "wl", "east")["metadata"]
     assert sent["labels"] == {names.MULTIKUEUE_ORIGIN: "east", names.PREBUILT_WORKLOAD: "wl"}
     assert sent["annotations"] == {"a": "b"}
+    waited = workload()
+    waited["metadata"]["annotations"] = {"a": "b", names.AFTER_MET: "job/a=Succeeded", **others}
+    body = copies.workload_body(waited, "east", kube.WORKLOADS)
+    assert body["metadata"]["annotations"] == {"a": "b"}, "those jobs are here, and it has waited for them"
     long = copies.job_body(kind, here, {}, "w" * 64, "east")["metadata"]
     assert long["annotations"][names.PREBUILT_WORKLOAD] == "w" * 64
     assert copies.workload_of(JobObject({"metadata": long})) == f"team/{'w' * 64}"

@@ -93,6 +93,19 @@ def test_a_hold_of_the_author_follows_the_job() -> None:
     assert workload.changed_annotations(KIND, built, job) == {names.HOLD: None}
 
 
+def test_what_a_job_waits_for_follows_the_job() -> None:
+    built, job = _pair()
+    after = {names.AFTER: "job/a=Succeeded", names.AFTER_FAILED: "Cancel"}
+    job["metadata"]["annotations"] = dict(after)
+    assert workload.changed_annotations(KIND, built, job) == after
+    assert workload.changed_dependencies(built, job.annotations) == after
+    built["metadata"]["annotations"] = {**after, names.AFTER_MET: "job/a=Succeeded"}
+    assert workload.changed_annotations(KIND, built, job) == {}
+    job["metadata"]["annotations"] = {}
+    gone = dict.fromkeys(after)
+    assert workload.changed_annotations(KIND, built, job) == workload.changed_dependencies(built, {}) == gone
+
+
 def test_build():
     job = batch_job(
         annotations={

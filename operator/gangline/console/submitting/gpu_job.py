@@ -292,7 +292,7 @@ def _head(wishes: Wishes, profile: Profile, name: str, queue: str, array: str) -
     meta: Json = {"name": name, "labels": labels}
     if comment := wishes.one("comment"):
         meta["annotations"] = {names.COMMENT: comment.value}
-    if after := other_jobs.annotations(wishes):
+    if after := other_jobs.dependency_annotations(wishes):
         meta["annotations"] = {**meta.get("annotations", {}), **after}
     return {"apiVersion": GPU_JOBS.api_version, "kind": GPU_JOBS.kind, "metadata": meta}
 

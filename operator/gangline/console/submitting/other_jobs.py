@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api import names
-from gangline.api.read.workloads import dependencies
-from gangline.api.read.workloads.dependencies import DependencyError, DependencyPolicy, DependencyState
+from gangline.api import dependencies, names
+from gangline.api.dependencies import DependencyError, DependencyPolicy, DependencyState
 from gangline.console.submitting.wishes import Given, Wishes
 from gangline.kube.resources import GPU_JOBS
 
@@ -22,20 +21,24 @@ _OTHERS: Final = ("aftercorr", "afterburstbuffer", "expand", "singleton")
 _CANCELS: Final = {"yes": DependencyPolicy.CANCEL, "no": DependencyPolicy.HOLD}
 
 
-def annotations(wishes: Wishes) -> dict[str, str]:
+def dependency_annotations(wishes: Wishes) -> dict[str, str]:
     """The annotations of the job. Raises WishError."""
     entries = [entry for each in wishes.all("after") for entry in each.value.split(",")]
     given = wishes.one("after")
     if slurm := wishes.one("dependency"):
         entries += [entry for part in slurm.value.split(",") for entry in _of_slurm(slurm, part)]
         given = slurm if given is None else given
+    policy = _policy(wishes)
     if given is None:
+        alone = wishes.one("after-failed")
+        if alone is not None and not alone.source.startswith("ConfigMap"):
+            raise alone.refuse("the job waits for no others: give --after or --dependency")
         return {}
     try:
         found = {names.AFTER: dependencies.written(dependencies.parse(",".join(entries)))}
     except DependencyError as error:
         raise given.refuse(str(error)) from error
-    if policy := _policy(wishes):
+    if policy:
         found[names.AFTER_FAILED] = policy
     return found
 

@@ -91,12 +91,24 @@ def _acted() -> Iterable[SubmitOption]:
     yield option("requeue", "Lost nodes are replaced (so it is).", takes="flag", group="requeue")
     yield option("no-requeue", "The job fails when a node fails.", takes="flag", group="requeue")
     yield option("comment", "An annotation of the job.", "TEXT")
-    yield option("after", "It waits until other jobs are so.", "KIND/NAME=STATE,…", own=True, many=True)
     yield option(
-        "after-failed", "What happens when they can't be so any more.", "Hold|Cancel", own=True, group="after-failed"
+        "after",
+        "Other jobs for which this one waits, and what they have to reach.",
+        "KIND/NAME=STATE,…",
+        own=True,
+        many=True,
     )
-    yield option("dependency", "The same in Slurm's words, with names.", "afterok:NAME,…", "d", "d")
-    yield option("kill-on-invalid-dep", "yes is --after-failed Cancel, no is Hold.", "yes|no", group="after-failed")
+    yield option(
+        "after-failed",
+        "What becomes of the job when they cannot reach that any more.",
+        "Hold|Cancel",
+        own=True,
+        group="after-failed",
+    )
+    yield option("dependency", "Jobs that this one waits for, in Slurm's words, by name.", "afterok:NAME,…", "d", "d")
+    yield option(
+        "kill-on-invalid-dep", "The same as --after-failed: yes is Cancel, no is Hold.", "yes|no", group="after-failed"
+    )
     yield option("image", "The image of the pods.", "IMAGE", own=True, group="image")
     yield option("container-image", "The image, in pyxis' words.", "IMAGE", group="image")
     yield option("name", "The job's name as it is.", "NAME", own=True)

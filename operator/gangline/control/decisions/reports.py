@@ -13,8 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gangline.api import names
-from gangline.api.read.workloads import dependencies
+from gangline.api import dependencies, names
 from gangline.control.decisions.carrying_out import Decisions
 from gangline.control.feed.watched_kinds import READERS
 from gangline.control.isolation.quarantine import describe

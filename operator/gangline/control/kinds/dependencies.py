@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
 
-from gangline.api import names
-from gangline.api.read.workloads import dependencies
-from gangline.api.read.workloads.dependencies import (
+from gangline.api import dependencies, names
+from gangline.api.dependencies import (
     Dependency,
     DependencyError,
     DependencyPolicy,
@@ -142,12 +141,12 @@ class JobStandings:
         named = self._mirror.named_workload(job)
         if named is not None and named.controller_uid == job.uid and named not in mine:
             mine = [*mine, named]
-        keys = tuple(workload.key for workload in mine if not workload.finished)
         outcome = kind.finished(job)
         if outcome is not None:
-            return replace(_ended(outcome.success), workloads=keys)
-        if mine:
-            return self._of_workloads([each for each in mine if not each.finished] or mine)
+            return _ended(outcome.success)
+        if mine:  # of an elastic job that grows, a slice waits while the job runs with another one
+            unfinished = [each for each in mine if not each.finished]
+            return self._of_workloads([each for each in unfinished if each.holds_quota] or unfinished or mine)
         if not kind.is_suspended(job) and kind.pods_ready(job):
             return JobStanding(runs=True, remark="runs, outside any queue")
         return JobStanding(remark="is not queued yet")
@@ -254,12 +253,12 @@ class Dependencies(Reconciler[str]):
 
     name = "dependencies"
     doing = "looking at the jobs that it waits for"
-    kinds = tuple(JOB_KINDS)
 
     def __init__(self, context: Context, observe: Callable[[model.Change], None]) -> None:
         mirror = context.mirror
         exists = mirror.has(kube.WORKLOADS)
-        super().__init__(context, KeySet[str](exists))
+        super().__init__(context, KeySet[str](lambda key: exists(key) or key in self._waits_for or key in self._told))
+        self.kinds = tuple(JOB_KINDS)
         self._observe = observe
         self._standings = JobStandings(mirror)
         self._changed_workloads = mirror.changes.workloads.subscribe(worth=exists)
@@ -298,7 +297,8 @@ class Dependencies(Reconciler[str]):
             workload = self._mirror.workloads.get(key)
             before = self._standings.name_of(key, None)
             self._standings.note(key, workload)
-            if (workload is not None and names.AFTER in workload.annotations) or key in self._waits_for:
+            named = workload is not None and names.AFTER in workload.annotations
+            if named or key in self._waits_for or key in self._told:
                 self._changed.add(key)
             if self._dependents:
                 namespace, _, name = key.partition("/")
@@ -339,6 +339,7 @@ class Dependencies(Reconciler[str]):
             wanted = _unmet(workload) if workload is not None else ()
         except DependencyError as error:
             self._index(key, ())
+            self._note_circle(key, closed=False)
             needs = f"Correct the annotation {names.AFTER}."
             self._tell(key, model.Dependencies(key, f"The annotation {names.AFTER} {error}", needs, never=True))
             return
@@ -352,6 +353,9 @@ class Dependencies(Reconciler[str]):
         seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
         verdicts = judged((each, self._standing(workload.namespace, each, seen)) for each in wanted)
         if patch := _record(workload, wanted, seen, verdicts):
+            if self._writes.pending(kube.WORKLOADS, key):
+                self._changed.add(key)
+                return
             done = partial(self._met, verdicts.met) if verdicts.met else None
             self._send(key, ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, patch), done=done)
             return
@@ -380,7 +384,9 @@ class Dependencies(Reconciler[str]):
     def _met(self, met: Sequence[Dependency], answer: WorkloadObject | None) -> None:
         if answer is not None:
             told = ", ".join(each.words for each in met[:_NAMED])
-            self._recorder.record(answer, "Normal", "DependenciesMet", f"It need not wait any more for {told}")
+            self._recorder.record(
+                answer, "Normal", "DependenciesMet", f"The workload need not wait any more for {told}"
+            )
 
     def _tell(self, key: str, told: model.Dependencies | None) -> None:
         """Tell the engine what is known of the jobs that a Workload waits for."""
@@ -472,8 +478,10 @@ def as_submitted(
 def facts_of(mirror: Mirror) -> Iterator[model.Dependencies]:
     """What is known of the jobs that Workloads wait for, from a mirror alone, where no operator has said it."""
     waiting = [each for each in mirror.workloads.values() if names.AFTER in each.annotations]
-    standings = JobStandings.of_all(mirror) if waiting else None
-    for workload in waiting if standings is not None else ():
+    if not waiting:
+        return
+    standings = JobStandings.of_all(mirror)
+    for workload in waiting:
         try:
             wanted = _unmet(workload)
         except DependencyError:

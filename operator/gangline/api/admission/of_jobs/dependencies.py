@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api import names
+from gangline.api import dependencies, names
 from gangline.api.admission.findings import (
     FieldError,
     Json,
@@ -15,8 +15,7 @@ from gangline.api.admission.findings import (
     not_supported,
     text,
 )
-from gangline.api.read.workloads import dependencies
-from gangline.api.read.workloads.dependencies import DependencyError, DependencyPolicy
+from gangline.api.dependencies import DependencyError, DependencyPolicy
 
 AFTER_PATH: Final = annotation_path(names.AFTER)
 AFTER_FAILED_PATH: Final = annotation_path(names.AFTER_FAILED)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from gangline import bounded
-from gangline.api import names, quantity
+from gangline.api import dependencies, names, quantity
 from gangline.api.label_syntax import annotation_faults, label_faults
 from gangline.api.read import podspec
 from gangline.api.read.counting import namespace_rules
@@ -30,7 +30,7 @@ from gangline.api.read.reading import (
     root,
     text,
 )
-from gangline.api.read.workloads import dependencies, swap_record
+from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.admissions import admission, held_by
 from gangline.api.sharing import share_annotations, traits
 from gangline.engine import model

@@ -128,9 +128,7 @@ def policy(annotations: Mapping[str, str]) -> DependencyPolicy:
 
 def kinds() -> frozenset[str]:
     """The kinds of jobs that others can wait for, as they are written."""
-    from gangline.api import (
-        jobkinds,  # thirty declarations, which a command that only writes the annotation does not need
-    )
+    from gangline.api import jobkinds  # thirty declarations, which who writes the annotation does not need
 
     return frozenset({each.kind.lower() for each in jobkinds.known()} - _WITHOUT_ONE_STATE | {POD_GROUP})
 

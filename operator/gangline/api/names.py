@@ -158,8 +158,10 @@ EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
 SUBMIT_PROFILE: Final = "gangline-submit"
 #: label on jobs: the account that `gangline submit --account` names
 ACCOUNT: Final = f"{OWN_GROUP}/account"
-#: label on jobs of one array: its name
+#: label on jobs of one array, annotation on Workloads: its name
 ARRAY: Final = f"{OWN_GROUP}/array"
+#: annotation on jobs with that label and on their Workloads, a number: so many of the array's tasks may run at a time
+ARRAY_LIMIT: Final = f"{OWN_GROUP}/array-limit"
 #: annotation on jobs: what their user remarks on them
 COMMENT: Final = f"{OWN_GROUP}/comment"
 #: label on jobs: their user, for forecasts where users share a namespace

@@ -22,6 +22,7 @@ _HASH_LENGTH = 5
 _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
+_OF_ARRAYS = (names.ARRAY, names.ARRAY_LIMIT)
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD)
 
 
@@ -158,7 +159,8 @@ def build(
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(kind, job)],
     }
-    if annotations := _workload_annotations(job, annotations_to_copy) | kind.workload_annotations(job):
+    copied = _workload_annotations(job, annotations_to_copy) | array_annotations(job)
+    if annotations := copied | kind.workload_annotations(job):
         metadata["annotations"] = annotations
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
@@ -254,10 +256,16 @@ def asked_of_topology(pod_set: Json) -> Json:
 
 def changed_annotations(kind: JobKind, workload: WorkloadObject, job: JobObject) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
-    have, want = workload.annotations, {**kind.workload_annotations(job)}
+    have, want = workload.annotations, {**kind.workload_annotations(job), **array_annotations(job)}
     if names.HOLD in job.annotations:
         want[names.HOLD] = job.annotations[names.HOLD]
-    return {key: want.get(key) for key in (*_ANNOTATIONS, names.HOLD) if have.get(key) != want.get(key)}
+    return {key: want.get(key) for key in (*_ANNOTATIONS, *_OF_ARRAYS, names.HOLD) if have.get(key) != want.get(key)}
+
+
+def array_annotations(job: JobObject) -> dict[str, str]:
+    """Annotations that say of which array a job is a task, and how many of its tasks may run at a time; {} without a limit."""
+    name, limit = job.labels.get(names.ARRAY), job.annotations.get(names.ARRAY_LIMIT)
+    return {names.ARRAY: name, names.ARRAY_LIMIT: limit} if name and limit is not None else {}
 
 
 def fewer_gates(workload: WorkloadObject, job: JobObject) -> str | None:

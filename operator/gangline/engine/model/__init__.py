@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from gangline.engine.model.workloads import (
         NO_TRAITS,
         Admission,
+        ArrayLimit,
         CheckState,
         Domain,
         PodSet,
@@ -242,6 +243,7 @@ _MODULES: Final = {
     "workloads": (
         "NO_TRAITS",
         "Admission",
+        "ArrayLimit",
         "CheckState",
         "Domain",
         "PodSet",
@@ -276,6 +278,7 @@ __all__ = [
     "AdmissionFairSharing",
     "Admit",
     "Affinity",
+    "ArrayLimit",
     "AskChecks",
     "Backfill",
     "BoundPod",

@@ -52,8 +52,8 @@ class ReadingSource(Protocol):
 #
 #     {"time": 1767225600, "namespace": "team", "pod": "train-0-x7", "gpu": 0.93, "logBytes": 81234}
 #
-# `time` is in Unix seconds (left out: when the file was changed); `gpu`, `gpuMemory`, `kernelAge`, `power`, `logBytes` and `xid` as in
-# `Reading`. The last line about a pod counts. Lines that can't be read are passed over.
+# `time` is in Unix seconds (left out: when the file was changed); `gpu`, `gpuMemory`, `kernelAge`, `power`, `logBytes` and `xid`
+# as in `Reading`. The last line about a pod counts. Lines that can't be read are passed over.
 
 
 #: JSON name -> field

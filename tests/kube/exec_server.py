@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class ExecServer:
-    """`protocol`: the newest that it speaks. `forbids`: the message by which it refuses. `drops`: it breaks off without an end."""
+    """`protocol`: the newest that it speaks. `forbids`: the message of its refusals. `drops`: it breaks off without an end."""
 
     def __init__(self, protocol: str = "v5.channel.k8s.io", *, forbids: str = "", drops: bool = False) -> None:
         self._protocols = [each for each in ("v5.channel.k8s.io", "v4.channel.k8s.io") if each <= protocol]
@@ -89,8 +89,13 @@ class ExecServer:
 
     async def _with_terminal(self, socket: web.WebSocketResponse, words: list[str]) -> None:
         master, slave = pty.openpty()
+
+        def own_terminal() -> None:
+            os.setsid()
+            fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            *words, stdin=slave, stdout=slave, stderr=slave, preexec_fn=own_terminal
         )
         os.close(slave)
 
@@ -103,7 +108,7 @@ class ExecServer:
 
         reader = asyncio.create_task(self._read(socket, give, resize))
         with suppress(OSError):  # the last process has closed the terminal
-            while data := await asyncio.to_thread(os.read, master, 1024):
+            while data := await _written(master):
                 await socket.send_bytes(b"\x01" + data)
         await self._end(socket, await process.wait(), reader)
         os.close(master)
@@ -126,6 +131,17 @@ class ExecServer:
         if not self._drops:
             await socket.send_bytes(b"\x03" + json.dumps(ended(code)).encode())
         reader.cancel()
+
+
+async def _written(master: int) -> bytes:
+    """What the processes of a terminal have written to it."""
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(master, there.set)
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(master)
+    return os.read(master, 1024)
 
 
 def _write(stream: asyncio.StreamWriter | None, data: bytes | None) -> None:

@@ -52,7 +52,9 @@ async def test_much_output_arrives_whole() -> None:
 
 
 async def test_a_refusal_says_what_the_server_says() -> None:
-    said = 'pods "train-0" is forbidden: User "mira" cannot get resource "pods/exec" in API group "" in the namespace "ml"'
+    said = (
+        'pods "train-0" is forbidden: User "mira" cannot get resource "pods/exec" in API group "" in the namespace "ml"'
+    )
     async with ExecServer(forbids=said) as server:
         with pytest.raises(Forbidden) as refused:
             await run(server, "true")

@@ -1,8 +1,8 @@
 """A command that runs in a container, over a WebSocket to the API server: Kubernetes' protocol for `exec`.
 
-Each message begins with the number of its channel: 0 to 2 are the standard streams, 3 says at the end how the command has ended, 4
-carries the size of the terminal. Version 5 of the protocol can end the input alone, by channel 255; servers before Kubernetes 1.30
-speak version 4.
+Each message begins with the number of its channel: 0 to 2 are the standard streams, 3 says at the end how the command has ended,
+4 carries the size of the terminal. Version 5 of the protocol can end the input alone, by channel 255; servers before Kubernetes
+1.30 speak version 4.
 """
 
 from __future__ import annotations

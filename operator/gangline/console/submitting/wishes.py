@@ -80,7 +80,9 @@ def _acted() -> Iterable[SubmitOption]:
         "partition", "The LocalQueue, by the profile's partitions or its own name.", "NAME", "p", "p", group="queue"
     )
     yield option("job-name", "The name, to which five letters are added.", "NAME", "J", "J")
-    yield option("array", "A job for each index, in GANGLINE_ARRAY_INDEX; %N: so many run at a time.", "0-9[%N]", "a", "a")
+    yield option(
+        "array", "A job for each index, in GANGLINE_ARRAY_INDEX; %N: so many run at a time.", "0-9[%N]", "a", "a"
+    )
     yield option("account", "The label gangline.io/account.", "NAME", "A", "A")
     yield option("qos", "The priority class, by the profile's qos-classes or its own name.", "NAME", "q")
     yield option("constraint", "Node labels, by the profile's constraints or as LABEL=VALUE.", "FEATURE[&…]", "C", "C")

@@ -169,7 +169,9 @@ async def running_pod(api: ApiClient, namespace: str, target: Target, rank: int)
         raise click.ClickException(f"{target.title} has no rank {rank}: ranks are 0 to {max(pod.rank for pod in pods)}")
     alive = [pod for pod in found if pod.phase == "Running"]
     if not alive:
-        raise click.ClickException(f"pod {found[-1].name} of {target.title} does not run: it is {found[-1].phase or 'new'}")
+        raise click.ClickException(
+            f"pod {found[-1].name} of {target.title} does not run: it is {found[-1].phase or 'new'}"
+        )
     return alive[-1]
 
 
@@ -264,5 +266,3 @@ def command_in(namespace: str, pod: RankedPod, container: str, words: Sequence[s
     if sum(map(len, words)) > LONGEST_COMMAND:
         raise click.UsageError(f"the command is longer than {LONGEST_COMMAND // 1024} KiB: put it into a file")
     return RemoteCommand(namespace, pod.name, container, words, tty=tty, takes_input=True)
-
-

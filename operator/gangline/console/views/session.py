@@ -18,7 +18,7 @@ from gangline.console.views.pod_logs import RankedPod
 from gangline.console.views.remote_terminal import LocalStreams
 from gangline.console.views.targets import Target
 from gangline.control.answers.workloads.snapshot import FINISHED, JobState
-from gangline.control.answers.workloads.words import age, why
+from gangline.control.answers.workloads.words import why
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from gangline.kube.resources import GPU_JOBS, Json
@@ -27,7 +27,7 @@ from gangline.objects import WorkloadObject
 #: seconds between two looks at a job that does not run yet
 LOOK_EVERY: Final = 3.0
 #: the seconds before the end of a session at which its user is warned
-WARNINGS: Final = (300, 60)
+WARNINGS: Final = {300: "5 minutes", 60: "1 minute"}
 
 Pause = Callable[[float], Awaitable[Any]]
 
@@ -90,7 +90,7 @@ def _title(job: Json) -> str:
 
 
 async def _until_it_runs(api: ApiClient, namespace: str, job: Json, pause: Pause) -> tuple[Target, RankedPod]:
-    """The job and its first pod, once that runs. Says meanwhile what the job waits for. Raises click.ClickException if it ends."""
+    """The job and its first pod, once that runs. Says meanwhile what it waits for. Raises click.ClickException if it ends."""
     said, outage = "", access.Outage()
     while True:
         try:
@@ -104,15 +104,11 @@ async def _until_it_runs(api: ApiClient, namespace: str, job: Json, pause: Pause
         if running:
             return target, running[-1]
         if target.state in FINISHED:
-            raise click.ClickException(f"{target.title} has ended before it ran: {_reason(target)}")
+            raise click.ClickException(f"{_standing(target)}; it has ended before it ran")
         if (text := _standing(target)) != said:
             said = text
             terminal.say(text, err=True)
         await pause(LOOK_EVERY)
-
-
-def _reason(target: Target) -> str:
-    return (why(target.view) if target.view is not None else "") or target.what_it_does()
 
 
 def _standing(target: Target) -> str:
@@ -140,8 +136,8 @@ async def _in_terminal(
     if code:
         with suppress(ApiError, click.ClickException):
             target = await targets.find(api, namespace, _title(job))
-            if target.state not in (JobState.RUNNING, JobState.STARTING):
-                terminal.say(f"{target.title} {target.what_it_does()}: {_reason(target)}", err=True)
+            if target.view is not None and target.state not in (JobState.RUNNING, JobState.STARTING):
+                terminal.say(_standing(target), err=True)
                 return code
     if broken is not None:
         terminal.say(broken.message, err=True)
@@ -153,12 +149,12 @@ async def _warn(api: ApiClient, job: Json, target: Target, tell: Callable[[str],
     ends = _end(job, target)
     if ends is None:
         return
-    for before in WARNINGS:
+    for before, words in WARNINGS.items():
         left = ends - before - api.clock.seconds()
         if left < 0:
             continue
         await pause(left)
-        tell(f"*** gangline: this session ends in {age(before)}, by its time limit ***")
+        tell(f"*** gangline: this session ends in {words}, by its time limit ***")
 
 
 def _end(job: Json, target: Target) -> float | None:

@@ -55,7 +55,8 @@ def as_the_engine_says(
     source: Source, sight: Sight, view: WorkloadView, jobs: Mapping[str, str]
 ) -> tuple[WorkloadView, str]:
     """The view with the engine's reason, and what has to happen before the workload starts, where the workload's condition does
-    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes or for others of its array. "" = its condition says it.
+    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes, or for others of its array. "" = its condition
+    says it.
     """
     if (
         view.hidden

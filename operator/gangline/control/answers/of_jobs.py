@@ -335,7 +335,9 @@ class JobAnswers(Desk):
             key=lambda pod: (pod.pod_set, pod.group or (0, 0), pod.index if pod.index is not None else -1, pod.key)
         )
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
-        return as_item(shown, None), [_pod_as_json(pod, use.of_pod(pod.key) if use is not None else None) for pod in found]
+        return as_item(shown, None), [
+            _pod_as_json(pod, use.of_pod(pod.key) if use is not None else None) for pod in found
+        ]
 
 
 def _pod_as_json(pod: Pod, measured: PodTelemetry | None) -> Json:

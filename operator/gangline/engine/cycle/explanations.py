@@ -303,5 +303,7 @@ def _awaits_turn(gang: WorkloadState, store: Store) -> Explanation | None:
         return None
     limit, running, following = figures
     name = gang.workload.array.name
-    needs = f"{running} of {limit} tasks of array {name} run{f', {following} are next' * bool(following)}: one must end."
+    needs = (
+        f"{running} of {limit} tasks of array {name} run{f', {following} are next' * bool(following)}: one must end."
+    )
     return Explanation(ARRAY_LIMIT, f"At most {limit} tasks of array {name} run at a time", needs=needs)

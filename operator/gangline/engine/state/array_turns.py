@@ -133,7 +133,7 @@ class ArrayTurns:
             self._changed.pop(known.array, None)
 
     def settle(self) -> list[WorkloadState]:
-        """Give turns to the first tasks of each array, and take them from the others. Returns the tasks whose turn came or went."""
+        """Give turns to the first tasks of each array, and take them from the others. Returns those whose turn came or went."""
         changed, self._changed = self._changed, {}
         moved: list[WorkloadState] = []
         for array in (self._arrays[key] for key in changed):

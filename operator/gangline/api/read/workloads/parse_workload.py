@@ -389,8 +389,8 @@ def _checkpoint(written: str) -> float | None:
 
 
 def _array(annotations: Mapping[str, str]) -> model.ArrayLimit | None:
-    """The array with a limit that the Workload is a task of. A limit that is no number above zero counts as 1: more tasks than its
-    author meant must not run.
+    """The array with a limit that the Workload is a task of. A limit that is no number above zero counts as 1: no more tasks run
+    than its author can have meant.
     """
     name = annotations.get(names.ARRAY, "")
     return model.ArrayLimit(name, bounded.whole(annotations[names.ARRAY_LIMIT]) or 1) if name else None

@@ -43,9 +43,7 @@ def command(
             target = await targets.find(api, where, named.job)
             pod = await remote_terminal.running_pod(api, where, target, named.rank)
             inside = remote_terminal.container_of(pod, container)
-            chosen = remote_terminal.command_in(
-                where, pod, inside, words or remote_terminal.SHELL, tty=with_terminal
-            )
+            chosen = remote_terminal.command_in(where, pod, inside, words or remote_terminal.SHELL, tty=with_terminal)
             return await remote_terminal.run_in_pod(api, chosen, streams)
 
     if code := access.run(work()):

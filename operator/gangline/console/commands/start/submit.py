@@ -184,9 +184,7 @@ def _refusal(error: WishError) -> click.ClickException:
     return click.ClickException(str(error)) if error.of_script else click.UsageError(str(error))
 
 
-async def _made(
-    api: ApiClient, namespace: str, work: Work, given: Sequence[Given], *, interactive: bool
-) -> Submission:
+async def _made(api: ApiClient, namespace: str, work: Work, given: Sequence[Given], *, interactive: bool) -> Submission:
     """The GPUJobs, with what the namespace adds to them."""
     try:
         found = wishes.directives(work.script, work.name) if work.script is not None else wishes.Directives()
@@ -248,8 +246,8 @@ async def _show(api: ApiClient, namespace: str, resource: Resource, made: Submis
 
 
 async def _create(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> list[Json]:
-    """Create the jobs, each with the ConfigMap that it owns; says on stdout which there are, also where a later one fails. Returns
-    the jobs as they are stored.
+    """Create the jobs, each with the ConfigMap that it owns, and return them as they are stored. Says on stdout which there are,
+    also where a later one fails.
     """
     created: list[Json] = []
     for number, job in enumerate(made.jobs):

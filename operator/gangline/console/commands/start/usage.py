@@ -22,9 +22,7 @@ NOT_MEASURED: Final = "not measured"
 @click.argument("job", metavar="JOB", shell_complete=completing.jobs)
 @access.cluster_options
 @presenting.options()
-def command(
-    job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Presentation
-) -> None:
+def command(job: str, kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Presentation) -> None:
     """Show how busy the GPUs of each pod of JOB are, their memory in use, and since when they are idle.
 
     These are measurements of the operator's telemetry; where it has none of a pod, the pod is "not measured".

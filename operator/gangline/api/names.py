@@ -362,5 +362,7 @@ VIEWER: Final = "gangline-viewer-role"
 RESEARCHER: Final = "gangline-researcher-role"
 TEAM_LEAD: Final = "gangline-team-lead-role"
 ADMINISTRATOR: Final = "gangline-administrator-role"
+#: lets people run commands in pods. No other role of people contains it: it is for all pods of a namespace, whoever made them
+TERMINAL_USER: Final = "gangline-terminal-user-role"
 #: lets people see which WorkloadPriorityClasses there are; these belong to no namespace, so a ClusterRoleBinding gives it
 PRIORITY_CLASSES_VIEWER: Final = "kueue-workloadpriorityclass-viewer-role"

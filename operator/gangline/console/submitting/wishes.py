@@ -128,7 +128,10 @@ _IGNORED: Final[Mapping[str, str]] = {
     "the job's runtime is forecast from the runs before it": "time-min",
     "the job is ended by its pods' grace period": "signal kill-on-invalid-dep no-kill/k? wait-all-nodes",
     "a container has the disk of its image and its mounts": "tmp",
-    "who submits is who is logged in to the cluster": "uid gid wckey delay-boot reboot! mcs-label reservation clusters/M",
+    "who submits is who is logged in to the cluster": "uid gid wckey mcs-label",
+    "what is set aside for some jobs is the quota of a queue: --queue": "reservation",
+    "nodes are there, or made by an autoscaler": "delay-boot reboot!",
+    "the cluster is that of the kubeconfig, or one that MultiKueue chooses": "clusters/M",
     "mounts are claims of the namespace: --mount CLAIM:PATH": "container-mounts container-name container-mount-home! "
     "no-container-mount-home! container-remap-root! container-writable! container-entrypoint! no-container-entrypoint!",
 }

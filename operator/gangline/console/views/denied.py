@@ -62,6 +62,8 @@ class MissingRight:
         sees = self.verb in _SEE
         if self.group == "rbac.authorization.k8s.io":
             return names.TEAM_LEAD if self.resource == "rolebindings" else ""
+        if self.name == "pods/exec":
+            return names.TERMINAL_USER
         if sees and self.name == "workloadpriorityclasses.kueue.x-k8s.io":
             return names.PRIORITY_CLASSES_VIEWER
         if sees and self.name in _SEEN:

@@ -29,6 +29,7 @@ class Reading:
     pod: str
     at: float  # Unix seconds
     gpu: float | None = None  # share of the time in which its GPUs computed, 0 to 1, the mean over its GPUs
+    gpu_memory: float | None = None  # bytes in use, of all its GPUs
     kernel_age: float | None = None  # seconds since the last kernel was started
     power: float | None = None  # power of its GPUs, as a multiple of their idle power
     log_bytes: float | None = None  # written to its logs so far
@@ -51,12 +52,19 @@ class ReadingSource(Protocol):
 #
 #     {"time": 1767225600, "namespace": "team", "pod": "train-0-x7", "gpu": 0.93, "logBytes": 81234}
 #
-# `time` is in Unix seconds (left out: when the file was changed); `gpu`, `kernelAge`, `power`, `logBytes` and `xid` as in
-# `Reading`. The last line about a pod counts. Lines that can't be read are passed over.
+# `time` is in Unix seconds (left out: when the file was changed); `gpu`, `gpuMemory`, `kernelAge`, `power`, `logBytes` and `xid`
+# as in `Reading`. The last line about a pod counts. Lines that can't be read are passed over.
 
 
 #: JSON name -> field
-FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
+FIELDS: Final = {
+    "gpu": "gpu",
+    "gpuMemory": "gpu_memory",
+    "kernelAge": "kernel_age",
+    "power": "power",
+    "logBytes": "log_bytes",
+    "xid": "xid",
+}
 #: Only the end of a longer file is read, in bytes.
 TAIL: Final = 4 << 20
 #: the longest line, in bytes, and the deepest, in levels
@@ -115,6 +123,7 @@ QUERIES: Final[Mapping[str, str]] = {
         "avg by (namespace, pod) (avg_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE[2m]))"
         " or avg by (namespace, pod) (avg_over_time(DCGM_FI_DEV_GPU_UTIL[2m])) / 100"
     ),
+    "gpuMemory": "sum by (namespace, pod) (DCGM_FI_DEV_FB_USED) * 1048576",
     "kernelAge": (
         'min by (namespace, pod) (label_replace(label_replace(hami_container_last_kernel_elapsed_seconds, "namespace", "$1",'
         ' "podnamespace", "(.+)"), "pod", "$1", "podname", "(.+)"))'
@@ -126,7 +135,6 @@ QUERIES: Final[Mapping[str, str]] = {
     "logBytes": "sum by (namespace, pod) (kubelet_container_log_filesystem_used_bytes)",
     "xid": "max by (namespace, pod) (DCGM_FI_DEV_XID_ERRORS)",
 }
-_FIELDS: Final = {"gpu": "gpu", "kernelAge": "kernel_age", "power": "power", "logBytes": "log_bytes", "xid": "xid"}
 #: dcgm-exporter reports unmeasurable values as huge integers
 SENTINEL: Final = 1e15
 #: seconds for all queries together
@@ -161,7 +169,7 @@ class PrometheusSource:
                 continue
             for namespace, pod, at, value in answer:
                 row = found.setdefault(f"{namespace}/{pod}", {"namespace": namespace, "pod": pod, "at": at})
-                row[_FIELDS[name]] = int(value) if name == "xid" else value
+                row[FIELDS[name]] = int(value) if name == "xid" else value
         if errors and len(errors) == len(self._queries):
             raise SourceError(f"{self._where}: {errors[0]}") from errors[0]
         return [Reading(**row) for row in found.values()]

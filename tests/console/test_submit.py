@@ -195,6 +195,14 @@ def test_the_command_line_wins_over_the_script_and_that_over_the_profile() -> No
     assert decided(made(text, profile=profile, nodes="2").jobs[0])["gpus"] == 8
 
 
+def test_an_array_says_how_many_of_its_jobs_run_at_a_time() -> None:
+    jobs = made(script("#SBATCH --array=0-99%10 --comment=sweep")).jobs
+    assert len(jobs) == 100
+    assert {each["metadata"]["annotations"]["gangline.io/array-limit"] for each in jobs} == {"10"}
+    assert jobs[0]["metadata"]["annotations"]["gangline.io/comment"] == "sweep"
+    assert "annotations" not in made(script(), array="0-9").jobs[0]["metadata"]
+
+
 def test_an_array_is_a_job_for_each_index() -> None:
     jobs = made(script(*SCRIPTS["an array with words of our own"][0])).jobs
     assert [job["metadata"]["name"] for job in jobs] == [f"train-x7k2p-{index}" for index in (0, 3, 6, 9)]
@@ -230,7 +238,10 @@ REFUSED = {
     "--gpus=h900:8": "has no line TYPE=LABEL=VALUE",
     "--constraint=a|b": "alternatives",
     "--array=1-": "indices are expected",
-    "--array=0-9%2": "can't be bounded yet",
+    "--array=0-9%": "how many run at a time is expected",
+    "--array=0-9%0": "how many run at a time is expected",
+    "--array=0-9%1001": "how many run at a time is expected",
+    "--array=0-9%2%2": "how many run at a time is expected",
     "--array=1-5:0": "no range",
     "--dependency=afterok:12": "a job has no number here",
     "--dependency=afterok:a?afterok:b": "one of several (?) is not known",

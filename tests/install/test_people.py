@@ -131,6 +131,8 @@ def test_a_refusal_names_the_least_role_that_has_the_right(right: str, marks: li
     least = next((role for role, has in zip(ROLES, marks, strict=True) if has), "")
     if missing.role == names.PRIORITY_CLASSES_VIEWER:
         assert allows(names.PRIORITY_CLASSES_VIEWER, verb, resource)
+    elif missing.role == names.TERMINAL_USER:
+        assert allows(names.TERMINAL_USER, verb, resource) and not least
     else:
         assert missing.role == least
 

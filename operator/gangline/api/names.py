@@ -159,8 +159,10 @@ EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
 SUBMIT_PROFILE: Final = "gangline-submit"
 #: label on jobs: the account that `gangline submit --account` names
 ACCOUNT: Final = f"{OWN_GROUP}/account"
-#: label on jobs of one array: its name
+#: label on jobs of one array, annotation on Workloads: its name
 ARRAY: Final = f"{OWN_GROUP}/array"
+#: annotation on jobs with that label and on their Workloads, a number: so many of the array's tasks may run at a time
+ARRAY_LIMIT: Final = f"{OWN_GROUP}/array-limit"
 #: annotation on jobs: what their user remarks on them
 COMMENT: Final = f"{OWN_GROUP}/comment"
 #: label on jobs: their user, for forecasts where users share a namespace
@@ -371,6 +373,8 @@ VIEWER: Final = "gangline-viewer-role"
 RESEARCHER: Final = "gangline-researcher-role"
 TEAM_LEAD: Final = "gangline-team-lead-role"
 ADMINISTRATOR: Final = "gangline-administrator-role"
+#: lets people run commands in pods. No other role of people contains it: it is for all pods of a namespace, whoever made them
+TERMINAL_USER: Final = "gangline-terminal-user-role"
 #: lets people see which WorkloadPriorityClasses there are; these belong to no namespace, so a ClusterRoleBinding gives it
 PRIORITY_CLASSES_VIEWER: Final = "kueue-workloadpriorityclass-viewer-role"
 

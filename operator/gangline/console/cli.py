@@ -100,6 +100,8 @@ _TOP: Final[Sections] = {
     "Start and follow jobs": {
         "submit": CommandEntry("start.submit:command", "Submit a script or a command as a job; like sbatch."),
         "logs": CommandEntry("start.logs:command", "What a job's pods print, by rank; with -f until it ends."),
+        "exec": CommandEntry("start.exec:command", "Run a command, or a shell, in a pod of a job that runs."),
+        "usage": CommandEntry("start.usage:command", "How busy the GPUs of a job's pods are; like sstat."),
     },
     "See the future": {
         "eta": CommandEntry("future.eta:command", "When pending jobs are expected to start."),

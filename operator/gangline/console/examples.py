@@ -59,7 +59,14 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("--gpus 1 --wait -- python train.py --lr 0.1", "a command; the exit code is the job's"),
         ("--dry-run train.sh", "the GPUJob, and when it would start"),
         ("--from gpujob/train-x7k2p", "once more"),
+        ("--array 0-99%10 eval.sh", "a job for each index, ten at a time"),
+        ("-i --gpus 1 --time 2h", "a shell on a GPU, which ends with the terminal"),
     ),
+    "exec": (
+        ("train -- nvidia-smi", "in the pod of rank 0"),
+        ("train:3", "a shell in the pod of rank 3"),
+    ),
+    "usage": (("train", "of each pod: how busy its GPUs are, and since when they are idle"),),
     "logs": (
         ("train -f", "what all of its pods print, until it ends"),
         ("train --rank 0 --tail 100", "the last lines of one rank"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
     from gangline.engine.cards.card_amounts import CardRoom, Resident
-    from gangline.engine.cycle.attempt import CycleRecord, Requeued
+    from gangline.engine.cycle.attempt import ARRAY_LIMIT, CycleRecord, Requeued
     from gangline.engine.cycle.explanations import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED
     from gangline.engine.engine import Engine
     from gangline.engine.floor.floor import Floor
@@ -58,6 +58,7 @@ _MODULES: Final = {
         "Resident",
     ),
     "cycle.attempt": (
+        "ARRAY_LIMIT",
         "CycleRecord",
         "Requeued",
     ),
@@ -150,6 +151,7 @@ _MODULES: Final = {
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "ARRAY_LIMIT",
     "BACKFILL",
     "BUDGET",
     "EARLY_END",

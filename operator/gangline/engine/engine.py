@@ -153,7 +153,9 @@ class Engine:
     def next_wakeup(self, now: Millis) -> Millis | None:
         """The earliest time at which `decide` could return something new if no fact arrives before."""
         store = self._store
-        if store.touched or store.reviews or store.something_is_free or self._scheduler.unfinished:
+        if store.touched or store.reviews or store.something_is_free or store.arrays.unsettled:
+            return now
+        if self._scheduler.unfinished:
             return now
         fairness = store.fairness
         times = (

@@ -22,6 +22,7 @@ _HASH_LENGTH = 5
 _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
+_OF_ARRAYS = (names.ARRAY, names.ARRAY_LIMIT)
 _COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD, *names.DEPENDENCIES)
 #: annotations of a job that its Workload follows while it waits
 _FOLLOWED_ANNOTATIONS = (names.HOLD, *names.DEPENDENCIES)
@@ -160,7 +161,8 @@ def build(
         "finalizers": [names.IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(kind, job)],
     }
-    if annotations := _workload_annotations(job, annotations_to_copy) | kind.workload_annotations(job):
+    copied = _workload_annotations(job, annotations_to_copy) | array_annotations(job)
+    if annotations := copied | kind.workload_annotations(job):
         metadata["annotations"] = annotations
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
@@ -256,9 +258,16 @@ def asked_of_topology(pod_set: Json) -> Json:
 
 def changed_annotations(kind: JobKind, workload: WorkloadObject, job: JobObject) -> dict[str, str | None]:
     """Annotations by which a waiting Workload differs from its job; None: to be removed."""
-    have, want = workload.annotations, {**kind.workload_annotations(job)}
+    have, want = workload.annotations, {**kind.workload_annotations(job), **array_annotations(job)}
     want |= {key: job.annotations[key] for key in _FOLLOWED_ANNOTATIONS if key in job.annotations}
-    return {key: want.get(key) for key in (*_ANNOTATIONS, *_FOLLOWED_ANNOTATIONS) if have.get(key) != want.get(key)}
+    followed = (*_ANNOTATIONS, *_OF_ARRAYS, *_FOLLOWED_ANNOTATIONS)
+    return {key: want.get(key) for key in followed if have.get(key) != want.get(key)}
+
+
+def array_annotations(job: JobObject) -> dict[str, str]:
+    """Annotations that say of which array a job is a task, and how many of its tasks may run at a time; {} without a limit."""
+    name, limit = job.labels.get(names.ARRAY), job.annotations.get(names.ARRAY_LIMIT)
+    return {names.ARRAY: name, names.ARRAY_LIMIT: limit} if name and limit is not None else {}
 
 
 def changed_dependencies(workload: WorkloadObject, annotations: Mapping[str, str]) -> dict[str, str | None]:

@@ -16,7 +16,7 @@ import logging
 import statistics
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
@@ -255,6 +255,51 @@ class Transport:
         if self._observe:
             self._observe(call.verb, call.resource, error)
         raise error
+
+    async def websocket(
+        self, call: Call, protocols: Sequence[str], *, heartbeat: float, most_bytes: int
+    ) -> aiohttp.ClientWebSocketResponse:
+        """A WebSocket that the server has opened, with one of these protocols. Raises ApiError."""
+        import aiohttp
+        from yarl import URL
+
+        url = URL(f"{self.login.server}{call.path}", encoded=True)
+        for last_try in (False, True):
+            if self._session is None:
+                raise RuntimeError("ApiClient is not open: use it in `async with`")
+            try:
+                headers = await self.login.headers()
+            except LoginError as error:
+                raise Unauthorized(0, "LoginFailed", str(error)) from error
+            if self.login.certificates != self._certificates:
+                await self._present_new_certificate()
+            self.requests[call.verb, call.label] += 1
+            try:
+                return await self._session.ws_connect(
+                    url,
+                    protocols=protocols,
+                    headers=headers,
+                    heartbeat=heartbeat,
+                    max_msg_size=most_bytes,
+                    server_hostname=self.login.server_hostname,
+                    proxy=self.login.proxy,
+                )
+            except aiohttp.WSServerHandshakeError as error:
+                refused = error
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise unavailable(error) from error
+            if refused.status != 401 or last_try or not self.login.reject():
+                break
+        raise await self._why_refused(call, refused.status)
+
+    async def _why_refused(self, call: Call, status: int) -> ApiError:
+        """The error of a handshake that was answered with this status. Its body is lost: a plain request gets the same answer."""
+        try:
+            (await self.send(call, _total(self._timeout))).close()
+        except ApiError as error:
+            if error.status == status:
+                return error
+        return from_response(status, b"", asked=f"{call.method} {self.login.server}{call.path.partition('?')[0]}")
 
     async def _request(
         self,

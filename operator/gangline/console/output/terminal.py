@@ -62,6 +62,13 @@ def say(*lines: str, err: bool = False, nl: bool = True) -> None:
         click.echo(line if isinstance(line, Styled) else clean(line), err=err, nl=nl)
 
 
+def pass_on(data: bytes, *, err: bool = False) -> None:
+    """Print what a command writes that the user has started in a container, as it is: such a command may draw."""
+    stream = (sys.stderr if err else sys.stdout).buffer
+    stream.write(data)
+    stream.flush()
+
+
 def redraw(*lines: str) -> None:
     """Clear the terminal and print lines."""
     click.echo(_CLEAR, nl=False)

@@ -28,6 +28,8 @@ MOST_PER_POD: Final = 100_000
 NODE_GPUS: Final = 8
 #: characters of the name that --job-name gives at most: a dash, five letters, an index, and the pod's own part follow
 _LONGEST_NAME: Final = 36
+#: values of --time that mean no limit
+UNLIMITED: Final = ("UNLIMITED", "INFINITE", "-1", "0")
 _SCRIPT_FOLDER: Final = "/etc/gangline"
 SCRIPT_VOLUME: Final = "gangline-script"
 _ARRAY_INDEX: Final = "GANGLINE_ARRAY_INDEX"
@@ -64,12 +66,20 @@ class _Shape:
     remarks: Sequence[str] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True, slots=True)
+class _ArrayOfJob:
+    """The array that a job is a task of, and how many of its tasks may run at a time, 0 = all."""
+
+    name: str
+    limit: int
+
+
 def submission(
     wishes: Wishes, profile: Profile, work: Work, suffix: str, environment: Mapping[str, str], queue: str
 ) -> Submission:
     """The GPUJobs of one call. `suffix`: letters after the name; `queue`: where no option names one. Raises WishError."""
     shape = _shape(wishes, profile)
-    indices = _indices(wishes)
+    indices, limit = _indices(wishes)
     remarks = [*wishes.remarks, *shape.remarks, *_script_remarks(work)]
     name = _name(wishes, work, suffix)
     variables = _variables(wishes, shape, environment, remarks)
@@ -79,10 +89,11 @@ def submission(
         title = name if index is None else f"{name}-{index}"
         own = dict(variables)
         if index is not None:
-            array = {"COUNT": len(indices), "MIN": min(indices), "MAX": max(indices), "ID": index}
-            own |= {_ARRAY_INDEX: str(index), **{f"SLURM_ARRAY_TASK_{key}": str(value) for key, value in array.items()}}
+            about = {"COUNT": len(indices), "MIN": min(indices), "MAX": max(indices), "ID": index}
+            own |= {_ARRAY_INDEX: str(index), **{f"SLURM_ARRAY_TASK_{key}": str(value) for key, value in about.items()}}
         spec = _spec(wishes, profile, shape, _container(wishes, shape, work, own), title if in_config_map else "")
-        jobs.append({**_head(wishes, profile, title, queue, name if index is not None else ""), "spec": spec})
+        array = _ArrayOfJob(name, limit) if index is not None else None
+        jobs.append({**_head(wishes, profile, title, queue, array), "spec": spec})
     return Submission(jobs, remarks, work.script if in_config_map else None)
 
 
@@ -250,16 +261,15 @@ def _duration(each: Given) -> str:
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6}))?)?", re.ASCII)
 
 
-def _indices(wishes: Wishes) -> list[int]:
-    """The indices of --array, ascending; none without it."""
+def _indices(wishes: Wishes) -> tuple[list[int], int]:
+    """The indices of --array, ascending, none without it; and how many of its jobs may run at a time, 0 = all."""
     each = wishes.one("array")
     if each is None:
-        return []
-    text, percent, _ = each.value.partition("%")
-    if percent:
-        raise each.refuse(
-            "how many run at a time can't be bounded yet (%N): leave it out, and the quota of the queue bounds them"
-        )
+        return [], 0
+    text, percent, most = each.value.partition("%")
+    limit = bounded.whole(most) or 0
+    if percent and not 1 <= limit <= MOST_INDICES:
+        raise each.refuse(f"how many run at a time is expected after %, 1 to {MOST_INDICES}, as in 0-99%10")
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -273,13 +283,13 @@ def _indices(wishes: Wishes) -> list[int]:
         found.update(range(first, last + 1, step))
     if len(found) > MOST_INDICES:
         raise each.refuse(f"more than {MOST_INDICES} indices")
-    return sorted(found)
+    return sorted(found), limit
 
 
 # --- the object -------------------------------------------------------------------------------------------------------
 
 
-def _head(wishes: Wishes, profile: Profile, name: str, queue: str, array: str) -> Json:
+def _head(wishes: Wishes, profile: Profile, name: str, queue: str, array: _ArrayOfJob | None) -> Json:
     labels = {names.QUEUE_NAME: queue_name(wishes, profile) or queue}
     if qos := wishes.one("qos"):
         labels[names.PRIORITY_CLASS] = _object_name(qos, profile.maps.get("qos-classes", {}).get(qos.value, qos.value))
@@ -287,13 +297,14 @@ def _head(wishes: Wishes, profile: Profile, name: str, queue: str, array: str) -
         if not label_syntax.is_value(account.value):
             raise account.refuse("it becomes a label: at most 63 letters, digits, '-', '_' and '.'")
         labels[names.ACCOUNT] = account.value
-    if array:
-        labels[names.ARRAY] = array
-    meta: Json = {"name": name, "labels": labels}
+    annotations: dict[str, str] = {}
+    if array is not None:
+        labels[names.ARRAY] = array.name
+        annotations |= {names.ARRAY_LIMIT: str(array.limit)} if array.limit else {}
     if comment := wishes.one("comment"):
-        meta["annotations"] = {names.COMMENT: comment.value}
-    if after := other_jobs.dependency_annotations(wishes):
-        meta["annotations"] = {**meta.get("annotations", {}), **after}
+        annotations[names.COMMENT] = comment.value
+    annotations |= other_jobs.dependency_annotations(wishes)
+    meta: Json = {"name": name, "labels": labels, **({"annotations": annotations} if annotations else {})}
     return {"apiVersion": GPU_JOBS.api_version, "kind": GPU_JOBS.kind, "metadata": meta}
 
 
@@ -350,7 +361,7 @@ def _spec(wishes: Wishes, profile: Profile, shape: _Shape, container: Json, conf
         spec["gpuResource"] = resource.value
     runtime: Json = {}
     limit = wishes.one("time")
-    if limit and limit.value.upper() not in ("UNLIMITED", "INFINITE", "-1", "0"):
+    if limit and limit.value.upper() not in UNLIMITED:
         runtime["limit"] = _duration(limit)
     for name, key in (("expected", "expected"), ("checkpoint", "checkpointInterval")):
         if each := wishes.one(name):

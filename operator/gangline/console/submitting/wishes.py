@@ -80,7 +80,9 @@ def _acted() -> Iterable[SubmitOption]:
         "partition", "The LocalQueue, by the profile's partitions or its own name.", "NAME", "p", "p", group="queue"
     )
     yield option("job-name", "The name, to which five letters are added.", "NAME", "J", "J")
-    yield option("array", "A job for each index, in GANGLINE_ARRAY_INDEX.", "0-9", "a", "a")
+    yield option(
+        "array", "A job for each index, in GANGLINE_ARRAY_INDEX; %N: so many run at a time.", "0-9[%N]", "a", "a"
+    )
     yield option("account", "The label gangline.io/account.", "NAME", "A", "A")
     yield option("qos", "The priority class, by the profile's qos-classes or its own name.", "NAME", "q")
     yield option("constraint", "Node labels, by the profile's constraints or as LABEL=VALUE.", "FEATURE[&…]", "C", "C")
@@ -144,7 +146,10 @@ _IGNORED: Final[Mapping[str, str]] = {
     "the job's runtime is forecast from the runs before it": "time-min",
     "the job is ended by its pods' grace period": "signal no-kill/k? wait-all-nodes",
     "a container has the disk of its image and its mounts": "tmp",
-    "who submits is who is logged in to the cluster": "uid gid wckey delay-boot reboot! mcs-label reservation clusters/M",
+    "who submits is who is logged in to the cluster": "uid gid wckey mcs-label",
+    "what is set aside for some jobs is the quota of a queue: --queue": "reservation",
+    "nodes are there, or made by an autoscaler": "delay-boot reboot!",
+    "the cluster is that of the kubeconfig, or one that MultiKueue chooses": "clusters/M",
     "mounts are claims of the namespace: --mount CLAIM:PATH": "container-mounts container-name container-mount-home! "
     "no-container-mount-home! container-remap-root! container-writable! container-entrypoint! no-container-entrypoint!",
 }

@@ -73,6 +73,8 @@ class MissingRight:
             return names.TEAM_LEAD
         if (self.verb, self.name, self.object) == ("get", "configmaps", names.SUBMIT_PROFILE):
             return names.VIEWER
+        if self.name == "pods/exec":
+            return names.TERMINAL_USER
         if sees and self.name == "workloadpriorityclasses.kueue.x-k8s.io":
             return names.PRIORITY_CLASSES_VIEWER
         if sees and self.name in _SEEN:

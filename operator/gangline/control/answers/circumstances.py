@@ -19,12 +19,16 @@ from gangline.control.answers.workloads.unqueued import WAITS
 from gangline.control.answers.workloads.words import Line, age
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.events import Warned
-from gangline.engine import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED, QuotaLimits
+from gangline.engine import ARRAY_LIMIT, FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED, QuotaLimits
 from gangline.kube import resources as kube
 from gangline.objects import JobObject
 
 #: holders of which the expected end is computed, of one answer
 MOST_ENDS: Final = 50
+#: reasons that the engine explains better than the condition does, which changes only with the reason; "" = there is no condition
+_EXPLAINED_BY_ENGINE: Final = frozenset(
+    {"", "PendingEvaluation", "WaitingForCapacity", ARRAY_LIMIT, FOR_OTHER_JOBS, NEVER_SATISFIED}
+)
 
 
 def limits(source: Source, queue: str, view: WorkloadView, sight: Sight) -> dict[tuple[str, str], QuotaLimits]:
@@ -55,13 +59,10 @@ def as_the_engine_says(
     source: Source, sight: Sight, view: WorkloadView, jobs: Mapping[str, str]
 ) -> tuple[WorkloadView, str]:
     """The view with the engine's reason, and what has to happen before the workload starts, where the workload's condition does
-    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes or other jobs. "" = its condition says it.
+    not say so: it is behind the head of a StrictFIFO queue, or waits for nodes, for other jobs or for others of its array.
+    "" = its condition says it.
     """
-    if (
-        view.hidden
-        or view.state is not JobState.PENDING
-        or view.reason not in ("", "PendingEvaluation", "WaitingForCapacity", FOR_OTHER_JOBS, NEVER_SATISFIED)
-    ):
+    if view.hidden or view.state is not JobState.PENDING or view.reason not in _EXPLAINED_BY_ENGINE:
         return view, ""
     told = source.engine.explain(view.key)
     if told is None or told.message == NOT_TRIED:

@@ -147,6 +147,7 @@ _REMEDIES = {
     "DependencyNeverSatisfied": "such a job has to be run again under the same name, or the annotation gangline.io/after changed",
     "Suspended": "the queue is stopped: an administrator has to set its stopPolicy back to None",
     "WaitingForPodsReady": "the workloads admitted before it have to have all their pods ready",
+    "WaitingForArrayTasks": "a task of its array has to end, or its array needs a higher limit",
     "WaitingForReplacementPods": "the pods of the group that are missing have to be created",
     "WaitingForPreemptedWorkloads": "the pods of the preempted workloads have to end; then it starts",
     "WaitingForCapacity": "nodes of its flavors have to become free or usable; where an autoscaler that is not found by itself "

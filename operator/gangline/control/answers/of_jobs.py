@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gangline.control.answers import circumstances, setup
 from gangline.control.answers.ahead import remedies
@@ -37,6 +37,9 @@ from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import Stored, WorkloadObject
+
+if TYPE_CHECKING:
+    from gangline.control.nodes.stall.stall_watch import PodTelemetry
 
 #: preempted workloads of which the pods are named, and pods of each
 MOST_VICTIMS: Final = 3
@@ -327,15 +330,21 @@ class JobAnswers(Desk):
             raise PodsUnknownError("pods are not known here")
         routes = self._routes()
         view = await self._found(asker, namespace, kind, name, routes)
+        use = self.source.gpu_use
+        if use is not None:
+            await use.refresh()
         found = self.source.pods.of(view.key)
         found.sort(
             key=lambda pod: (pod.pod_set, pod.group or (0, 0), pod.index if pod.index is not None else -1, pod.key)
         )
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
-        return as_item(shown, None), [_pod_as_json(pod) for pod in found]
+        return as_item(shown, None), [
+            _pod_as_json(pod, use.of_pod(pod.key) if use is not None else None) for pod in found
+        ]
 
 
-def _pod_as_json(pod: Pod) -> Json:
+def _pod_as_json(pod: Pod, measured: PodTelemetry | None) -> Json:
+    idle = measured.idle_since if measured is not None else None
     return {
         "name": pod.name,
         "podSet": pod.pod_set,
@@ -344,6 +353,10 @@ def _pod_as_json(pod: Pod) -> Json:
         "state": _state_of(pod),
         "created": pod.created / 1000,
         "obstacle": pod.refused or pod.unscheduled,
+        "gpuUse": measured.gpu if measured is not None else None,
+        "gpuMemoryBytes": measured.gpu_memory if measured is not None else None,
+        "idleSince": idle / 1000 if idle is not None else None,
+        "measuredAt": measured.at / 1000 if measured is not None else None,
     }
 
 

@@ -25,6 +25,7 @@ from gangline.forecast.quantiles import Forecast
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
     from gangline.control.forecasting.runtime_facts import Forecasts
+    from gangline.control.nodes.stall.stall_watch import PodTelemetry
     from gangline.forecast.history.runs import Run
 
 #: seconds beyond those of its rehearsals that a process has for its start and the transfer of all facts
@@ -35,6 +36,18 @@ _ROUND: Final = 20.0
 
 class NoForecastsError(Exception):
     """Expected starts are not known; the text says why."""
+
+
+class GpuUse(Protocol):
+    """What telemetry measures of the GPUs of pods."""
+
+    async def refresh(self) -> None:
+        """Look for new measurements."""
+        ...
+
+    def of_pod(self, key: str) -> PodTelemetry | None:
+        """What is measured of a pod; None where nothing is."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,8 @@ class Source:
     warnings: Callable[[], Mapping[str, Sequence[Warned]]] = dict
     #: None where no decisions are recorded
     record: AuditReader | None = None
+    #: None where nothing measures GPUs
+    gpu_use: GpuUse | None = None
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""

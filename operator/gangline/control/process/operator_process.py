@@ -220,6 +220,7 @@ class Operator:
             controller.cards,
             self.recorder.warnings,
             self.record,
+            controller.stalls,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gangline.engine.cycle.attempt import (
+    ARRAY_LIMIT,
     MIGRATING,
     MISCONFIGURED,
     NO_CANDIDATES,
@@ -306,4 +307,17 @@ def _queue_unfit(gang: WorkloadState, name: str, store: Store) -> Explanation | 
             gang.workload.violation,
             needs=f"Change its pod templates, or what namespace {gang.workload.namespace} allows.",
         )
-    return None
+    return _awaits_turn(gang, store)
+
+
+def _awaits_turn(gang: WorkloadState, store: Store) -> Explanation | None:
+    """Why a task of an array is in no queue. The message does not change while others of its array start and end."""
+    figures = store.arrays.figures(gang)
+    if figures is None or gang.workload.array is None:
+        return None
+    limit, running, following = figures
+    name = gang.workload.array.name
+    needs = (
+        f"{running} of {limit} tasks of array {name} run{f', {following} are next' * bool(following)}: one must end."
+    )
+    return Explanation(ARRAY_LIMIT, f"At most {limit} tasks of array {name} run at a time", needs=needs)

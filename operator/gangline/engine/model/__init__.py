@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from gangline.engine.model.workloads import (
         NO_TRAITS,
         Admission,
+        ArrayLimit,
         Awaited,
         CheckState,
         Dependencies,
@@ -244,6 +245,7 @@ _MODULES: Final = {
     "workloads": (
         "NO_TRAITS",
         "Admission",
+        "ArrayLimit",
         "Awaited",
         "CheckState",
         "Dependencies",
@@ -280,6 +282,7 @@ __all__ = [
     "AdmissionFairSharing",
     "Admit",
     "Affinity",
+    "ArrayLimit",
     "AskChecks",
     "Awaited",
     "Backfill",

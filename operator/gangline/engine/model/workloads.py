@@ -134,6 +134,14 @@ class CheckState:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayLimit:
+    """The array that a workload is a task of, by its name in the namespace, and how many of its tasks may run at a time."""
+
+    name: str
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A workload as its spec and status say."""
 
@@ -159,6 +167,8 @@ class Workload:
     replaces: str = ""
     #: it is the parent of variants (by its label): these queue and hold quota in its place
     has_variants: bool = False
+    #: the array whose limit counts for it; None = it is no task of one, or one without a limit
+    array: ArrayLimit | None = None
     max_execution_seconds: int | None = None
     #: the job's name, for messages; and the uid of the job that owns the workload.
     job_uid: str = ""

@@ -46,6 +46,7 @@ from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NO_FAMILY, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
+from gangline.engine.state.array_turns import ArrayTurns
 from gangline.engine.state.inactive import why_inactive
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE
@@ -96,6 +97,8 @@ class Store:
         self.typical = TypicalMix(lambda: (gang.workload for gang in self.gangs.values()))
         #: key of a slice -> the slices that are to replace it, by uid
         self.successors: dict[str, dict[str, WorkloadState]] = {}
+        #: which tasks of arrays with a limit may queue
+        self.arrays = ArrayTurns()
         #: LocalQueue key -> unfinished workloads that name it
         self.gangs_of: dict[str, dict[str, WorkloadState]] = {}
         #: variants by uid; by namespace and uid of their parent
@@ -149,6 +152,10 @@ class Store:
             self._settle_trees(done)
         if self.something_is_free:
             self._wake()
+        if self.arrays.unsettled:
+            for gang in self.arrays.settle():
+                self.place(gang)
+                self.reviews[gang.key] = gang
 
     def _settle_trees(self, done: RebuiltTrees) -> None:
         self.trees_rebuilt = True
@@ -196,6 +203,7 @@ class Store:
         queue.quota_holds.clear()
         for gang in queue.pending.everyone():
             queue.pending.take_out(gang)
+            self.arrays.leave(gang)
             gang.leave_queue()
             gang.enter(LifecycleState.UNQUEUED, f"ClusterQueue {queue.name} was deleted")
         for gang in queue.holders.values():
@@ -337,6 +345,8 @@ class Store:
         if not self.superseded(gang):
             self.capacity.hold(gang, admission)
             self.hold_places(gang, admission)
+        if self.arrays.concern(gang):
+            self.arrays.hold(gang)
         evicting = bool(gang.workload.evicted)
         if queue is None:
             gang.leave_queue()
@@ -363,6 +373,10 @@ class Store:
         """A fact about a holder that keeps its admission: its usage is brought in line with it."""
         queue, admission = queue_of(gang), gang.workload.admission
         assert queue is not None and admission is not None, gang
+        if self.arrays.concern(gang):
+            self.arrays.hold(gang)
+        else:
+            self.arrays.leave(gang)
         superseded = self.superseded(gang)
         if admission.pod_sets != (gang.quota.admission.pod_sets if gang.quota.admission else ()) and not superseded:
             self.hold_places(gang, admission)
@@ -442,6 +456,8 @@ class Store:
 
     def assume_reserved(self, gang: WorkloadState, now: Millis, *, admitted: bool) -> None:
         """The scheduler reserved quota for it; the fact that says so has not arrived yet."""
+        if self.arrays.concern(gang):
+            self.arrays.hold(gang)
         if self.fairness is not None:
             self.fairness.reserve(gang)
         if admitted:
@@ -473,6 +489,7 @@ class Store:
     def release(self, gang: WorkloadState) -> None:
         """Release all that the workload holds: workloads that wait in its tree may try again."""
         queue = queue_of(gang)
+        self.arrays.leave(gang)
         self.capacity.release(gang)
         self.note_change(gang)
         self._note_ready(gang, ready=True)
@@ -495,8 +512,13 @@ class Store:
         if gang.holds:
             return
         queue = self.queue_for(gang)
+        if queue is not None and self.needs_turn(gang):
+            self.arrays.wait(gang)
+            queue = queue if self.arrays.has_turn(gang) else None
+        else:
+            self.arrays.leave(gang)
         if gang.queue is not None and gang.queue is not queue:
-            self.unplace(gang)
+            self._leave_queue(gang)
         if queue is None:
             gang.enter(LifecycleState.UNQUEUED)
             return
@@ -511,6 +533,12 @@ class Store:
         self.note_change(gang)
 
     def unplace(self, gang: WorkloadState) -> None:
+        """Take a workload without quota out of its queue, and let others of its array have its turn."""
+        if not gang.holds:
+            self.arrays.leave(gang)
+        self._leave_queue(gang)
+
+    def _leave_queue(self, gang: WorkloadState) -> None:
         queue = queue_of(gang)
         if queue is None or gang.holds:
             return
@@ -521,6 +549,12 @@ class Store:
         self.note_change(gang)
         gang.leave_queue()
         self.touch(queue)
+
+    def needs_turn(self, gang: WorkloadState) -> bool:
+        """Whether the workload may only be queued when it is its turn among the tasks of its array. One that could not start now
+        takes no turn from others.
+        """
+        return self.arrays.concern(gang) and not gang.backs_off and not gang.workload.violation
 
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
         """The queue in which the workload would wait, None if there is none."""

@@ -117,7 +117,7 @@ class WorkloadIntake:
             and old.waits_for == new.waits_for
             and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
             and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
-            and (old.replaces, old.job_uid) == (new.replaces, new.job_uid)
+            and (old.replaces, old.job_uid, old.array) == (new.replaces, new.job_uid, new.array)
             and queue_time(new, self._store.settings) == gang.since
         )
 

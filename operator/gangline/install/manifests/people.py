@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.api import jobkinds, names
-from gangline.api.names import ADMINISTRATOR, PRIORITY_CLASSES_VIEWER, RESEARCHER, TEAM_LEAD, VIEWER
+from gangline.api.names import ADMINISTRATOR, PRIORITY_CLASSES_VIEWER, RESEARCHER, TEAM_LEAD, TERMINAL_USER, VIEWER
 from gangline.control.answers.api import discovery
 from gangline.install import rights
 from gangline.install.manifests.tree import Document, Set, head
@@ -90,6 +90,8 @@ def _rule(resource: Resource, verbs: Iterable[str], *subresources: str, named: I
 
 #: what becomes of a job: its pods, what they print, and what the cluster says of them
 _PODS: Final = [_rule(kube.PODS, _VIEW, "", "log"), _rule(kube.EVENTS, _VIEW), _rule(kube.CORE_EVENTS, _VIEW)]
+#: terminals in pods. Over a WebSocket Kubernetes asks for `get`, and from 1.35 on for `create` as well
+_TERMINALS: Final = [_rule(kube.PODS, ("get", "create"), "exec")]
 #: how a namespace's jobs are submitted
 _SUBMITS: Final = [_rule(kube.CONFIG_MAPS, ("get",), named=(names.SUBMIT_PROFILE,))]
 #: of one team: hold and stop jobs of others, stop its LocalQueues, let people see and submit
@@ -117,6 +119,7 @@ def _roles() -> Iterator[Json]:
     for name, parts in PEOPLE.items():
         yield _aggregated(name, *parts)
     yield _role("gangline-pods-viewer-role", (IS_VIEWERS,), _PODS)
+    yield _role(TERMINAL_USER, (), _TERMINALS)
     yield _role("gangline-submit-viewer-role", (*_USERS, IS_VIEWERS), _SUBMITS)
     yield _role("gangline-team-editor-role", (IS_TEAM_LEADS,), _TEAM)
     yield _role("gangline-administration-role", (IS_ADMINISTRATORS,), _ADMINISTRATION)

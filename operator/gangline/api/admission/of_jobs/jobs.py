@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from gangline import bounded
 from gangline.api import jobkinds, names, quantity
 from gangline.api.admission import multikueue, syntax
 from gangline.api.admission.findings import (
@@ -27,6 +28,7 @@ from gangline.api.admission.findings import (
     labels_of,
     metadata,
     objects,
+    required,
     text,
 )
 from gangline.api.admission.of_jobs import elastic, job_warnings
@@ -255,6 +257,7 @@ def _validate_common(job: Json, old: Json | None, context: AdmissionFacts, suspe
         *check_checkpoint_interval(job),
         *check_gates(job),
         *check_dependencies(job),
+        *_array(job),
         *elastic.check(job),
     ]
     if old is None:
@@ -312,6 +315,17 @@ def check_checkpoint_interval(job: Json) -> list[FieldError]:
     except quantity.QuantityError as error:
         return [invalid(path, value, str(error))]
     return [] if seconds > 0 else [invalid(path, value, "should be greater than 0")]
+
+
+def _array(job: Json) -> list[FieldError]:
+    """How many tasks of an array may run at a time, and of which array."""
+    limit, path = annotations_of(job).get(names.ARRAY_LIMIT), annotation_path(names.ARRAY_LIMIT)
+    if limit is None:
+        return []
+    if not labels_of(job).get(names.ARRAY):
+        return [required(label_path(names.ARRAY), "names the array whose tasks the limit is for")]
+    known = bounded.whole(text(limit))
+    return [] if known else [invalid(path, limit, "should be a whole number greater than 0")]
 
 
 def _gate_names(job: Json) -> list[str]:

@@ -295,6 +295,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         variant_of=variant_of(metadata) if names.ALLOWED_FLAVORS in annotations else "",
         replaces=annotations.get(names.REPLACEMENT_FOR, ""),
         has_variants=marks.get(names.CONCURRENT_PARENT) == "true",
+        array=_array(annotations) if names.ARRAY_LIMIT in annotations else None,
         max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
         job_uid=marks.get(names.JOB_UID, ""),
         violation=unclaimable or violation,
@@ -386,6 +387,14 @@ def _checkpoint(written: str) -> float | None:
         return max(0.0, quantity.parse_duration(written)) or None if written else None
     except quantity.QuantityError:
         return None
+
+
+def _array(annotations: Mapping[str, str]) -> model.ArrayLimit | None:
+    """The array with a limit that the Workload is a task of. A limit that is no number above zero counts as 1: no more tasks run
+    than its author can have meant.
+    """
+    name = annotations.get(names.ARRAY, "")
+    return model.ArrayLimit(name, bounded.whole(annotations[names.ARRAY_LIMIT]) or 1) if name else None
 
 
 def _is_not_queued(requeued: Json) -> bool:

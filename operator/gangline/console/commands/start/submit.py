@@ -16,11 +16,13 @@ from gangline.api import names
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import document
 from gangline.console.output.spelling import meant
-from gangline.console.submitting import gpu_job, wishes
+from gangline.console.submitting import gpu_job, session, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
 from gangline.console.submitting.wishes import OPTIONS, PROFILE, Given, Profile, WishError
 from gangline.console.views import access, completing, denied, follow_job, job_end, targets, what_if
+from gangline.console.views import session as held_session
 from gangline.console.views.pod_logs import LogQuery
+from gangline.console.views.remote_terminal import OwnStreams
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.kube.resources import CONFIG_MAPS, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -93,6 +95,7 @@ def _parameter(name: str) -> str:
 @_wish_options
 @click.option("--from", "repeated", metavar="JOB", default="", help="Submit this GPUJob or Job once more.")
 @click.option("--dry-run", is_flag=True, help="Only print the GPUJob, and when it would start.")
+@click.option("-i", "--interactive", is_flag=True, help="Open a terminal in the job, which ends with it; like salloc.")
 @click.option("-W", "--wait", is_flag=True, help="Wait for the job to end; the exit code is the job's.")
 @click.option("-f", "--follow", is_flag=True, help="Show what the job prints until it ends, as --wait.")
 @access.cluster_options
@@ -101,6 +104,7 @@ def command(
     given: Sequence[Given],
     repeated: str,
     dry_run: bool,
+    interactive: bool,
     wait: bool,
     follow: bool,
     kubeconfig: Path | None,
@@ -108,12 +112,20 @@ def command(
     namespace: str | None,
     is_command: bool = False,
 ) -> None:
-    """Submit SCRIPT, or a COMMAND after --, as a GPUJob, which runs it once in each of its pods.
+    """Submit SCRIPT, or a COMMAND after --, as a GPUJob, which runs it once in each of its pods; or with -i a terminal in one.
 
     Lines #SBATCH and #GANGLINE in the script are options, too. The command line has precedence over them, and they over the
     profile of the namespace, the ConfigMap gangline-submit. What is ignored is named on stderr.
     """
-    if bool(words) == bool(repeated):
+    if interactive and (repeated or wait or follow or (words and not is_command)):
+        raise click.UsageError(
+            "--interactive opens a terminal for a shell, or for a command after --: it goes with no script, nor with --from, "
+            "--wait or --follow"
+        )
+    streams = OwnStreams()
+    if interactive and not (dry_run or streams.is_terminal):
+        raise click.UsageError("--interactive needs a terminal; `gangline submit --wait -- COMMAND` needs none")
+    if bool(words) == bool(repeated) and not interactive:
         raise click.UsageError("name a script, a command after --, or a job that is to be repeated (--from)")
     if repeated and (wrong := next((each for each in given if each.option.name not in _OF_REPEATS), None)):
         raise click.UsageError(
@@ -124,7 +136,7 @@ def command(
             "--follow is for one job, and --array makes many: `gangline logs JOB -f` follows one of them"
         )
     try:
-        work = None if repeated else _work(words, is_command=is_command)
+        work = session.keeper() if interactive else None if repeated else _work(words, is_command=is_command)
     except WishError as error:
         raise _refusal(error) from error
 
@@ -135,13 +147,15 @@ def command(
             if work is None:
                 resource, made = await _again(api, where, repeated, given)
             else:
-                made = await _made(api, where, work, given)
+                made = await _made(api, where, work, given, interactive=interactive)
             for remark in made.remarks:
                 terminal.say(remark, err=True)
             if dry_run:
                 await _show(api, where, resource, made)
                 return 0
-            await _create(api, where, resource, made)
+            stored = await _create(api, where, resource, made)
+            if interactive:
+                return await held_session.hold(api, where, stored[0], session.in_terminal(words), streams)
             jobs = [job["metadata"]["name"] for job in made.jobs]
             if follow:
                 await follow_job.follow(api, where, f"{resource.kind.lower()}/{jobs[0]}", LogQuery())
@@ -170,12 +184,15 @@ def _refusal(error: WishError) -> click.ClickException:
     return click.ClickException(str(error)) if error.of_script else click.UsageError(str(error))
 
 
-async def _made(api: ApiClient, namespace: str, work: Work, given: Sequence[Given]) -> Submission:
+async def _made(api: ApiClient, namespace: str, work: Work, given: Sequence[Given], *, interactive: bool) -> Submission:
     """The GPUJobs, with what the namespace adds to them."""
     try:
         found = wishes.directives(work.script, work.name) if work.script is not None else wishes.Directives()
         profile, remarks = await _profile(api, namespace)
-        merged = wishes.merged(profile.given, found.given, given)
+        least = [session.default_limit()] if interactive else []
+        merged = wishes.merged(least, profile.given, found.given, given)
+        if interactive:
+            session.check(merged)
         queue = await _queue(api, namespace, gpu_job.queue_name(merged, profile))
         made = gpu_job.submission(merged, profile, work, _suffix(), os.environ, queue)
     except WishError as error:
@@ -228,8 +245,11 @@ async def _show(api: ApiClient, namespace: str, resource: Resource, made: Submis
     terminal.say("", *what_if.answer_lines(answer, presenting.width()), err=True)
 
 
-async def _create(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> None:
-    """Create the jobs, each with the ConfigMap that it owns; says on stdout which there are, also where a later one fails."""
+async def _create(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> list[Json]:
+    """Create the jobs, each with the ConfigMap that it owns, and return them as they are stored. Says on stdout which there are,
+    also where a later one fails.
+    """
+    created: list[Json] = []
     for number, job in enumerate(made.jobs):
         try:
             stored = await api.create(resource, namespace, job, query={"fieldValidation": "Strict"})
@@ -242,6 +262,8 @@ async def _create(api: ApiClient, namespace: str, resource: Resource, made: Subm
             raise click.ClickException(f"the job is not submitted: {error.message}{done}") from error
         queue = stored["metadata"].get("labels", {}).get(names.QUEUE_NAME, "")
         terminal.say(f"Submitted {resource.kind.lower()}/{stored['metadata']['name']} to LocalQueue {queue}")
+        created.append(stored)
+    return created
 
 
 async def _create_script(api: ApiClient, namespace: str, resource: Resource, job: Json, script: str) -> None:
@@ -290,7 +312,7 @@ async def _again(api: ApiClient, namespace: str, job: str, given: Sequence[Given
     name = exact or f"{_stem(old)}-{_suffix()}"
     labels = _kept(body["metadata"].get("labels") or {}, names.ARRAY)
     meta: Json = {"name": name, "namespace": namespace, "labels": labels | ({names.QUEUE_NAME: queue} if queue else {})}
-    if annotations := _kept(body["metadata"].get("annotations") or {}):
+    if annotations := _kept(body["metadata"].get("annotations") or {}, names.ARRAY_LIMIT):
         meta["annotations"] = annotations
     spec = {key: value for key, value in body["spec"].items() if key not in ("suspend", "selector", "manualSelector")}
     if resource == JOBS:

@@ -58,6 +58,8 @@ class PodTelemetry:
     at: Millis = 0
     idle_since: Millis | None = None
     low_power_since: Millis | None = None
+    gpu: float | None = None  # as in the last reading …
+    gpu_memory: float | None = None
     measured: bool = False  # its GPUs' activity is measured …
     powered: bool = False  # … and so is their power
     kernel_age: Millis | None = None
@@ -75,6 +77,7 @@ class PodTelemetry:
             self.idle_since = self.low_power_since = None
             self.logged_at = at if self.logged_at is not None else None
         self.at = at
+        self.gpu, self.gpu_memory = reading.gpu, reading.gpu_memory
         self.measured, self.powered = reading.gpu is not None, reading.power is not None
         self.idle_since = _since(self.idle_since, reading.gpu is not None and reading.gpu < IDLE, at)
         self.low_power_since = _since(self.low_power_since, reading.power is not None and reading.power < LOW_POWER, at)
@@ -125,6 +128,8 @@ def _spans(since: Iterable[Millis | None], now: Millis) -> tuple[Millis, ...]:
 LOOKS: Final = 5
 #: … but no more and no less often than this, in seconds.
 SOONEST, LATEST = 1.0, 30.0
+#: Where no policy asks for readings, those who ask for the use of GPUs share one of this age, in milliseconds.
+SHARED: Final[Millis] = 15_000
 #: How often to look for a policy while there is none, in seconds.
 IDLE_PERIOD: Final = 5.0
 #: how many workloads are looked at before other tasks get their turn
@@ -175,6 +180,8 @@ class StallWatch(Part):
         self._runs: dict[str, _Run] = {}
         self._telemetry: dict[str, PodTelemetry] = {}
         self._source_failed = False
+        self._asked_at: Millis = 0
+        self._asking = asyncio.Lock()
         context.messages.subscribe(PodReported, lambda message: self.note_pod(message.pod))
 
     # --- policies ---
@@ -290,6 +297,20 @@ class StallWatch(Part):
             return []
         self._source_failed = False
         return found
+
+    async def refresh(self) -> None:
+        """Read telemetry for somebody who asks, unless it is read anyway, or was read for another one just now."""
+        async with self._asking:
+            if self._source is None or self.policies() or self._now() - self._asked_at < SHARED:
+                return
+            self._asked_at = self._now()
+            for reading in await self._readings():
+                self._telemetry.setdefault(reading.key, PodTelemetry()).take(reading)
+
+    def of_pod(self, key: str) -> PodTelemetry | None:
+        """What is measured of a pod, if it was lately."""
+        found = self._telemetry.get(key)
+        return found if found is not None and self._now() - found.at < STALE else None
 
     def take_readings(self, readings: list[Reading]) -> None:
         for reading in readings:

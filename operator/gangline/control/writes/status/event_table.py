@@ -65,6 +65,7 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "WaitingForPreemptedWorkloads": EventRow(_WORKLOAD, KUEUE, "those that it preempts still run"),
     "WaitingForPodsReady": EventRow(_WORKLOAD, KUEUE, "an admitted gang is not ready yet"),
     "WaitingForCapacity": EventRow(_WORKLOAD, OURS, "there is quota, but no room on nodes"),
+    "WaitingForArrayTasks": EventRow(_WORKLOAD, OURS, "as many tasks of its array run as may"),
     "WaitingForReservation": EventRow(_WORKLOAD, OURS, "the room is reserved for another one"),
     "ExceedsMaxQuota": EventRow(_WORKLOAD, KUEUE, "it asks for more than there can ever be"),
     "NoMatchingFlavor": EventRow(_WORKLOAD, KUEUE, "no flavor suits its pods"),

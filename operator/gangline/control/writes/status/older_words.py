@@ -19,6 +19,7 @@ _OLDER: Final[Mapping[str, str]] = {
     "Misconfigured": "Inadmissible",
     "OnHold": "OnHold",
     "Suspended": "Inadmissible",
+    "WaitingForArrayTasks": "Waiting",
     "WaitingForPodsReady": "Waiting",
 }
 

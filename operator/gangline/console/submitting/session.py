@@ -1,0 +1,66 @@
+"""The pods of an interactive session: what keeps them until somebody has come and gone, and what runs in the terminal.
+
+The first pod ends when its terminal is closed, or when none was opened in time, and the job with it: a session whose user's
+machine has died holds no GPUs for long. The other pods wait for the end of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gangline.console.submitting import wishes
+from gangline.console.submitting.gpu_job import UNLIMITED, Work
+from gangline.console.submitting.wishes import Given, Wishes
+
+#: the time limit of a session that names none
+LIMIT: Final = "4h"
+#: seconds in which its terminal has to be opened once the pod runs
+OPENED_WITHIN: Final = 600
+#: the file that holds the process of the terminal; several pods may share /tmp
+_MARK: Final = "/tmp/.gangline-session-$HOSTNAME"
+#: `sleep` in the background: a shell that waits for it ends at once when the pod is deleted
+_KEEPER: Final = f"""\
+trap 'exit 0' TERM
+nap() {{ sleep "$1" & wait $!; }}
+while [ "${{GANGLINE_INDEX:-0}}" != 0 ]; do nap 3600; done
+mark="{_MARK}" waited=0
+rm -f "$mark"
+while [ ! -s "$mark" ]; do
+  if [ "$waited" -ge {OPENED_WITHIN} ]; then
+    echo "no terminal was opened within {OPENED_WITHIN // 60} minutes"
+    exit 1
+  fi
+  nap 2
+  waited=$((waited + 2))
+done
+while kill -0 "$(cat "$mark")" 2>/dev/null; do nap 2; done
+echo "the terminal is closed"
+exit 1
+"""
+_SHELL: Final = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi"
+
+
+def keeper() -> Work:
+    """What the pods of a session run themselves."""
+    return Work(["sh", "-c", _KEEPER], name="session")
+
+
+def in_terminal(words: Sequence[str]) -> list[str]:
+    """The command of the terminal: these words, or a shell. It tells the pod which process the terminal is."""
+    run = 'exec "$@"' if words else _SHELL
+    return ["sh", "-c", f'echo $$ >"{_MARK}"; {run}', "session", *words]
+
+
+def default_limit() -> Given:
+    """The time limit, for a session whose options and profile name none."""
+    return wishes.given("time", LIMIT)
+
+
+def check(merged: Wishes) -> None:
+    """Raises WishError for options that a session can't have."""
+    if array := merged.one("array"):
+        raise array.refuse("a session is one job")
+    limit = merged.one("time")
+    if limit is not None and limit.value.upper() in UNLIMITED:
+        raise limit.refuse("a session has a limit: it would keep its GPUs as long as its terminal is open")

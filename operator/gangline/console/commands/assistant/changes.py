@@ -1,5 +1,5 @@
-"""The tools that change something, each in two calls. The first shows what would happen and gives a token; the second, with the same
-input and the token, does exactly that. A token is good for one call and a few minutes, and for the objects as they were shown.
+"""The tools that change something, each in two calls. The first shows what would happen and gives a token; the second, with the
+same input and the token, does exactly that. A token is good once, for a few minutes, and for the objects as they were shown.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _job(given: Given) -> str:
 
 
 async def _submitted(api: ApiClient, namespace: str, given: Given) -> ShownChange:
-    """The GPUJobs of a command or a script. What is submitted later is what is shown now, from no file and no variable of ours."""
+    """GPUJobs of a command or a script. What is submitted later is what is shown now; no file or variable of ours is in it."""
     command, script = given.get("command"), given.get("script")
     if (command is None) == (script is None):
         raise click.ClickException("give either command or script")

@@ -1,4 +1,4 @@
-"""The server of the Model Context Protocol: it lists the tools, checks what they are called with, and runs each call in a thread."""
+"""The server of the Model Context Protocol: it lists the tools, checks their inputs, and runs each call in a thread."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Call: TypeAlias = Callable[[Given], tuple[Document, bool]]
 AT_ONCE: Final = 4
 PATIENCE: Final = 120.0
 _ABOUT: Final = (
-    "Gangline admits GPU jobs to quotas of a Kubernetes cluster. These tools answer with the rights of the user's kubeconfig. Each is "
-    "the command `gangline NAME`, and `command` in an answer is what a person would type. "
+    "Gangline admits GPU jobs to quotas of a Kubernetes cluster. These tools answer with the rights of the user's kubeconfig. "
+    "Each is the command `gangline NAME`, and `command` in an answer is what a person would type. "
 )
 _READ_ONLY: Final = "None of them changes anything. "
 _CHANGING: Final = (
-    "hold, release, cancel and submit change something: called without `confirm` they only show what would happen. Show that to the "
-    "user, and call them again with `confirm` only when the user agrees. "
+    "hold, release, cancel and submit change something: called without `confirm` they only show what would happen. Show that to "
+    "the user, and call them again with `confirm` only when the user agrees. "
 )
 
 
@@ -125,10 +125,12 @@ def _problem(given: Json, schema: Json) -> str:
 
 def _sentence(error: jsonschema.ValidationError) -> str:
     """What the value should be; the value itself may be long."""
-    shown, rule = bounded.shown(error.instance), error.validator_value
+    rule: Any = error.validator_value
+    schema: Any = error.schema
+    shown = bounded.shown(error.instance)
     match error.validator:
         case "additionalProperties":
-            known = error.schema["properties"]
+            known = schema["properties"]
             wrong = next(name for name in error.instance if name not in known)
             return f"there is no field {bounded.shown(wrong)}, only {', '.join(known)}"
         case "required":

@@ -97,8 +97,8 @@ async def cancelled(
     except Forbidden as error:
         raise click.ClickException(denied.said(error)) from error
     except Conflict as error:  # it was deleted, or has changed, after it was looked at
-        raise targets.NoSuchJob(namespace, name) if as_seen is None else targets.ChangedSinceError(
-            target.title
+        raise (
+            targets.NoSuchJob(namespace, name) if as_seen is None else targets.ChangedSinceError(target.title)
         ) from error
     except NotFound as error:  # it was deleted after it was looked at
         raise targets.NoSuchJob(namespace, name) from error

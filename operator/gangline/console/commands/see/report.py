@@ -401,7 +401,7 @@ async def answer(api: ApiClient, namespace: str, everywhere: bool, query: Mappin
             shown=f"these are the ClusterQueues of namespace {namespace}",
         )
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 async def _pages(api: ApiClient, path: str, query: Mapping[str, str | bool | int]) -> Json:

@@ -1,5 +1,5 @@
-"""An assistant of a user of one namespace, through `gangline mcp` over stdio: the commands' answers, her rights, and a change with its
-preview, on a real API server.
+"""An assistant of a user of one namespace, through `gangline mcp` over stdio, on a real API server: the commands' answers, her
+rights, and a change with its preview.
 """
 
 from __future__ import annotations

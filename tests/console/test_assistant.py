@@ -429,7 +429,8 @@ async def test_what_takes_too_long_is_given_up(cluster: SameAnswers, monkeypatch
 
 
 async def test_a_bug_in_a_command_is_an_answer_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> None:
+    def broken(work: Any) -> None:
+        work.close()
         raise RuntimeError(INJECTION)
 
     monkeypatch.setattr(access, "run", broken)

@@ -127,11 +127,12 @@ def _sentence(error: jsonschema.ValidationError) -> str:
     """What the value should be; the value itself may be long."""
     rule: Any = error.validator_value
     schema: Any = error.schema
-    shown = bounded.shown(error.instance)
+    given: Any = error.instance
+    shown = bounded.shown(given)
     match error.validator:
         case "additionalProperties":
             known = schema["properties"]
-            wrong = next(name for name in error.instance if name not in known)
+            wrong = next(name for name in given if name not in known)
             return f"there is no field {bounded.shown(wrong)}, only {', '.join(known)}"
         case "required":
             return f"these fields are needed: {', '.join(rule)}"

@@ -74,7 +74,7 @@ def _number(name: str, about: str, option: str, *, least: int = 0, most: int) ->
 
 NAMESPACE: Final = text_field("namespace", "The namespace; without it that of the kubeconfig.", "--namespace", most=63)
 _JOB: Final = text_field("job", "A name, or kind/name such as gpujob/train.", most=320)
-_ALL: Final = _flag("all_namespaces", "Of all namespaces, with labels in place of others' names.", "--all-namespaces")
+_ALL: Final = _flag("all_namespaces", "The answer is about all namespaces; names of others are labels in it.", "--all-namespaces")
 _QUEUE: Final = text_field("cluster_queue", "Only of this ClusterQueue.", "--cluster-queue")
 _USERS: Final = _names("users", "Only of these users, or namespaces.", "--user")
 _STATES: Final = _names("states", "Only in these states, such as Pending or Running.", "--state")

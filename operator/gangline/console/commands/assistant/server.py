@@ -138,8 +138,6 @@ def _sentence(error: jsonschema.ValidationError) -> str:
             return f"these fields are needed: {', '.join(rule)}"
         case "type":
             return f"a value of type {rule} is expected, not {shown}"
-        case "enum":
-            return f"{shown} is none of {', '.join(map(str, rule))}"
         case "minLength" | "minItems":
             return f"it must not be shorter than {rule}"
         case "maxLength" | "maxItems":

@@ -53,9 +53,8 @@ class ToolField:
         return [f"{self.option}={each}" for each in values]
 
 
-def text_field(name: str, about: str, option: str = "", *, most: int = _NAME, choice: Sequence[str] = ()) -> ToolField:
-    schema: Json = {"type": "string", "description": about, "minLength": 1, "maxLength": most}
-    return ToolField(name, {"type": "string", "description": about, "enum": [*choice]} if choice else schema, option)
+def text_field(name: str, about: str, option: str = "", *, most: int = _NAME) -> ToolField:
+    return ToolField(name, {"type": "string", "description": about, "minLength": 1, "maxLength": most}, option)
 
 
 def _flag(name: str, about: str, option: str) -> ToolField:
@@ -74,7 +73,9 @@ def _number(name: str, about: str, option: str, *, least: int = 0, most: int) ->
 
 NAMESPACE: Final = text_field("namespace", "The namespace; without it that of the kubeconfig.", "--namespace", most=63)
 _JOB: Final = text_field("job", "A name, or kind/name such as gpujob/train.", most=320)
-_ALL: Final = _flag("all_namespaces", "The answer is about all namespaces; names of others are labels in it.", "--all-namespaces")
+_ALL: Final = _flag(
+    "all_namespaces", "The answer is about all namespaces; names of others are labels in it.", "--all-namespaces"
+)
 _QUEUE: Final = text_field("cluster_queue", "Only of this ClusterQueue.", "--cluster-queue")
 _USERS: Final = _names("users", "Only of these users, or namespaces.", "--user")
 _STATES: Final = _names("states", "Only in these states, such as Pending or Running.", "--state")
@@ -254,7 +255,7 @@ TOOLS: Final = (
             NAMESPACE,
             _ALL,
             _QUEUE,
-            text_field("by", "What a row is.", "--by", choice=[*report.BY]),
+            text_field("by", f"What a row is: {', '.join(report.BY)} or {report.LABEL}KEY.", "--by"),
             _SINCE,
             text_field("from", "Since when, such as 2026-11-01, in place of `since`.", "--from", most=_WORD),
             text_field("to", "Until when, with `from`; not in it.", "--to", most=_WORD),

@@ -90,9 +90,17 @@ class Api:
         return obj
 
     async def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, propagation: str = "", uid: str = ""
+        self,
+        resource: Resource,
+        namespace: str | None,
+        name: str,
+        *,
+        propagation: str = "",
+        uid: str = "",
+        resource_version: str = "",
     ) -> Json:
-        assert uid == self.objects[resource.plural, name]["metadata"]["uid"]
+        meta = self.objects[resource.plural, name]["metadata"]
+        assert uid == meta["uid"] and resource_version in ("", meta["resourceVersion"])
         self.deleted.append(f"{resource.plural}/{name}")
         return {}
 

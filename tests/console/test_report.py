@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -131,13 +132,61 @@ def test_what_is_asked(asked: list[tuple[str, Json]], words: list[str], path: st
         (["--tz", "Europe"], "there is no time zone"),
         (["--tz", "x" * 999], "there is no time zone"),
         (["--by", "colour"], "'colour' is not one of"),
-        (["-o", "parquet"], "'parquet' is none of wide, json, yaml, csv, html"),
+        (["-o", "parquet"], "-o parquet and --file FILE belong together"),
+        (["-o", "csv", "--file", "x"], "-o parquet and --file FILE belong together"),
+        (["--by", "label:"], "behind label: stands the key of a label"),
+        (["--by", "label:a b"], "behind label: stands the key of a label"),
         (["--sort", "shoes"], "there is no column 'shoes'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(asked: list[tuple[str, Json]], words: list[str], message: str) -> None:
     result = run(*words)
     assert result.exit_code == 2 and message in " ".join(result.output.split()), result.output
+
+
+def test_sums_by_a_label_are_asked_for_and_named_by_its_key(asked: list[tuple[str, Json]]) -> None:
+    lines = told("--by", "label:example.com/project").splitlines()
+    assert lines[0].startswith("EXAMPLE.COM/PROJECT ") and asked[0][1]["by"] == "label:example.com/project"
+
+
+def test_a_row_without_the_label_is_a_dash(monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:
+    whole = screens.used()
+    row = {**whole["items"][0], "name": ""}
+
+    async def get(*_: Any) -> Json:
+        return {**whole, "items": [row]}
+
+    monkeypatch.setattr(asking, "get", get)
+    assert told("--by", "label:team").splitlines()[1].startswith("–  ")
+
+
+def test_parquet_has_the_rows_of_the_csv_with_types(asked: Any, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("currency: EUR\nprices: {h100: 2}\n")
+    for more in ([], ["--prices", str(prices)]):
+        file = tmp_path / "month.parquet"
+        result = run("--by", "user", "-o", "parquet", "--file", str(file), *more)
+        assert result.exit_code == 0 and result.stdout == "" and f"3 rows in {file}" in result.stderr
+        table = parquet.read_table(file)
+        wanted = [*csv.DictReader(io.StringIO(told("--by", "user", "-o", "csv", *more)))]
+        found = [{name: "" if each is None else str(each) for name, each in row.items()} for row in table.to_pylist()]
+        assert found == wanted
+        kinds = {
+            name: str(table.schema.field(name).type) for name in ("user", "jobs", "gpuHours", "idleGpuHours", "hidden")
+        }
+        assert kinds == {
+            "user": "string", "jobs": "int64", "gpuHours": "double", "idleGpuHours": "double", "hidden": "string",
+        }  # fmt: skip
+        assert table.schema.metadata[b"timeZone"] == b"UTC" and table.schema.metadata[b"by"] == b"user"
+
+
+def test_without_pyarrow_parquet_says_what_to_install(
+    asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    result = run("-o", "parquet", "--file", str(tmp_path / "x"))
+    assert result.exit_code == 1 and "pip install 'gangline[parquet]'" in result.stderr
 
 
 def test_an_operator_that_makes_no_reports_is_named(monkeypatch: pytest.MonkeyPatch, asked: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -48,7 +48,7 @@ HOUR = 3600.0
 class Leader:
     """A leader that keeps a record of attempts, in a cluster whose clock this test turns."""
 
-    def __init__(self, store: Any = None, here: Any = None) -> None:
+    def __init__(self, store: Any = None, here: Any = None, labels: Sequence[str] = ("team",)) -> None:
         self.here = here or clusters.world_of(
             clusters.flavor("h100"),
             *clusters.queue("a", 64),
@@ -59,7 +59,7 @@ class Leader:
         self.messages = Messages()
         self.store = store
         self.watch = AttemptWatch(
-            self.here.mirror, self.here.pods, self.messages, store=store, now=lambda: self.now * 1000
+            self.here.mirror, self.here.pods, self.messages, store=store, now=lambda: self.now * 1000, labels=labels
         )
 
     async def lead(self) -> Leader:
@@ -772,19 +772,41 @@ async def test_whose_job_preempted_others_sees_labels_of_them_and_nobody_else_se
     leader.end()
 
 
-@pytest.mark.parametrize("by", ["clusterQueue", "localQueue", "namespace", "user", "flavor", "jobKind", "day"])
+@pytest.mark.parametrize(
+    "by", ["clusterQueue", "localQueue", "namespace", "user", "flavor", "jobKind", "day", "label:team"]
+)
 async def test_sums_count_everybody_and_name_nobody_else(by: str) -> None:
     here = clusters.shared()
     for key, user in (("ml/runs", "mira"), (f"{SECRET}/{SECRET}-runs", f"{SECRET}-tom")):
-        here.mirror.objects[kube.GPU_JOBS][key]["metadata"]["labels"]["gangline.io/user"] = user
+        here.mirror.objects[kube.GPU_JOBS][key]["metadata"]["labels"] |= {"gangline.io/user": user, "team": f"{user}s"}
     leader = await shared(here=here)
     everybody = await leader.sums(namespace="", by=by)
     seen = await leader.sums(Reader("ml"), namespace="", by=by)
     assert SECRET not in everything_said(seen)
     assert sum(row["gpuHours"] for row in seen) == pytest.approx(sum(row["gpuHours"] for row in everybody))
     assert sum(row["attempts"] for row in seen) == 2
-    if by in ("clusterQueue", "localQueue", "namespace", "user"):
+    if by in ("clusterQueue", "localQueue", "namespace", "user", "label:team"):
         assert any(row["hidden"] for row in seen) and not any(row["hidden"] for row in everybody)
+    leader.end()
+
+
+async def test_an_attempt_keeps_the_chosen_labels_that_its_job_had_when_it_began() -> None:
+    leader = await Leader(labels=("team", "example.com/project")).lead()
+    labels = leader.here.mirror.objects[kube.GPU_JOBS]["ml/train"]["metadata"]["labels"]
+    labels |= {"team": "vision", "other": "x", "example.com/project": "p" * 999}
+    leader.run()
+    labels["team"] = "another"
+    leader.preempt(after=100)
+    leader.release()
+    leader.run()
+    leader.run("urgent")
+    leader.now += 60
+    found = [row for row in await leader.rows() if row["jobName"] == "train"]
+    assert [each["labels"]["team"] for each in found] == ["another", "vision"]
+    assert found[0]["labels"] == {"team": "another", "example.com/project": "p" * 63}
+    by_team = {row["name"]: row["gpuHours"] for row in await leader.sums(by="label:team")}
+    assert set(by_team) == {"another", "vision", ""}, "a job without the label is in a row without a name"
+    assert sum(by_team.values()) == pytest.approx(sum(row["gpuHours"] for row in await leader.sums()))
     leader.end()
 
 

@@ -188,6 +188,7 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         ("jobattempts?sinceSeconds=0", 400, "sinceSeconds must be from 1 to 34560000, not 0"),
         ("jobattempts?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),
         ("usagesums?by=colour", 400, "by must be one of clusterQueue, localQueue, namespace, user"),
+        ("usagesums?by=label:team", 501, "nobody keeps a record of attempts here"),
         ("usagesums?sinceSeconds=34560001", 400, "sinceSeconds must be from 1 to 34560000"),
         ("usagesums?start=5&end=5", 400, "start must be before end, which is 5, not 5"),
         ("usagesums?end=1700000000", 400, "start belongs to a question with end"),

@@ -325,6 +325,7 @@ def test_attempts_come_back_as_they_were(store: HistoryStore) -> None:
         idle=12.0,
         nodes=("n1", "n2"),
         node_count=70,
+        labels=(("example.com/project", "alpha"), ("team", 'a"b')),
     )
     assert store.put_attempts("here", [whole, attempt(2)]) == 2
     assert store.attempts(AttemptQuery("here")) == [attempt(2), whole]
@@ -434,3 +435,18 @@ def test_a_database_of_the_third_version_gets_the_queues_of_preemptors(tmp_path:
             store.put_attempts("here", [attempt(2, by_queue="q")])
             found = store.attempts(AttemptQuery("here"))
             assert [(each.uid, each.by_queue) for each in found] == [("w2", "q"), ("w1", "")]
+
+
+def test_a_database_of_the_fourth_version_gets_the_labels_of_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    HistoryStore(str(path)).put_attempts("here", [attempt(1)])
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        connection.execute(text("ALTER TABLE gangline_attempts DROP COLUMN labels"))
+        connection.execute(text("UPDATE gangline_schema SET version = 4"))
+    for _ in range(2):
+        with HistoryStore(str(path)) as store:
+            store.put_attempts("here", [attempt(2, labels=(("team", "a"),))])
+            found = store.attempts(AttemptQuery("here"))
+            assert [(each.uid, each.label("team")) for each in found] == [("w2", "a"), ("w1", "")]
+            sums = store.usage(Window(AT - 1e6, AT + 1e6, "label:team", cluster="here"), ())
+            assert {name: each.attempts for name, each in sums.items()} == {("ml", "a"): 1, ("ml", ""): 1}

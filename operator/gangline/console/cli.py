@@ -137,6 +137,7 @@ _TOP: Final[Sections] = {
     "More": {
         "admin": CommandEntry("", "Install, upgrade, check and tune Gangline.", _ADMIN),
         "dev": CommandEntry("", "Local control planes and container images.", _DEV),
+        "mcp": CommandEntry("assistant.mcp:command", "Answers for an assistant, by the Model Context Protocol."),
         "completion": CommandEntry("completion:command", "Completion of commands and job names for a shell."),
     },
 }

@@ -101,6 +101,10 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("--local --name test --detach", "in the background, with data that stay"),
     ),
     "down": (("--name test --keep-data", "end it, and keep its data"),),
+    "mcp": (
+        ("", "what an assistant starts to ask with your rights"),
+        ("--allow-changes", "it may also hold, release, cancel and submit, after a preview"),
+    ),
     "completion": (("bash", "a script to source: source <(gangline completion bash)"),),
     # --- for administrators ---
     "admin": (

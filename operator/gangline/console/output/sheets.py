@@ -1,4 +1,4 @@
-"""A table as a file for others: CSV for spreadsheets, and a page of HTML that needs nothing else.
+"""A table as a file for others: CSV for spreadsheets, Parquet for programs, and a page of HTML that needs nothing else.
 
 Texts in it come from others. A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, and may run it: such
 a text gets a `'` before it. In HTML everything is escaped, and the page forbids scripts and requests.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import csv
 import html
+import importlib
 import io
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import click
 
 from gangline.bounded import printable
 from gangline.console.output.layout import Rows
@@ -73,6 +77,37 @@ def as_html(title: str, about: Sequence[str], rows: Rows, last: int) -> str:
         body="\n".join(lines[:first]),
         foot="\n".join(lines[first:]),
     )
+
+
+def write_parquet(
+    file: Path,
+    header: Sequence[str],
+    rows: Sequence[Sequence[SheetCell]],
+    *,
+    texts: Collection[str],
+    whole: Collection[str],
+    about: Mapping[str, str],
+) -> None:
+    """Write rows as Parquet. The first column and those among `texts` are texts, those among `whole` whole numbers, the others
+    numbers. `about`: the metadata of the file.
+
+    Raises click.ClickException where pyarrow is not installed, or the file can't be written.
+    """
+    try:  # an optional dependency, of which type checkers need not know
+        arrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise click.ClickException("Parquet files need pyarrow: pip install 'gangline[parquet]'") from error
+    columns: dict[str, Any] = {}
+    for number, name in enumerate(header):
+        cells = [row[number] for row in rows]
+        is_text = number == 0 or name in texts
+        kind = arrow.string() if is_text else arrow.int64() if name in whole else arrow.float64()
+        columns[name] = arrow.array([printable(cell) if isinstance(cell, str) else cell for cell in cells], kind)
+    table = arrow.table(columns).replace_schema_metadata(dict(about))
+    try:
+        parquet.write_table(table, file, compression="zstd")
+    except OSError as error:
+        raise click.ClickException(f"{file}: cannot be written: {error.strerror or error}") from error
 
 
 def _safe(cell: SheetCell) -> SheetCell:

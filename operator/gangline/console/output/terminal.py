@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,6 +23,28 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _CLEAR: Final = "\x1b[H\x1b[J"
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedText:
+    """What a command has printed: the texts of stdout, and those of stderr, without colours."""
+
+    out: list[str] = field(default_factory=list[str])
+    err: list[str] = field(default_factory=list[str])
+
+
+_captured: ContextVar[PrintedText | None] = ContextVar("captured", default=None)
+
+
+@contextmanager
+def captured() -> Iterator[PrintedText]:
+    """Keep what is said within the block, in place of printing it. Nobody can be asked there."""
+    printed = PrintedText()
+    token = _captured.set(printed)
+    try:
+        yield printed
+    finally:
+        _captured.reset(token)
 
 
 class Styled(str):
@@ -58,6 +84,10 @@ def clean(text: str) -> str:
 
 def say(*lines: str, err: bool = False, nl: bool = True) -> None:
     """Print lines, without any an empty one; to stderr with `err`, without a line break at the end where `nl` is false."""
+    kept = _captured.get()
+    if kept is not None:
+        (kept.err if err else kept.out).extend(clean(click.unstyle(line)) for line in lines or ("",))
+        return
     for line in lines or ("",):
         click.echo(line if isinstance(line, Styled) else clean(line), err=err, nl=nl)
 
@@ -77,7 +107,7 @@ def redraw(*lines: str) -> None:
 
 def can_ask() -> bool:
     """Whether somebody at a terminal can answer a question."""
-    return sys.stdin.isatty()
+    return _captured.get() is None and sys.stdin.isatty()
 
 
 def confirm(question: str) -> None:

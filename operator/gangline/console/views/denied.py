@@ -119,5 +119,10 @@ def missing_right(message: str) -> MissingRight | None:
 
 def said(error: ApiError) -> str:
     """The refusal for the user."""
-    missing = missing_right(error.message)
-    return str(missing) if missing is not None else error.message
+    return explained(error.message)
+
+
+def explained(message: str) -> str:
+    """A refusal by its message, for the user: one for want of a right with the role that gives it."""
+    missing = missing_right(message)
+    return str(missing) if missing is not None else message

@@ -13,7 +13,7 @@ import click
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.console.output import remarks
-from gangline.console.views import access, asking
+from gangline.console.views import access, asking, denied
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, WorkloadView
 from gangline.kube.client import ApiClient, ApiError
@@ -48,6 +48,11 @@ class OperatorWarning:
 
 #: why the operator's answer is missing
 NoOperator = (asking.NotServedError, asking.NotAllowedError)
+
+
+def refusal(error: Exception) -> click.ClickException:
+    """The error of a command that shows nothing without the operator's answer: why there is none, and which right is missing."""
+    return click.ClickException(denied.explained(str(error)))
 
 
 def say(error: Exception, seen: AnswerSnapshot | None = None) -> None:

@@ -79,8 +79,39 @@ class Target:
         return words.get(self.state, f"is {self.state.lower()}") + on
 
 
-async def find(api: ApiClient, namespace: str, name: str) -> Target:
-    """The newest job of a name, or `kind/name`. Raises NoSuchJob."""
+@dataclass(frozen=True, slots=True)
+class SeenVersions:
+    """The uids and versions of a job and of its Workload at one look: a later change is made only if both are still the same."""
+
+    of_workload: tuple[str, str] = ("", "")
+    of_job: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(cls, target: Target) -> SeenVersions:
+        return cls(_version(target.workload), _version(target.job))
+
+
+def _version(obj: Json | None) -> tuple[str, str]:
+    meta = obj["metadata"] if obj is not None else {}
+    return meta.get("uid", ""), meta.get("resourceVersion", "")
+
+
+class ChangedSinceError(click.ClickException):
+    """Says that a job is not any more as it was at an earlier look."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(f"{title} has changed since it was looked at: look again before it is changed")
+
+
+async def find(api: ApiClient, namespace: str, name: str, as_seen: SeenVersions | None = None) -> Target:
+    """The newest job of a name, or `kind/name`. Raises NoSuchJob, and ChangedSinceError for one that is not `as_seen`."""
+    found = await _found(api, namespace, name)
+    if as_seen is not None and SeenVersions.of(found) != as_seen:
+        raise ChangedSinceError(found.title)
+    return found
+
+
+async def _found(api: ApiClient, namespace: str, name: str) -> Target:
     workloads, seen = await _seen(api, namespace)
     view = own_rights.find(seen, namespace, name)
     if view is not None:

@@ -153,6 +153,7 @@ class Operator:
             store=self.forecasting.history if self.forecasting is not None else None,
             now=client.clock.millis,
             wake=self.controller.wake,
+            labels=options.forecasts.labels if options.forecasts is not None else (),
         )
         self.controller.attach(self.attempts)
         self.visibility = Visibility(self.controller, self.forecasting)

@@ -86,6 +86,8 @@ class ForecastOptions:
     history: str
     model_file: Path
     use_model: bool = True
+    #: keys of the labels of jobs by which reports can be made
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

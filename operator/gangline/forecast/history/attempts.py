@@ -33,6 +33,9 @@ _MACHINES: Final = frozenset({"NodeFailures"})
 
 #: names of nodes that are kept of one attempt
 MOST_NODES: Final = 64
+#: labels that are kept of one attempt, at most, and characters of the key of one
+MOST_LABELS: Final = 8
+LONGEST_LABEL_KEY: Final = 240
 #: characters of a text that are kept
 LONGEST_TEXT: Final = 1024
 
@@ -85,6 +88,7 @@ class JobAttempt:
     idle: float | None = None  #: GPU-seconds in which telemetry saw its GPUs idle; None = not measured
     nodes: tuple[str, ...] = ()
     node_count: int = 0
+    labels: tuple[tuple[str, str], ...] = ()  #: those of its job that are kept, by key
 
     @property
     def key(self) -> str:
@@ -103,6 +107,10 @@ class JobAttempt:
         if self.end == EVICTED and self.reason in _MACHINES:
             return "failure"
         return _LOST_TO.get(self.end, "")
+
+    def label(self, key: str) -> str:
+        """The value of a label; "" where its job had none, or none was kept."""
+        return next((value for name, value in self.labels if name == key), "")
 
     def stages(self, now: float) -> Stages:
         """The attempt up to its end, or up to now."""

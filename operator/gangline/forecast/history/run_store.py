@@ -6,6 +6,7 @@ thread.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -122,6 +123,7 @@ ATTEMPTS: Final = Table(
     Column("idle", Float(53)),
     Column("nodes", Text, nullable=False),  # names, with a line for each
     Column("node_count", Integer, nullable=False),
+    Column("labels", Text, nullable=False, server_default=""),  # a JSON object, "" for none
     Index("gangline_attempts_ended", "ended"),
     Index("gangline_attempts_uid", "uid"),
     Index("gangline_attempts_job", "namespace", "job_name"),
@@ -145,8 +147,13 @@ def _add_preempting_queues(connection: Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN by_queue VARCHAR(253) DEFAULT '' NOT NULL")
 
 
+def _add_labels(connection: Connection) -> None:
+    if not any(each["name"] == "labels" for each in inspect(connection).get_columns(ATTEMPTS.name)):
+        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN labels TEXT DEFAULT '' NOT NULL")
+
+
 #: step n migrates a database from version n to n + 1. Released steps are never changed, only added.
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts, _add_preempting_queues)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts, _add_preempting_queues, _add_labels)
 
 
 def migrate(connection: Connection) -> None:
@@ -385,7 +392,8 @@ class HistoryStore:
     def usage(self, window: Window, without: Collection[str]) -> dict[Group, UsageSum]:
         """The sums of a cluster's attempts, but for those with these keys."""
         c, sums = ATTEMPTS.c, dict[Group, UsageSum]()
-        query = select(c.key, *(c[name] for name in _SUMMED)).where(
+        summed = (*_SUMMED, "labels") if window.label else _SUMMED
+        query = select(c.key, *(c[name] for name in summed)).where(
             c.cluster == window.cluster,
             c.reserved <= window.until,
             (c.ended >= window.since) | c.ended.is_(None),
@@ -398,7 +406,10 @@ class HistoryStore:
                 if number % _ADDED == _ADDED - 1:
                     time.sleep(_PAUSE)  # decisions are made in another thread, and go first
                 if row[0] not in without:
-                    yield JobAttempt(**dict(zip(_SUMMED, tuple(row)[1:], strict=True)))
+                    found: dict[str, Any] = dict(zip(summed, tuple(row)[1:], strict=True))
+                    if window.label:
+                        found["labels"] = _labels(found["labels"])
+                    yield JobAttempt(**found)
 
         def add_up(connection: Connection) -> None:
             usage.add(sums, counted(connection.execution_options(yield_per=_BATCH).execute(query)), window)
@@ -492,7 +503,8 @@ def _stored(row: dict[str, Any], limits: dict[str, int]) -> dict[str, Any]:
 def _attempt_row(cluster: str, attempt: JobAttempt) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
     row |= {name: min(_LARGEST, row[name]) for name in ("gpus", "pods", "number", "node_count")}
-    row |= {"key": attempt.key, "cluster": cluster, "nodes": "\n".join(attempt.nodes)}
+    labels = json.dumps(dict(attempt.labels), separators=(",", ":")) if attempt.labels else ""
+    row |= {"key": attempt.key, "cluster": cluster, "nodes": "\n".join(attempt.nodes), "labels": labels}
     return _stored(row, _ATTEMPT_TEXTS)
 
 
@@ -500,9 +512,14 @@ def _read_attempt(row: Row[Any]) -> JobAttempt:
     columns = row._mapping
     nodes: str = columns["nodes"]
     return JobAttempt(
-        **{name: columns[name] for name in _ATTEMPT_FIELDS if name != "nodes"},
+        **{name: columns[name] for name in _ATTEMPT_FIELDS if name not in ("nodes", "labels")},
         nodes=tuple(nodes.split("\n")) if nodes else (),
+        labels=_labels(columns["labels"]),
     )
+
+
+def _labels(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(json.loads(text).items()) if text else ()
 
 
 def _run(row: Row[Any]) -> Run:

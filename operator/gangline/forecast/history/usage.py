@@ -23,8 +23,10 @@ USER: Final = "user"
 FLAVOR: Final = "flavor"
 JOB_KIND: Final = "jobKind"
 DAY: Final = "day"
-#: by what sums may be grouped
+#: by what sums may be grouped, beside labels
 BY: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, NAMESPACE, USER, FLAVOR, JOB_KIND, DAY)
+#: what stands before the key of a label by which sums are grouped
+LABEL: Final = "label:"
 
 _HOUR: Final = 3600.0
 
@@ -46,8 +48,15 @@ class Window:
     cluster: str = ""
     zone: tzinfo = UTC
 
+    @property
+    def label(self) -> str:
+        """The key of the label by whose values sums are made; "" for other sums."""
+        return self.by.removeprefix(LABEL) if self.by.startswith(LABEL) else ""
+
     def group(self, attempt: JobAttempt) -> Group:
         """The group of an attempt, unless sums are made by day."""
+        if key := self.label:
+            return attempt.namespace, attempt.label(key)
         match self.by:
             case "clusterQueue":
                 return "", attempt.cluster_queue

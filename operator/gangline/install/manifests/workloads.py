@@ -94,6 +94,7 @@ def _operator() -> Json:
         f"--listen=0.0.0.0:{HTTP_PORT}",
         "--config=/etc/gangline/config.yaml",
         When(Not(_DATABASE), f"--history={_HISTORY_DIRECTORY}/history.db"),
+        When(Set("history.labels"), FormattedText("--history-labels={}", (Value("history.labels"),))),
         f"--model={_HISTORY_DIRECTORY}/model.gz",
         When(_AUDIT, f"--audit={_HISTORY_DIRECTORY}/audit/audit.jsonl"),
         *_logging(OPERATOR),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import yaml
 
-from gangline import files
+from gangline import bounded, files
 from gangline.api import names
 from gangline.console.options import (
     FORECAST_DIRECTORY,
@@ -78,6 +78,12 @@ if TYPE_CHECKING:
     envvar="GANGLINE_HISTORY",
     show_envvar=True,
     help="History of finished runs: path of an SQLite file or any SQLAlchemy URL. Empty: no forecasts.",
+)
+@click.option(
+    "--history-labels",
+    default="",
+    metavar="KEY[,…]",
+    help="Keys of labels of jobs by which `gangline report --by label:KEY` can be made, 8 at most.",
 )
 @click.option(
     "--model",
@@ -164,6 +170,7 @@ def command(
     metrics_cert_dir: Path | None,
     ready_file: Path | None,
     history: str,
+    history_labels: str,
     model_file: Path | None,
     forecast: bool,
     audit: Path | None,
@@ -207,7 +214,7 @@ def command(
         secured_metrics=_secured(metrics_listen, metrics_cert_dir, process),
         ready_file=ready_file,
         identity=identity or default_identity(),
-        forecasts=_forecasts(history, model_file, forecast),
+        forecasts=_forecasts(history, model_file, forecast, _label_keys(history_labels)),
         audit=audit,
         record=None if record is None else RecordOptions(record, record_size),
         telemetry=_telemetry(telemetry, telemetry_queries),
@@ -275,13 +282,29 @@ def _visibility(listen: str, host: str) -> AggregatedApiOptions | None:
     return AggregatedApiOptions(address, host.strip("[]") or address[0])
 
 
-def _forecasts(history: str, model_file: Path | None, use_model: bool) -> ForecastOptions | None:
+def _label_keys(text: str) -> tuple[str, ...]:
+    """The keys of labels that attempts keep. Raises click.UsageError."""
+    from gangline.api import label_syntax
+    from gangline.forecast.history.attempts import LONGEST_LABEL_KEY, MOST_LABELS
+
+    keys = tuple(dict.fromkeys(key.strip() for key in text.split(",") if key.strip()))
+    if len(keys) > MOST_LABELS:
+        raise click.UsageError(f"--history-labels: {len(keys)} keys are given, and {MOST_LABELS} are kept at most")
+    for key in keys:
+        if not label_syntax.is_key(key) or len(key) > LONGEST_LABEL_KEY:
+            raise click.UsageError(f"--history-labels: {bounded.shown(key)} is no key of a label that can be kept")
+    return keys
+
+
+def _forecasts(
+    history: str, model_file: Path | None, use_model: bool, labels: tuple[str, ...] = ()
+) -> ForecastOptions | None:
     from gangline.control.process.operator_process import ForecastOptions
 
     if not history:
         return None
     beside = FORECAST_DIRECTORY if "://" in history else Path(history).expanduser().parent
-    return ForecastOptions(history, model_file or beside / "model.gz", use_model)
+    return ForecastOptions(history, model_file or beside / "model.gz", use_model, labels)
 
 
 def _telemetry(where: str, queries: Path | None) -> ReadingSource | None:

@@ -128,7 +128,7 @@ async def moves(api: ApiClient, namespace: str, node: str) -> list[Json]:
     try:
         told = await asking.get(api, f"/namespaces/{quote(namespace)}/flavornodes/{quote(node, safe='')}/moves")
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
     return [{"node": node, **row} for row in told["gangs"]]
 
 

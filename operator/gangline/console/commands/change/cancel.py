@@ -9,7 +9,7 @@ import click
 
 from gangline.console.output import terminal
 from gangline.console.views import access, completing, denied, targets
-from gangline.console.views.targets import JobChoice
+from gangline.console.views.targets import JobChoice, SeenVersions
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Conflict, Forbidden, NotFound
 from gangline.kube.resources import LEADER_WORKER_SETS, PODS, WORKLOADS, controller_of
@@ -57,11 +57,13 @@ async def cancel(
     return told
 
 
-async def cancelled(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
+async def cancelled(
+    api: ApiClient, namespace: str, name: str, *, dry_run: bool = False, as_seen: SeenVersions | None = None
+) -> str:
     """Cancel a job. Returns what was done, as a sentence. The object that is deleted is the one that was looked at. Raises
-    targets.NoSuchJob.
+    targets.NoSuchJob, and targets.ChangedSinceError for a job that is not `as_seen` any more.
     """
-    target = await targets.find(api, namespace, name)
+    target = await targets.find(api, namespace, name, as_seen)
     says = f"{target.title} {'would be' if dry_run else 'is'} cancelled (it {target.what_it_does()})"
     if target.workload is not None and target.resource == LEADER_WORKER_SETS:
         raise MadeAgainError(
@@ -75,7 +77,15 @@ async def cancelled(api: ApiClient, namespace: str, name: str, *, dry_run: bool 
     try:
         if target.job is not None and target.resource is not None:
             meta = target.job["metadata"]
-            await api.delete(target.resource, namespace, meta["name"], propagation="Background", uid=meta["uid"])
+            version = as_seen.of_job[1] if as_seen is not None else ""
+            await api.delete(
+                target.resource,
+                namespace,
+                meta["name"],
+                propagation="Background",
+                uid=meta["uid"],
+                resource_version=version,
+            )
         elif target.workload is not None:
             pods = await targets.members(api, target.workload)
             for pod in pods:
@@ -86,6 +96,10 @@ async def cancelled(api: ApiClient, namespace: str, name: str, *, dry_run: bool 
                 await api.delete(WORKLOADS, namespace, meta["name"], uid=meta["uid"])
     except Forbidden as error:
         raise click.ClickException(denied.said(error)) from error
-    except (NotFound, Conflict) as error:  # it was deleted after it was looked at
+    except Conflict as error:  # it was deleted, or has changed, after it was looked at
+        raise (
+            targets.NoSuchJob(namespace, name) if as_seen is None else targets.ChangedSinceError(target.title)
+        ) from error
+    except NotFound as error:  # it was deleted after it was looked at
         raise targets.NoSuchJob(namespace, name) from error
     return says

@@ -10,7 +10,7 @@ import click
 from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.views import access, completing, denied, targets
-from gangline.console.views.targets import JobChoice
+from gangline.console.views.targets import JobChoice, SeenVersions
 from gangline.control.answers.workloads.snapshot import FINISHED, HOLDING, JobState
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
@@ -90,13 +90,23 @@ async def _each(
             terminal.say(error.message, err=True)
 
 
-async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False, dry_run: bool = False) -> str:
-    """Hold a job or a queue. Returns what was done, as a sentence. Raises click.ClickException for what runs, without `stop`."""
+async def held(
+    api: ApiClient,
+    namespace: str,
+    name: str,
+    *,
+    stop: bool = False,
+    dry_run: bool = False,
+    as_seen: SeenVersions | None = None,
+) -> str:
+    """Hold a job or a queue. Returns what was done, as a sentence. Raises click.ClickException for what runs, without `stop`, and
+    for a job that is not `as_seen` any more.
+    """
     if (queue := targets.queue_of(name)) is not None:
         return await targets.stop_policy(api, namespace, *queue, "HoldAndDrain" if stop else "Hold", dry_run=dry_run)
 
     async def attempt() -> str:
-        target = await targets.find(api, namespace, name)
+        target = await targets.find(api, namespace, name, as_seen)
         workload = _workload(target)
         if target.state is JobState.INACTIVE or _by_author(target):
             return f"{target.title} is held already"
@@ -117,13 +127,17 @@ async def held(api: ApiClient, namespace: str, name: str, *, stop: bool = False,
     return await targets.until_unchanged(attempt)
 
 
-async def released(api: ApiClient, namespace: str, name: str, *, dry_run: bool = False) -> str:
-    """Release a job or a queue. Returns what was done, as a sentence."""
+async def released(
+    api: ApiClient, namespace: str, name: str, *, dry_run: bool = False, as_seen: SeenVersions | None = None
+) -> str:
+    """Release a job or a queue. Returns what was done, as a sentence. Raises click.ClickException for a job that is not `as_seen`
+    any more.
+    """
     if (queue := targets.queue_of(name)) is not None:
         return await targets.stop_policy(api, namespace, *queue, "None", dry_run=dry_run)
 
     async def attempt() -> str:
-        target = await targets.find(api, namespace, name)
+        target = await targets.find(api, namespace, name, as_seen)
         workload, released_by_author = _workload(target), False
         if target.job is not None and target.resource is not None and _by_author(target):
             await targets.patched(api, target.resource, target.job, _annotated(None), dry_run=dry_run)

@@ -60,7 +60,7 @@ async def _asked(api: ApiClient, namespace: str, job: str) -> Json:
     try:
         return await asking.of_job(api, namespace, job, "victims")
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 def show(told: Json, shape: Presentation) -> None:

@@ -78,7 +78,7 @@ async def rows(
             lambda scope: asking.listed(api, f"{scope}/{kind}", query), namespace, everywhere=everywhere
         )
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 def _span(field: str) -> Column[Json]:

@@ -75,7 +75,7 @@ async def _nodes(api: ApiClient, namespace: str, everywhere: bool, query: dict[s
             shown=f"these are the nodes of {namespace}",
         )
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 def listing(most: int | None = None) -> Listing[Json]:

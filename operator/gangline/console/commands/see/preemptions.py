@@ -110,7 +110,7 @@ async def _check(api: ApiClient, namespace: str, job: str) -> None:
     try:
         await asking.of_job(api, namespace, job, "attempts")
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 def as_json(found: Sequence[Json]) -> Json:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 
 from gangline import bounded, files
+from gangline.api import label_syntax
 from gangline.console.options import Span
 from gangline.console.output import presenting, remarks, selection, sheets, terminal
 from gangline.console.output.columns import Column, Listing
@@ -35,11 +36,16 @@ BY: Final = {
     "kind": "jobKind",
     "day": "day",
 }
+#: what stands before the key of a label in --by
+LABEL: Final = "label:"
 #: causes to which GPU-hours are lost, as the operator names them
 CAUSES: Final = ("preemption", "failure", "overrun", "cancel", "eviction")
 #: characters of a file of prices, and flavors in it
 _LONGEST: Final = 256 * 1024
 _MOST_PRICES: Final = 1000
+#: columns of a sheet that are texts, beside the first, and those that are whole numbers
+_TEXTS: Final = frozenset({"hidden", "currency"})
+_WHOLE: Final = frozenset({"jobs", "attempts", "preemptions"})
 #: characters of a date with its time
 _DATE: Final = 40
 
@@ -192,8 +198,8 @@ class Report:
     def listing(self) -> Listing[ReportRow]:
         return listing(self.by, self.prices.currency if self.prices is not None else "")
 
-    def as_csv(self) -> str:
-        """Each group with all numbers, for a spreadsheet. There is no row of totals, which sums would count again."""
+    def sheet(self) -> tuple[list[str], list[list[SheetCell]]]:
+        """Each group with all numbers, below their names. There is no row of totals, which sums would count again."""
         header = [
             self.by,
             "hidden",
@@ -217,7 +223,15 @@ class Report:
             cells: list[SheetCell] = [row.name, "yes" if sums["hidden"] else "no", *numbers, sums["idleGpuHours"]]
             costs = [row.cost, row.lost_cost, self.prices.currency] if self.prices is not None and priced else []
             rows.append([*cells, *lost, *waits, *costs])
-        return sheets.as_csv(header, rows)
+        return header, rows
+
+    def as_csv(self) -> str:
+        return sheets.as_csv(*self.sheet())
+
+    def write_parquet(self, file: Path) -> None:
+        """Write the sheet, with the time of the report in the file's metadata. Raises click.ClickException."""
+        about = {"by": self.by, "start": f"{self.start:.0f}", "end": f"{self.end:.0f}", "timeZone": str(self.zone)}
+        sheets.write_parquet(file, *self.sheet(), texts=_TEXTS, whole=_WHOLE, about=about)
 
     def as_html(self) -> str:
         rows = self.listing().rows([*self.rows, self.total], self.end, wide=True)
@@ -250,7 +264,7 @@ def listing(by: str, currency: str = "") -> Listing[ReportRow]:
 
     return Listing(
         columns=(
-            Column(by.upper(), lambda row, _: row.name or "–", least=12),
+            Column(by.removeprefix(LABEL).upper(), lambda row, _: row.name or "–", least=12),
             Column(
                 "JOBS", lambda row, _: str(row.sums["jobs"]), right=True, rank=2, key=lambda row, _: row.sums["jobs"]
             ),
@@ -298,6 +312,17 @@ def listing(by: str, currency: str = "") -> Listing[ReportRow]:
     )
 
 
+class ReportKey(click.Choice[str]):
+    """A value of --by: one of those that every report has, or `label:KEY`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if isinstance(value, str) and value.startswith(LABEL):
+            if label_syntax.is_key(value.removeprefix(LABEL)):
+                return value
+            self.fail(f"{bounded.shown(value)}: behind {LABEL} stands the key of a label", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 # --- the command --------------------------------------------------------------------------------------------------------
 
 
@@ -313,7 +338,14 @@ def listing(by: str, currency: str = "") -> Listing[ReportRow]:
     help="Only of this ClusterQueue.",
     shell_complete=completing.cluster_queues,
 )
-@click.option("--by", type=click.Choice(list(BY)), default="queue", show_default=True, help="What a row is.")
+@click.option(
+    "--by",
+    type=ReportKey(list(BY)),
+    metavar=f"{'|'.join(BY)}|{LABEL}KEY",
+    default="queue",
+    show_default=True,
+    help="What a row is; label:KEY: a value of a label of jobs that the operator keeps.",
+)
 @click.option("--since", type=Span(), default=None, help="How far to look back, such as 12h or 30d.  [default: 30d]")
 @click.option(
     "--from", "first", metavar="DATE", help="Since when, such as 2026-11-01 or 2026-11-01T12:00, in place of --since."
@@ -329,9 +361,12 @@ def listing(by: str, currency: str = "") -> Listing[ReportRow]:
 @click.option(
     "-o",
     "--output",
-    type=Output("wide", "json", "yaml", "csv", "html"),
+    type=Output("wide", "json", "yaml", "csv", "html", "parquet"),
     default=OutputFormat(),
-    help="Another form than the table.",
+    help="Another form than the table. Parquet needs gangline[parquet].",
+)
+@click.option(
+    "--file", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file; -o parquet needs one."
 )
 def command(
     kubeconfig: Path | None,
@@ -347,13 +382,16 @@ def command(
     prices: Path | None,
     sort: tuple[str, ...],
     output: OutputFormat,
+    file: Path | None,
 ) -> None:
     """Show the GPU-hours of a time and what became of them: useful, starting, idle, lost to which cause; like sreport.
 
     Everybody's jobs count in the ClusterQueues that your namespace uses; names that you may not see are labels. Jobs in progress
     count up to now.
     """
-    query: dict[str, str | bool | int] = {"by": BY[by], "clusterQueue": cluster_queue, "limit": question.MOST}
+    query: dict[str, str | bool | int] = {"by": BY.get(by, by), "clusterQueue": cluster_queue, "limit": question.MOST}
+    if (output.kind == "parquet") != (file is not None):
+        raise click.UsageError("-o parquet and --file FILE belong together; other forms are printed")
     zone = _zone(tz)
     query |= {"timeZone": tz} if by == "day" else {}
     query |= _window(since, first, last, zone)
@@ -366,16 +404,19 @@ def command(
             everywhere = all_namespaces or bool(cluster_queue and namespace is None)
             found = await answer(api, where, everywhere, query)
         asked = {"clusterQueue": cluster_queue} if cluster_queue else {}
-        show(Report.of(by, zone, found, prices_, asked), order, output)
+        show(Report.of(by, zone, found, prices_, asked), order, output, file)
 
     access.run(work())
 
 
-def show(report: Report, order: ListSelection, output: OutputFormat) -> None:
-    """Print a report."""
+def show(report: Report, order: ListSelection, output: OutputFormat, file: Path | None = None) -> None:
+    """Print a report, or write it to a file."""
     listed = report.listing()
     report = replace(report, rows=order.of(listed, report.rows, time.time()))
-    if output.kind in ("json", "yaml"):
+    if file is not None:
+        report.write_parquet(file)
+        terminal.say(f"{len(report.rows)} rows in {file}", err=True)
+    elif output.kind in ("json", "yaml"):
         terminal.say(document(output.kind, report.as_json()))
     elif output.kind == "csv":
         terminal.say(report.as_csv())
@@ -401,7 +442,7 @@ async def answer(api: ApiClient, namespace: str, everywhere: bool, query: Mappin
             shown=f"these are the ClusterQueues of namespace {namespace}",
         )
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 async def _pages(api: ApiClient, path: str, query: Mapping[str, str | bool | int]) -> Json:

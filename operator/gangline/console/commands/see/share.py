@@ -134,7 +134,7 @@ async def rows(api: ApiClient, namespace: str, everywhere: bool, cluster_queue: 
             lambda scope: asking.listed(api, f"{scope}/queueshares", query), namespace, everywhere=everywhere
         )
     except own_rights.NoOperator as error:
-        raise click.ClickException(str(error)) from error
+        raise own_rights.refusal(error) from error
 
 
 @click.command("share")

@@ -44,7 +44,7 @@ def command(
             try:
                 nodes, shares, jobs = await _asked(api, where, everywhere=all_namespaces)
             except own_rights.NoOperator as error:
-                raise click.ClickException(str(error)) from error
+                raise own_rights.refusal(error) from error
         now = time.time()
         found = summary(nodes, shares, jobs, now)
         if output.kind in DOCUMENTS:

@@ -147,13 +147,13 @@ def command(
             if work is None:
                 resource, made = await _again(api, where, repeated, given)
             else:
-                made = await _made(api, where, work, given, interactive=interactive)
+                made = await prepared_jobs(api, where, work, given, interactive=interactive)
             for remark in made.remarks:
                 terminal.say(remark, err=True)
             if dry_run:
-                await _show(api, where, resource, made)
+                await show_jobs(api, where, resource, made)
                 return 0
-            stored = await _create(api, where, resource, made)
+            stored = await create_jobs(api, where, resource, made)
             if interactive:
                 return await held_session.hold(api, where, stored[0], session.in_terminal(words), streams)
             jobs = [job["metadata"]["name"] for job in made.jobs]
@@ -184,8 +184,16 @@ def _refusal(error: WishError) -> click.ClickException:
     return click.ClickException(str(error)) if error.of_script else click.UsageError(str(error))
 
 
-async def _made(api: ApiClient, namespace: str, work: Work, given: Sequence[Given], *, interactive: bool) -> Submission:
-    """The GPUJobs, with what the namespace adds to them."""
+async def prepared_jobs(
+    api: ApiClient,
+    namespace: str,
+    work: Work,
+    given: Sequence[Given],
+    environment: Mapping[str, str] = os.environ,
+    *,
+    interactive: bool = False,
+) -> Submission:
+    """The GPUJobs, with what the namespace adds to them. `environment`: from which --export takes variables."""
     try:
         found = wishes.directives(work.script, work.name) if work.script is not None else wishes.Directives()
         profile, remarks = await _profile(api, namespace)
@@ -194,7 +202,7 @@ async def _made(api: ApiClient, namespace: str, work: Work, given: Sequence[Give
         if interactive:
             session.check(merged)
         queue = await _queue(api, namespace, gpu_job.queue_name(merged, profile))
-        made = gpu_job.submission(merged, profile, work, _suffix(), os.environ, queue)
+        made = gpu_job.submission(merged, profile, work, _suffix(), environment, queue)
     except WishError as error:
         raise _refusal(error) from error
     for job in made.jobs:
@@ -235,7 +243,7 @@ async def _queue(api: ApiClient, namespace: str, named: str) -> str:
     )
 
 
-async def _show(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> None:
+async def show_jobs(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> None:
     """Print the jobs as YAML, and on stderr when the first would start."""
     bodies = [*made.jobs, *(_config_map(job, made.script, "") for job in made.jobs if made.script is not None)]
     terminal.say("\n---\n".join(document("yaml", body) for body in bodies))
@@ -245,7 +253,7 @@ async def _show(api: ApiClient, namespace: str, resource: Resource, made: Submis
     terminal.say("", *what_if.answer_lines(answer, presenting.width()), err=True)
 
 
-async def _create(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> list[Json]:
+async def create_jobs(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> list[Json]:
     """Create the jobs, each with the ConfigMap that it owns, and return them as they are stored. Says on stdout which there are,
     also where a later one fails.
     """

@@ -45,7 +45,7 @@ from gangline.control.answers.source import NoForecastsError
 from gangline.control.answers.usage.happenings import ForgottenError
 from gangline.control.answers.workloads.briefs import WrongNameError
 from gangline.forecast.history.attempts import ENDS
-from gangline.forecast.history.usage import BY
+from gangline.forecast.history.usage import BY, LABEL
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.tls.requests import BusyError, Turnstile
@@ -344,8 +344,11 @@ class AnswersApi:
     async def _usage(self, request: Request) -> Json:
         asked = request.question
         by = asked.by or BY[0]
-        if by not in BY:
-            raise QuestionError(f"by must be one of {', '.join(BY)}, not {bounded.shown(by)}")
+        if by not in BY and not by.startswith(LABEL):
+            raise QuestionError(f"by must be one of {', '.join(BY)} or {LABEL}KEY, not {bounded.shown(by)}")
+        if by.startswith(LABEL) and by.removeprefix(LABEL) not in (kept := self._answers.attempt_record.labels):
+            known = f"kept are {', '.join(kept)}" if kept else "none is kept"
+            raise QuestionError(f"by: {bounded.shown(by)}: this label of jobs is not kept (--history-labels): {known}")
         oldest = self._now - LONGEST_USAGE
         for name, at in (("start", asked.start), ("end", asked.end)):
             if at is not None and at < oldest:

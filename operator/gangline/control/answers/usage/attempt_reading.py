@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,8 +25,10 @@ from gangline.forecast.history.attempts import (
 )
 from gangline.forecast.history.runs import flavor_of
 from gangline.kube.resources import Json
-from gangline.objects import WorkloadObject
+from gangline.objects import Stored, WorkloadObject
 
+#: characters of the longest value of a label
+_LABEL: Final = 63
 #: how a deactivation names its cause
 _DUE_TO: Final = "DeactivatedDueTo"
 #: how the message of an eviction begins once the workload has quota again
@@ -75,7 +77,23 @@ def reserved_at(raw: WorkloadObject) -> float | None:
     return _since(row) if row is not None and not variant_of(raw.metadata) else None
 
 
-def begun(raw: WorkloadObject, view: WorkloadView, reserved: float, number: int, queued: float) -> JobAttempt:
+def kept_labels(objects: Iterable[Stored], keys: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The labels with these keys, each of the first object that has it."""
+    found: dict[str, str] = {}
+    for each in reversed([*objects]):
+        labels: Mapping[str, object] = each.labels
+        found |= {key: value[:_LABEL] for key in keys if isinstance(value := labels.get(key), str)}
+    return tuple(sorted(found.items()))
+
+
+def begun(
+    raw: WorkloadObject,
+    view: WorkloadView,
+    reserved: float,
+    number: int,
+    queued: float,
+    labels: tuple[tuple[str, str], ...] = (),
+) -> JobAttempt:
     """The attempt of a Workload that has just reserved quota."""
     return JobAttempt(
         uid=raw.uid,
@@ -90,6 +108,7 @@ def begun(raw: WorkloadObject, view: WorkloadView, reserved: float, number: int,
         user=view.user,
         local_queue=view.queue,
         cluster_queue=view.cluster_queue,
+        labels=labels,
     )
 
 

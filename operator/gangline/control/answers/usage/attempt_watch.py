@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -151,10 +151,12 @@ class AttemptWatch(Part):
         store: AttemptStore | None,
         now: Callable[[], int],
         wake: Callable[[], None] = lambda: None,
+        labels: Sequence[str] = (),
     ) -> None:
         """Watch the Workloads of a mirror. `store`: None where no history is kept; `now` in milliseconds since the epoch; `wake`
-        is called when there is something to look at.
+        is called when there is something to look at; `labels`: keys of labels that attempts keep.
         """
+        self.labels: Final = tuple(labels)
         self._mirror = mirror
         self._pods = pods
         self._store: AttemptStore = store if store is not None else RecentAttempts()
@@ -317,7 +319,7 @@ class AttemptWatch(Part):
             number = last.number if again else last.number + 1
             if number > 1:
                 queued = last.ended if last.ended is not None and not again else reserved
-        running = _Open(reading.begun(raw, view, reserved, number, queued))
+        running = _Open(reading.begun(raw, view, reserved, number, queued, self._labels_of(raw)))
         self._open[raw.key] = running
         self._last[raw.key] = raw.uid, LastAttempt(reserved, number, None)
         if self._begun is not None:
@@ -327,6 +329,14 @@ class AttemptWatch(Part):
         self._advance(running, raw, first=True)
         if raw.finished:
             self._close(raw.key, running)
+
+    def _labels_of(self, raw: WorkloadObject) -> tuple[tuple[str, str], ...]:
+        """The labels that attempts keep, those of the job before those of the Workload."""
+        if not self.labels:
+            return ()
+        job = self._mirror.job_of(raw)
+        owner = self._mirror.job(job) if job is not None else None
+        return reading.kept_labels([raw] if owner is None else [owner, raw], self.labels)
 
     def _advance(self, running: _Open, raw: WorkloadObject, *, first: bool = False) -> None:
         """Note what a Workload shows of its attempt in progress."""

@@ -12,6 +12,7 @@ from gangline.forecast.history.attempts import PREEMPTED, JobAttempt
 from gangline.forecast.history.usage import (
     CLUSTER_QUEUE,
     DAY,
+    LABEL,
     LOCAL_QUEUE,
     NAMESPACE,
     USER,
@@ -84,6 +85,7 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
             "backfilled": each.backfilled,
             "nodes": list(each.nodes) if visible else [],
             "nodeCount": each.node_count,
+            "labels": dict(each.labels) if visible else {},
         }
 
 
@@ -103,14 +105,17 @@ def sums(found: Mapping[Group, UsageSum], window: Window, sight: Sight) -> Usage
 
 
 def _name(group: Group, by: str, sight: Sight) -> tuple[str, bool]:
-    """The name of a group for the asker, and whether it is a label. Users of a hidden namespace are one group."""
+    """The name of a group for the asker, and whether it is a label in place of one. Of a hidden namespace all users are one
+    group, and so are all values of a label.
+    """
     namespace, name = group
     if by == CLUSTER_QUEUE:
         shown = sight.queue_name(name)
         return shown, shown != name
-    if by not in (LOCAL_QUEUE, NAMESPACE, USER) or sight.sees(namespace):
+    written = by == USER or by.startswith(LABEL)
+    if not (written or by in (LOCAL_QUEUE, NAMESPACE)) or sight.sees(namespace):
         return f"{namespace}/{name}" if by == LOCAL_QUEUE else name, False
-    return sight.label(namespace if by == USER else f"{namespace}/{name}"), True
+    return sight.label(namespace if written else f"{namespace}/{name}"), True
 
 
 def _sum(name: str, hidden: bool, found: UsageSum, window: Window) -> Json:

@@ -1,0 +1,1 @@
+"""Answer assistants: a server of the Model Context Protocol, whose tools are the commands."""

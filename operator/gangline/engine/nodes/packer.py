@@ -309,7 +309,7 @@ class Grounds:
 
     def __init__(self, rooms: NodeRooms, flavors: Mapping[str, Flavor]) -> None:
         self._rooms = rooms
-        self._flavors = flavors
+        self.flavors = flavors
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
         self._version = rooms.grounds_version
 
@@ -328,7 +328,7 @@ class Grounds:
 
     def _find(self, names: tuple[str, ...]) -> Ground | None:
         labels: dict[str, str] = {}
-        for flavor in (self._flavors.get(name) for name in names):
+        for flavor in (self.flavors.get(name) for name in names):
             if flavor is None or flavor.topology or flavor.autoscaled:
                 return None
             labels.update(flavor.node_labels)
@@ -336,7 +336,7 @@ class Grounds:
 
     def tolerations(self, flavors: Iterable[str]) -> tuple[Toleration, ...]:
         """The tolerations that these flavors add to pods."""
-        known = (self._flavors.get(name) for name in sorted(set(flavors)))
+        known = (self.flavors.get(name) for name in sorted(set(flavors)))
         return tuple(toleration for flavor in known if flavor is not None for toleration in flavor.tolerations)
 
     def members(self, asks: Iterable[Ask]) -> list[PackedPodSet]:

@@ -81,7 +81,9 @@ def test_what_cannot_be_honoured_is_refused_by_its_field(spec: dict[str, Any], f
 
 
 def test_a_valid_one_is_accepted_and_nodes_that_add_up_are_said() -> None:
-    assert admission.validate(resource(window=schedule(timeZone="Europe/Berlin")), None, admission.AdmissionFacts()) == []
+    assert (
+        admission.validate(resource(window=schedule(timeZone="Europe/Berlin")), None, admission.AdmissionFacts()) == []
+    )
     both = resource(nodes={"names": ["n1"], "matchLabels": {"a": "b"}})
     assert "add up" in admission.warnings(both)[0]
     assert admission.warnings(resource()) == []
@@ -132,9 +134,13 @@ ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asi
     days=st.frozensets(st.integers(0, 6), min_size=1),
     minute=st.integers(0, 24 * 60 - 1),
     zone=st.sampled_from(ZONES),
-    after=st.sampled_from(("2026-03-07", "2026-03-28", "2026-04-04", "2026-10-03", "2026-10-24", "2026-10-31", "2026-06-01")),
+    after=st.sampled_from(
+        ("2026-03-07", "2026-03-28", "2026-04-04", "2026-10-03", "2026-10-24", "2026-10-31", "2026-06-01")
+    ),
 )
-def test_windows_begin_when_the_clocks_show_their_time(days: frozenset[int], minute: int, zone: str, after: str) -> None:
+def test_windows_begin_when_the_clocks_show_their_time(
+    days: frozenset[int], minute: int, zone: str, after: str
+) -> None:
     """Against a look at the clocks in every minute. Days on which the time is skipped are left to the test above."""
     begin = datetime.fromisoformat(f"{after}T00:00:00+00:00")
     found = {s.start for s in windows(Weekly(days, minute, MINUTE, zone), round(begin.timestamp() * 1000), 99)}

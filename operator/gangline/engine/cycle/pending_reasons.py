@@ -99,7 +99,7 @@ class PendingReasons:
         return decisions
 
     def _on_windows(self, gang: WorkloadState, attempt: Attempt) -> str:
-        """What is added to the reason of a workload that finds too little room on nodes, where a Reservation keeps some of them."""
+        """What is added to the reason of a workload that finds too little room, where a Reservation keeps some nodes."""
         windows, capacity = self._store.windows, self._store.capacity
         if not windows or attempt.assignment.mode is Mode.FIT:
             return ""

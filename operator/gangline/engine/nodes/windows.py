@@ -123,6 +123,12 @@ class Windows:
             if end <= window.begin or window.end <= start or is_for(window, gang)
         )
 
+    def let_stay(self, gang: WorkloadState) -> None:
+        """A workload that holds quota may use the nodes of windows until these begin: it is stopped then."""
+        if self._open or gang.windows:
+            stays = {name for name, w in self._open.items() if w.begin > self.now or is_for(w, gang)}
+            gang.use_windows(frozenset(stays))
+
     def renew(self, gang: WorkloadState, start: Millis | None = None) -> bool:
         """Bring what a workload may use up to date, from now on or for a start. Returns whether it changed."""
         if not self._open and not gang.windows:

@@ -142,8 +142,12 @@ class ClusterIntake:
 
     def _put_window(self, window: ReservedWindow | None, name: str) -> None:
         _set(self._windows, name, window)
-        self._store.windows.put(window, name)
-        self._store.capacity.regard_windows()
+        store = self._store
+        store.windows.put(window, name)
+        for gang in store.gangs.values():
+            if gang.holds:
+                store.windows.let_stay(gang)
+        store.capacity.regard_windows()
         self._review_holders()
 
     def _follow_windows(self, now: Millis) -> None:

@@ -66,7 +66,7 @@ class WorkloadIntake:
         store.typical.note()
         store.enrol(gang)
         if store.windows and workload.admission is not None:
-            store.windows.renew(gang, workload.admitted_at or workload.reserved_at)
+            store.windows.let_stay(gang)
         self._settle(gang)
 
     def _update(self, gang: WorkloadState, workload: Workload, *, anew: bool = False) -> None:

@@ -34,7 +34,9 @@ class WeeklySchedule(ApiModel):
     skipped, the window begins as much later; where they are put back and it comes twice, at the first."""
     duration: Duration
     """How long it lasts, at most 7 days."""
-    time_zone: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$")] = "UTC"
+    time_zone: Annotated[
+        str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$")
+    ] = "UTC"
     """The time zone, by its name in the IANA database: Europe/Berlin."""
 
 

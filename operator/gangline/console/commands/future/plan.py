@@ -14,7 +14,7 @@ from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import clipped, shortened
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, jobs, own_rights
+from gangline.console.views import access, asking, completing, jobs, own_rights, windows
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -60,13 +60,21 @@ def command(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            await presenting.present(listing(horizon), shape, lambda: _runs(api, namespace, cluster_queue, horizon))
+            reserved = await windows.reservations(api)
+            await presenting.present(
+                listing(horizon, reserved), shape, lambda: _runs(api, namespace, cluster_queue, horizon)
+            )
 
     access.run(work())
 
 
-def listing(horizon: float) -> Listing[Json]:
-    """One row per run, drawn as bars unless another form is wanted."""
+def listing(horizon: float, reserved: Sequence[Json] = ()) -> Listing[Json]:
+    """One row per run, drawn as bars unless another form is wanted; then the windows of Reservations within the horizon."""
+
+    def remarks(runs: Sequence[Json]) -> list[str]:
+        now = time.time()
+        return [*_remarks(runs), *windows.lines(reserved, now, now + horizon)]
+
     return Listing(
         columns=(
             _Column("QUEUE", lambda run, _: run["clusterQueue"], least=12),
@@ -88,7 +96,7 @@ def listing(horizon: float) -> Listing[Json]:
         queue=lambda run: tuple(name for name in (run.get("queue"), run["clusterQueue"]) if name),
         states=(str(JobState.RUNNING), str(JobState.PENDING)),
         drawing=lambda runs, now, width: draw(runs, now, horizon, width),
-        remarks=_remarks,
+        remarks=remarks,
     )
 
 

@@ -120,9 +120,7 @@ def _some_of_flavor(
     return candidates[:count]
 
 
-def _unknown_queues(
-    facts: ReservationFacts, cluster_queues: frozenset[str], local_queues: frozenset[str]
-) -> list[str]:
+def _unknown_queues(facts: ReservationFacts, cluster_queues: frozenset[str], local_queues: frozenset[str]) -> list[str]:
     troubles: list[str] = []
     if missing := sorted(facts.cluster_queues - cluster_queues):
         troubles.append(f"There is no ClusterQueue {_some(missing)}")

@@ -33,7 +33,9 @@ def status(
         conditions.put(rows, kind, state, reason, message, now=now, generation=generation)
 
     if open_now is not None and late:
-        told = f"The window is open until {conditions.timestamp(open_now.end)}; {len(late)} workloads are still to leave"
+        told = (
+            f"The window is open until {conditions.timestamp(open_now.end)}; {len(late)} workloads are still to leave"
+        )
         put(names.ACTIVE, True, "Draining", told)
     elif open_now is not None:
         put(names.ACTIVE, True, "Open", f"The window is open until {conditions.timestamp(open_now.end)}")
@@ -41,7 +43,9 @@ def status(
         put(names.ACTIVE, False, "Closed", "No window is open")
     if spans:
         told = f"{'It is open' if open_now else 'The next window begins'}"
-        put(names.SCHEDULED, True, "HasWindows", told + ("" if open_now else f" {conditions.timestamp(spans[0].start)}"))
+        put(
+            names.SCHEDULED, True, "HasWindows", told + ("" if open_now else f" {conditions.timestamp(spans[0].start)}")
+        )
     elif troubles and not nodes:
         put(names.SCHEDULED, False, "Invalid", troubles[0])
     else:

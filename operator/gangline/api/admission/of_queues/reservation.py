@@ -29,8 +29,7 @@ def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[Field
     name = text(metadata(obj).get("name"))
     if old is None and len(name) > LONGEST_NAME:
         errors.append(FieldError("metadata.name", NOTHING, f"must be no more than {LONGEST_NAME} characters"))
-    for key in mapping(mapping(spec(obj).get("nodes")).get("matchLabels")):
-        errors += syntax.label_key("spec.nodes.matchLabels", key)
+    errors += syntax.label_map("spec.nodes.matchLabels", mapping(spec(obj).get("nodes")).get("matchLabels"))
     try:
         reservation(obj)
     except ParseError as error:

@@ -13,7 +13,6 @@ from gangline.api.schema.common import (
     Duration,
     Int64,
     KubeObject,
-    LabelKey,
     LabelValue,
     ObjectName,
     PositiveInt32,
@@ -65,7 +64,7 @@ class ReservedNodes(ApiModel):
 
     names: Annotated[list[ObjectName], Field(max_length=1000), LIST_SET] | None = None
     """Nodes by name."""
-    match_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] | None = None
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] | None = None
     """Nodes with all these labels."""
     any_of: NodesOfFlavor | None = None
     """Some nodes of a flavor."""

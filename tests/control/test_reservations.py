@@ -23,8 +23,11 @@ MINUTE, HOUR = 60_000, 3_600_000
 Json = dict[str, Any]
 
 
-def reservation(name: str = "weekly", *, start: int = T + HOUR, end: int = T + 2 * HOUR, **spec: Any) -> Stored:
+def reservation(
+    name: str = "weekly", *, start: int = T + HOUR, end: int = T + 2 * HOUR, owners: Json | None = None, **spec: Any
+) -> Stored:
     given = {"window": {"start": timestamp(start), "end": timestamp(end)}, "nodes": {"names": ["n1"]}, **spec}
+    given |= {"for": owners} if owners is not None else {}
     meta = {"name": name, "uid": name, "resourceVersion": "1", "generation": 1, "creationTimestamp": timestamp(T)}
     return Stored({"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": meta, "spec": given})
 
@@ -58,7 +61,7 @@ class ReservingWorld(PartWorld):
         written: dict[str, list[Any]] = {}
         writes, self.writer.writes = self.writer.writes, []
         for write in writes:
-            body = write.body() if callable(write.body) else write.body
+            body: Any = write.body() if callable(write.body) else write.body
             if body is None:
                 continue
             written.setdefault(write.key.resource.plural, []).append(body)
@@ -95,7 +98,7 @@ def test_the_engine_gets_a_window_and_loses_it_with_the_reservation() -> None:
     world = ReservingWorld(reservation(stopBefore="2m", notice="10m"))
     world.at(T)
     (put,) = world.facts
-    assert isinstance(put, model.Put)
+    assert isinstance(put, model.Put) and isinstance(put.item, model.ReservedWindow)
     assert put.item == model.ReservedWindow(
         f"weekly/{timestamp(T + HOUR)}",
         "weekly",
@@ -116,10 +119,11 @@ def test_weekly_windows_move_on_when_one_is_over() -> None:
     daily = {"schedule": {"days": days, "time": "00:00", "duration": "1h"}}
     world = ReservingWorld(reservation(window=daily))
     world.at(T)
-    first = [change.item for change in world.facts if isinstance(change, model.Put)]
+    items = [change.item for change in world.facts if isinstance(change, model.Put)]
+    first = [item for item in items if isinstance(item, model.ReservedWindow)]
     assert len(first) == 4
     world.facts.clear()
-    world.at(min(window.end for window in first))  # type: ignore[union-attr]
+    world.at(min(window.end for window in first))
     assert sorted(type(change).__name__ for change in world.facts) == ["Gone", "Put"]
 
 
@@ -149,20 +153,20 @@ def test_some_nodes_of_a_flavor_stay_the_same() -> None:
 
 
 def test_two_that_want_the_same_node_for_others_say_so() -> None:
-    both = [reservation(), reservation("mine", start=T + 90 * MINUTE, **{"for": {"clusterQueues": ["cq"]}})]
+    both = [reservation(), reservation("mine", start=T + 90 * MINUTE, owners={"clusterQueues": ["cq"]})]
     found = expand(both, {"n1": a_node("n1")}, {}, ("cq",), (), T)
     told = {each.name: each.troubles[0] for each in found}
     assert "Reservation mine has n1, too" in told["weekly"]
     assert "Reservation weekly has n1, too" in told["mine"]
     apart = [
         reservation(),
-        reservation("mine", start=T + 2 * HOUR, end=T + 3 * HOUR, **{"for": {"clusterQueues": ["cq"]}}),
+        reservation("mine", start=T + 2 * HOUR, end=T + 3 * HOUR, owners={"clusterQueues": ["cq"]}),
     ]
     assert [each.troubles for each in expand(apart, {"n1": a_node("n1")}, {}, ("cq",), (), T)] == [(), ()]
 
 
 def test_what_is_not_there_is_said() -> None:
-    wanted = reservation(nodes={"names": ["n1", "n9"]}, **{"for": {"clusterQueues": ["none"]}})
+    wanted = reservation(nodes={"names": ["n1", "n9"]}, owners={"clusterQueues": ["none"]})
     (found,) = expand([wanted], {"n1": a_node("n1")}, {}, ("cq",), (), T)
     assert found.troubles == ("There is no node n9", "There is no ClusterQueue none")
 
@@ -214,7 +218,7 @@ def test_a_node_that_others_cordoned_or_uncordoned_stays_as_they_left_it() -> No
 
 
 def test_a_window_for_somebody_cordons_nothing() -> None:
-    world = ReservingWorld(reservation(**{"for": {"clusterQueues": ["cq"]}}))
+    world = ReservingWorld(reservation(owners={"clusterQueues": ["cq"]}))
     world.at(T + HOUR)
     assert world.cordoned() == []
 
@@ -269,7 +273,7 @@ def test_a_deadline_is_taken_off_again_when_no_window_comes() -> None:
 
 
 def test_those_whom_the_window_is_for_are_told_nothing() -> None:
-    world = ReservingWorld(reservation(notice="10m", **{"for": {"clusterQueues": ["cq"]}}))
+    world = ReservingWorld(reservation(notice="10m", owners={"clusterQueues": ["cq"]}))
     world.put(kube.CLUSTER_QUEUES, Stored({"metadata": {"name": "cq"}, "spec": {}}))
     world.put(kube.WORKLOADS, a_workload())
     world.put(kube.PODS, a_pod("p", "n1"))

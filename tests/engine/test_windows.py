@@ -14,7 +14,9 @@ from gangline.engine import Engine, SimulatedRun, Simulation
 from gangline.engine.model import (
     Admit,
     Backfill,
+    BoundPod,
     Evict,
+    Flavor,
     Gone,
     LocalQueue,
     Millis,
@@ -25,6 +27,7 @@ from gangline.engine.model import (
     Toleration,
     Warn,
     Workload,
+    WorkloadPods,
 )
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -201,6 +204,28 @@ def test_an_engine_that_is_built_again_keeps_to_the_windows() -> None:
         engine.observe(fact)
     assert not [each for each in engine.decide(world.now + 1000) if isinstance(each, Admit | Evict)]
     assert [each.workload for each in engine.decide(BEGIN) if isinstance(each, Evict)] in ([], ["team/w1"])
+
+
+def test_what_can_never_fit_is_no_head_because_of_a_window() -> None:
+    world = NodeWorld(node("n0"), node("n1"), queue(100, backfill=Backfill()), window("n0", "n1"))
+    world.put(limited("w1", 1, 1), plain("w2", 9), limited("w3", 2, 4))
+    assert of(world.decide(), Admit) == ["w1"]
+    assert world.engine.reservations() == {"team/w3": END}
+
+
+def test_pods_on_nodes_that_nobody_chose_leave_once_and_not_again() -> None:
+    """A flavor without node labels: the scheduler may bind a pod to a reserved node again."""
+    anywhere = Flavor("anywhere")
+    world = NodeWorld(anywhere, node("n0"), queue(100, flavor="anywhere"), window("n0"), plain("w1", 1))
+    assert of(world.decide(), Admit) == ["w1"]
+    pods = WorkloadPods("team/w1", (BoundPod("p", "main", "n0", ready=True),))
+    world.engine.observe(Put(pods))
+    assert of(at(world, BEGIN).decide(), Evict) == ["w1"]
+    world.change("w1", admission=None, admitted=False, reserved_at=0, evicted="", requeued=True)
+    world.engine.observe(Gone(WorkloadPods, "team/w1"))
+    assert of(world.decide(), Admit) == ["w1"]
+    world.engine.observe(Put(pods))
+    assert of(world.decide(), Evict) == []
 
 
 # --- reservations of heads --------------------------------------------------------------------------------------------

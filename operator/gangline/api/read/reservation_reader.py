@@ -40,7 +40,7 @@ _KNOWN: Final = 256
 
 
 class Span(NamedTuple):
-    """From one instant to another."""
+    """The time from one instant to another."""
 
     start: Millis
     end: Millis

@@ -24,7 +24,7 @@ async def reservations(api: ApiClient) -> list[Json]:
 
 
 def span(window: Json, now: float) -> str:
-    """From when until when a window of a status is open."""
+    """The time in which a window of a status is open, in words."""
     start, end = _seconds(window["start"]), _seconds(window["end"])
     return f"{clock.between(start, end, now)} ({clock.distance(start, now)})"
 
@@ -38,7 +38,7 @@ def owner(reservation: Json) -> str:
 
 
 def nodes(reservation: Json) -> str:
-    """Its nodes, in words; the first by name."""
+    """The reserved nodes, in words; the first by name."""
     status = reservation.get("status") or {}
     names: list[str] = status.get("nodes") or []
     count = status.get("nodeCount") or len(names)

@@ -240,7 +240,12 @@ class BackfillPlanner:
         """Whether the workload would not fit even without all others, nor after the windows that keep it from nodes now."""
         if assignment.mode is not Mode.NO_FIT or assignment.severity == WAITING:
             return False
-        return not (self._store.windows and self._store.windows.barring(gang))
+        windows, queue = self._store.windows, queue_of(gang)
+        if not windows or queue is None or not windows.barring(gang):
+            return True
+        with windows.at_start(gang, FAR):
+            later = Assigner(gang, queue, self._plain).assign(None)
+        return later.mode is Mode.NO_FIT and later.severity != WAITING
 
     def _gang_can_never_fit(self, gang: WorkloadState) -> bool:
         return (verdict := verdict_of(gang)) is not None and self._can_never_fit(gang, verdict)

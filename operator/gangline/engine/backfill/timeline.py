@@ -201,10 +201,8 @@ class Timeline:
         """The expected end of a holder, and when to estimate it again."""
         if gang.evicting:
             return 0, NEVER
-        stopped = NEVER
-        if self._store.windows:
-            window = self._store.windows.first_on(self._store.capacity.nodes_under(gang), gang)
-            stopped = window.begin if window is not None else NEVER
+        ahead = self._store.capacity.window_ahead(gang)
+        stopped = ahead[0].begin if ahead is not None else NEVER
         runtime = self._estimates.of(gang)
         if runtime is None:
             return min(stopped, NEVER if gang.backfill.backfilled else FAR), NEVER

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
+from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, ReservedWindow, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.node_rooms import Ground, NodeRooms
@@ -200,15 +200,30 @@ class Capacity:
     def nodes_of_flavor(self, flavor: str) -> list[str]:
         """The names of the nodes that a flavor selects."""
         found = self.grounds.flavors.get(flavor)
-        wanted = found.node_labels.items() if found is not None else ()
-        nodes = self.health.nodes.items()
-        return [name for name, node in nodes if found is not None and wanted <= node.labels.items()]
+        if found is None:
+            return []
+        wanted = found.node_labels.items()
+        return [name for name, node in self.health.nodes.items() if wanted <= node.labels.items()]
 
-    def nodes_under(self, gang: WorkloadState) -> set[str]:
-        """The nodes on which the workload runs or has room, those on which a topology places its pods included."""
+    def window_ahead(self, gang: WorkloadState) -> tuple[ReservedWindow, frozenset[str]] | None:
+        """The first window of a Reservation by whose begin the workload must have left nodes, and these; None if there is none.
+
+        Where its nodes are not chosen here (flavors without nodes, topologies above hosts), only the pods that were there before
+        the window began count: it may come to such a node again, and would be stopped again and again.
+        """
+        if not self.windows:
+            return None
         hosts = (key[0] for (flavor, key), _ in self.ledger.placed(gang.key) if flavor == HOSTS)
-        placed = {node for host in hosts for node in self.ledger.nodes_at(host)}
-        return placed | self.nodes_of(gang) | {pod.node for pod in self.pod_locations.pods(gang.key)}
+        chosen = {node for host in hosts for node in self.ledger.nodes_at(host)}
+        chosen.update(node for places in (self.places_of(gang) or {}).values() for node in places)
+        others = {pod.node for pod in self.pod_locations.pods(gang.key)} - chosen
+        found = [self.windows.first_on(chosen, gang), self.windows.first_on(others, gang, since=gang.started_at)]
+        first = min(
+            (each for each in found if each is not None), key=lambda each: (each.begin, each.name), default=None
+        )
+        if first is None:
+            return None
+        return first, frozenset((chosen | others).intersection(self.windows.nodes_of(first.name)))
 
     def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
         """The workload's domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""

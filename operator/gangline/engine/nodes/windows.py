@@ -107,9 +107,10 @@ class Windows:
         """The nodes of a window, by name."""
         return sorted(node for node, windows in self._on.items() if any(each.name == window for each in windows))
 
-    def first_on(self, nodes: Iterable[str], gang: WorkloadState) -> ReservedWindow | None:
-        """The window that begins first of those that these nodes are in and that are not for the workload."""
-        found = (each for node in nodes for each in self._on.get(node, _NONE) if not is_for(each, gang))
+    def first_on(self, nodes: Iterable[str], gang: WorkloadState, since: Millis = 0) -> ReservedWindow | None:
+        """The window that begins first, after a time, of those that these nodes are in and that are not for the workload."""
+        on = (each for node in nodes for each in self._on.get(node, _NONE))
+        found = (each for each in on if each.begin > since and not is_for(each, gang))
         return min(found, key=lambda each: (each.begin, each.name), default=None)
 
     # --- workloads ----------------------------------------------------------------------------------------------------

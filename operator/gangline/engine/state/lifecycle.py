@@ -172,10 +172,10 @@ class Lifecycle:
         if found is not None:
             return found, None
         times: list[Millis] = []
-        if self._store.windows and (window := self._window_ahead(gang)) is not None:
-            if window.begin <= now:
-                return Evict(gang.key, gang.uid, RESERVED_FOR_OTHERS, self._window_text(gang, window)), None
-            times.append(window.begin)
+        if (ahead := self._store.capacity.window_ahead(gang)) is not None:
+            if ahead[0].begin <= now:
+                return Evict(gang.key, gang.uid, RESERVED_FOR_OTHERS, self._window_text(*ahead)), None
+            times.append(ahead[0].begin)
         if gang.admitted:
             limits = (
                 self._execution_limit(gang),
@@ -191,25 +191,20 @@ class Lifecycle:
                 times.append(deadline)
         return None, min(times, default=None)
 
-    def _window_ahead(self, gang: WorkloadState) -> ReservedWindow | None:
-        """The first window of a Reservation by whose begin the workload must have left its nodes; None if there is none."""
-        return self._store.windows.first_on(self._store.capacity.nodes_under(gang), gang)
-
-    def _window_text(self, gang: WorkloadState, window: ReservedWindow) -> str:
-        windows, nodes = self._store.windows, self._store.capacity.nodes_under(gang)
-        text = windows.text(window, nodes.intersection(windows.nodes_of(window.name)))
-        return f"The workload must leave its nodes: {text}"
+    def _window_text(self, window: ReservedWindow, nodes: frozenset[str]) -> str:
+        return f"The workload must leave its nodes: {self._store.windows.text(window, nodes)}"
 
     def _warn_of_window(self, gang: WorkloadState, now: Millis) -> tuple[Warn | None, Millis | None]:
         """Tell a running workload, once, by when it must have saved its work, and when that is to be told."""
-        window = self._window_ahead(gang) if gang.admitted and not gang.evicting else None
-        if window is None or window.name in gang.lifecycle.warned_of:
+        ahead = self._store.capacity.window_ahead(gang) if gang.admitted and not gang.evicting else None
+        if ahead is None or ahead[0].name in gang.lifecycle.warned_of:
             return None, None
+        window, nodes = ahead
         due = window.begin - window.notice
         if now < due:
             return None, due
         gang.lifecycle.warned_of |= {window.name}
-        said = f"Save by {minute_text(window.begin)}, when the workload is stopped. {self._window_text(gang, window)}"
+        said = f"Save by {minute_text(window.begin)}, when the workload is stopped. {self._window_text(window, nodes)}"
         return Warn("Workload", gang.key, SAVE_BY, said), window.begin
 
     def _ended_queue(self, gang: WorkloadState, queue: ClusterQueueState | None) -> str:

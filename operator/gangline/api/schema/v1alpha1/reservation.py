@@ -99,8 +99,8 @@ class ReservationSpec(ApiModel):
     """Whose workloads may use the nodes in the windows. Unset: nobody's, it is a maintenance. Its nodes are cordoned in the
     windows."""
     notice: Duration = "30m"
-    """So long before a window begins the workloads that still run on its nodes are told that they will be stopped, by an event
-    and the annotation gangline.io/save-by. At most 7 days."""
+    """So long before a window begins its beginning is announced to the workloads that still run on its nodes, by the event SaveBy
+    and the annotation gangline.io/save-by of their pods. At most 7 days."""
     stop_before: Duration = "1m"
     """So long before a window begins these workloads are stopped: their pods' grace periods should be over by then. At most 1
     day."""

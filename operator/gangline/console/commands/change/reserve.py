@@ -49,9 +49,19 @@ def command() -> None:
 @click.option("--flavor", default="", help="Nodes of this ResourceFlavor, as many as --count says.")
 @click.option("--count", type=click.IntRange(1), default=None, help="How many nodes of the flavor.")
 @click.option("--for", "owners", multiple=True, metavar="QUEUE", help="clusterqueue/NAME, localqueue/NAMESPACE/NAME.")
-@click.option("--maintenance", is_flag=True, help="For nobody: the nodes are cordoned in the windows.")
-@click.option("--notice", default="", metavar="TIME", help="How long before jobs are told to save; 30m by default.")
-@click.option("--stop-before", default="", metavar="TIME", help="How long before jobs are stopped; 1m by default.")
+@click.option("--maintenance", is_flag=True, help="Reserve the nodes for nobody: they are cordoned in the windows.")
+@click.option(
+    "--notice",
+    default="",
+    metavar="TIME",
+    help="Time before a window at which the event SaveBy announces it; 30m by default.",
+)
+@click.option(
+    "--stop-before",
+    default="",
+    metavar="TIME",
+    help="Time before a window at which jobs on its nodes are stopped; 1m by default.",
+)
 @_dry_run
 @_yes
 def create(
@@ -78,8 +88,8 @@ def create(
 ) -> None:
     """Keep nodes free of other jobs in a window, once (--start, --end) or every week (--days, --time, --duration).
 
-    Other jobs start there only if their maximum execution time, or their forecast, ends before. What still runs is told to save,
-    and stopped when the window begins.
+    Other jobs start there only if their maximum execution time, or their forecast, ends before. An event asks what still runs to
+    save its work; it is stopped when the window begins.
     """
     if bool(owners) == maintenance:
         raise click.UsageError("say whom it is for by --for QUEUE, or that it is for nobody by --maintenance")
@@ -222,7 +232,7 @@ async def _meaning(api: ApiClient, body: Json) -> list[str]:
             "windows": [windows.as_status(span) for span in own.spans],
         },
     }
-    lines = windows.lines([shown], now / 1000, float("inf")) or ["It has no window ahead: it is over"]
+    lines = windows.lines([shown], now / 1000, float("inf")) or ["The Reservation has no window ahead: it is over"]
     return [*lines, *(f"Not honoured: {trouble}" for trouble in own.troubles)]
 
 

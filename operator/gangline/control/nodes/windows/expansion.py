@@ -1,4 +1,4 @@
-"""From Reservations to windows: which are valid, their next windows, and their nodes. Pure; no order of events matters."""
+"""Expands Reservations: which are valid, their next windows, and their nodes. Pure; no order of events matters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Expanded:
     troubles: tuple[str, ...] = field(default=())
 
     def windows(self) -> list[model.ReservedWindow]:
-        """Its windows, as the engine gets them."""
+        """The windows, as the engine gets them."""
         facts = self.facts
         if facts is None:
             return []

@@ -42,10 +42,8 @@ def status(
     else:
         put(names.ACTIVE, False, "Closed", "No window is open")
     if spans:
-        told = f"{'It is open' if open_now else 'The next window begins'}"
-        put(
-            names.SCHEDULED, True, "HasWindows", told + ("" if open_now else f" {conditions.timestamp(spans[0].start)}")
-        )
+        told = "A window is open" if open_now else f"The next window begins {conditions.timestamp(spans[0].start)}"
+        put(names.SCHEDULED, True, "HasWindows", told)
     elif troubles and not nodes:
         put(names.SCHEDULED, False, "Invalid", troubles[0])
     else:

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api import admission
-from gangline.api.read.reservation_reader import LONGEST_ONCE, Span, Weekly, reservation, windows
+from gangline.api.reservations import (
+    LONGEST_ONCE,
+    Span,
+    Weekly,
+    reservation,
+    windows,
+)
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 

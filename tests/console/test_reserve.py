@@ -135,7 +135,7 @@ def test_reservations_are_listed_with_their_trouble_and_deleted(api: ReserveApi)
 
 def test_windows_within_a_horizon_are_lines_of_a_plan() -> None:
     _, other = reserved("other", **{"for": {"clusterQueues": ["vision"]}})
-    begin = windows.parse_time("2030-12-01T10:00:00Z") / 1000
+    begin = windows.instant("2030-12-01T10:00:00Z") / 1000
     assert windows.lines([other], begin - 3600, begin - 60) == []
     (line,) = windows.lines([other], begin - 3600, begin)
     assert line.startswith("Reserved ") and line.endswith("(in 60m): n1 (vision, Reservation other)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gangline.api.read.reading import parse_time
+from gangline.api.reservations import instant
 from gangline.console.output import clock
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound
@@ -64,4 +64,4 @@ def as_status(window: tuple[int, int]) -> Json:
 
 
 def _seconds(text: str) -> float:
-    return parse_time(text) / 1000
+    return instant(text) / 1000

@@ -58,9 +58,9 @@ class ForeignPod:
 # Capacity as a function of time: nodes that a Reservation keeps, from one instant to another.
 
 
-#: Key and effect of the mark that a window puts on its nodes inside the engine. No taint of a cluster has this effect, so that
-#: no toleration of a user tolerates it.
-RESERVED: Final = "gangline.io/reserved"
+#: Key and effect of the mark that a window puts on its nodes inside the engine. No taint of a cluster has this effect,
+#: or a space in its key, so that no toleration of a user tolerates it.
+RESERVED: Final = "reserved window"
 
 
 @dataclass(frozen=True, slots=True)

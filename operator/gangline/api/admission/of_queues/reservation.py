@@ -16,8 +16,7 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
-from gangline.api.read.reading import ParseError
-from gangline.api.read.reservation_reader import reservation
+from gangline.api.reservations import ReservationError, reservation
 
 #: characters of the longest name: it is a part of the names of windows, and of a label's value
 LONGEST_NAME: Final = 63
@@ -32,7 +31,7 @@ def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[Field
     errors += syntax.label_map("spec.nodes.matchLabels", mapping(spec(obj).get("nodes")).get("matchLabels"))
     try:
         reservation(obj)
-    except ParseError as error:
+    except ReservationError as error:
         errors.append(FieldError(error.path, NOTHING, error.message))
     return errors
 

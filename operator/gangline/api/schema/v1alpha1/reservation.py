@@ -6,6 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gangline.api.reservations import (
+    LONGEST_ZONE,
+    MOST_LABELS,
+    MOST_NAMES,
+    MOST_QUEUES,
+    TIME_OF_DAY,
+    USUAL_LEAD,
+    USUAL_NOTICE,
+    USUAL_ZONE,
+    ZONE,
+)
 from gangline.api.schema.common import (
     DNS_LABEL,
     Conditions,
@@ -28,14 +39,12 @@ class WeeklySchedule(ApiModel):
 
     days: Annotated[list[Day], Field(min_length=1, max_length=7), LIST_SET]
     """The days on which a window begins."""
-    time: Annotated[str, Field(max_length=5, pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+    time: Annotated[str, Field(max_length=5, pattern=TIME_OF_DAY)]
     """The time of day at which it begins, by the clocks of the time zone: 17:40. Where clocks are put forward and this time is
     skipped, the window begins as much later; where they are put back and it comes twice, at the first."""
     duration: Duration
     """How long it lasts, at most 7 days."""
-    time_zone: Annotated[
-        str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$")
-    ] = "UTC"
+    time_zone: Annotated[str, Field(min_length=1, max_length=LONGEST_ZONE, pattern=ZONE)] = USUAL_ZONE
     """The time zone, by its name in the IANA database: Europe/Berlin."""
 
 
@@ -62,9 +71,9 @@ class NodesOfFlavor(ApiModel):
 class ReservedNodes(ApiModel):
     """The reserved nodes: by name, by labels, or some of a flavor. A node that any of these selects is reserved."""
 
-    names: Annotated[list[ObjectName], Field(max_length=1000), LIST_SET] | None = None
+    names: Annotated[list[ObjectName], Field(max_length=MOST_NAMES), LIST_SET] | None = None
     """Nodes by name."""
-    match_labels: Annotated[dict[str, LabelValue], Field(max_length=16)] | None = None
+    match_labels: Annotated[dict[str, LabelValue], Field(max_length=MOST_LABELS)] | None = None
     """Nodes with all these labels."""
     any_of: NodesOfFlavor | None = None
     """Some nodes of a flavor."""
@@ -82,9 +91,9 @@ class QueueReference(ApiModel):
 class ReservedFor(ApiModel):
     """Whose workloads may use the nodes in the windows."""
 
-    cluster_queues: Annotated[list[ObjectName], Field(max_length=64), LIST_SET] | None = None
+    cluster_queues: Annotated[list[ObjectName], Field(max_length=MOST_QUEUES), LIST_SET] | None = None
     """Workloads of these ClusterQueues."""
-    local_queues: Annotated[list[QueueReference], Field(max_length=64)] | None = None
+    local_queues: Annotated[list[QueueReference], Field(max_length=MOST_QUEUES)] | None = None
     """Workloads of these LocalQueues."""
 
 
@@ -98,10 +107,10 @@ class ReservationSpec(ApiModel):
     for_: Annotated[ReservedFor | None, Field(alias="for")] = None
     """Whose workloads may use the nodes in the windows. Unset: nobody's, it is a maintenance. Its nodes are cordoned in the
     windows."""
-    notice: Duration = "30m"
+    notice: Duration = USUAL_NOTICE
     """So long before a window begins its beginning is announced to the workloads that still run on its nodes, by the event SaveBy
     and the annotation gangline.io/save-by of their pods. At most 7 days."""
-    stop_before: Duration = "1m"
+    stop_before: Duration = USUAL_LEAD
     """So long before a window begins these workloads are stopped: their pods' grace periods should be over by then. At most 1
     day."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import click
 
+from gangline.api.reservations import DAYS
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
@@ -27,7 +28,6 @@ from gangline.kube.resources import (
 _Column: TypeAlias = Column[Json]
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check, and say what it would mean.")
 _yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
 @click.group("reserve")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangline.api.read import conditions
-from gangline.api.read.reading import ParseError
-from gangline.api.read.reservation_reader import ReservationFacts, Span, reservation, windows
+from gangline.api.reservations import ReservationError, ReservationFacts, Span, reservation, windows
 from gangline.engine import model
 from gangline.objects import Stored
 
@@ -75,7 +74,7 @@ def expand(
             continue
         try:
             facts = reservation(obj)
-        except ParseError as error:
+        except ReservationError as error:
             found.append(Expanded(obj.name, None, troubles=(str(error),)))
             continue
         chosen, lacking = _nodes(facts, obj, nodes, flavors)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.api.read.reservation_reader import Span
+from gangline.api.reservations import Span
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 

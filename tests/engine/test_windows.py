@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders.engine import START, of
+from tests.builders.engine import GPU, START, EngineWorld, cluster_queue, gang, of
 from tests.engine.node_world import FLAVOR, TPU, NodeWorld, node, plain, queue
 
-from gangline.engine import Engine, SimulatedRun, Simulation
+from gangline.engine import Engine, SimulatedRun, Simulation, outlook
 from gangline.engine.model import (
+    Admission,
     Admit,
     Backfill,
     BoundPod,
@@ -20,11 +22,15 @@ from gangline.engine.model import (
     Gone,
     LocalQueue,
     Millis,
+    Node,
+    PodSet,
     Put,
     ReservedWindow,
     RuntimeForecast,
     Settings,
     Toleration,
+    Topology,
+    TopologyRequest,
     Warn,
     Workload,
     WorkloadPods,
@@ -233,6 +239,40 @@ def test_pods_on_nodes_that_nobody_chose_leave_once_and_not_again() -> None:
     assert of(world.decide(), Admit) == ["w1"]
     world.engine.observe(Put(pods))
     assert of(world.decide(), Evict) == []
+
+
+def test_topologies_of_hosts_keep_to_windows_too() -> None:
+    hosts = [Node(name, {"kubernetes.io/hostname": name}, {GPU: 8, "pods": 20}) for name in ("n0", "n1")]
+    world = EngineWorld(Topology("hosts", ("kubernetes.io/hostname",)), Flavor("a100", topology="hosts"), *hosts)
+    world.put(cluster_queue("q", 100), window("n1"))
+
+    def placed(name: str, **fields: object) -> Workload:
+        pods = (PodSet("main", 1, {GPU: 8}, topology=TopologyRequest(unconstrained=True)),)
+        return replace(gang(name, pod_sets=pods), **fields)  # pyright: ignore
+
+    world.put(placed("w1"), placed("w2"), placed("w3", max_execution_seconds=3600))
+    assert of(world.decide(), Admit) == ["w1", "w3"]
+    found = world.engine.explain("team/w2")
+    assert found is not None and "Node n1 is reserved from 2026-01-01 03:00 UTC" in found.message
+    places = [each.topology for name in ("w1", "w3") for each in admitted(world, name).pod_sets]
+    assert [place.domains[0].values for place in places if place is not None] == [("n0",), ("n1",)]
+    world.now = BEGIN - 1000
+    assert of(world.decide(), Evict) == ["w3"]
+
+
+def admitted(world: EngineWorld, name: str) -> Admission:
+    admission = world.workloads[f"team/{name}"].admission
+    assert admission is not None
+    return admission
+
+
+def test_expected_starts_know_the_windows() -> None:
+    world = NodeWorld(node("n0"), queue(100), window("n0"), limited("w1", 1, 2), limited("w2", 1, 2))
+    for name in ("w1", "w2"):
+        world.engine.observe(Put(RuntimeForecast(f"team/{name}", ((0.1, 2 * HOUR - 2), (0.9, 2 * HOUR - 1)), "Model", 12)))
+    assert of(world.decide(), Admit) == ["w1"]
+    seen = outlook(world.engine.facts(), world.engine.settings, world.now, clock=time.perf_counter)
+    assert (seen.starts["team/w2"].p50, seen.starts["team/w2"].p90) == (END, END)
 
 
 # --- reservations of heads --------------------------------------------------------------------------------------------

@@ -171,6 +171,20 @@ def test_what_is_not_there_is_said() -> None:
     assert found.troubles == ("There is no node n9", "There is no ClusterQueue none")
 
 
+def test_a_node_that_comes_or_gets_other_labels_is_selected_and_a_heartbeat_changes_nothing() -> None:
+    world = ReservingWorld(reservation(nodes={"matchLabels": {"rack": "r1"}}))
+    world.at(T)
+    world.at(T + PERIOD)
+    labelled = a_node("n3", since=T)
+    world.mirror.upsert(
+        kube.NODES, NodeObject({**labelled, "metadata": {**labelled.metadata, "labels": {"rack": "r1"}}})
+    )
+    world.at(T + 2 * PERIOD)
+    assert world.mirror.objects[kube.RESERVATIONS]["weekly"].status["nodes"] == ["n3"]
+    world.change_node("n3", {"metadata": {}, "spec": {}})
+    assert world.at(T + 3 * PERIOD) == {}
+
+
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 

@@ -141,17 +141,15 @@ def _overlap(one: Expanded, other: Expanded) -> str:
     mine, theirs = one.facts, other.facts
     if mine is None or theirs is None:
         return ""
-    same = (mine.cluster_queues, mine.local_queues) == (theirs.cluster_queues, theirs.local_queues)
-    shared = sorted({*one.nodes} & {*other.nodes})
-    if same or not shared:
+    if (mine.cluster_queues, mine.local_queues) == (theirs.cluster_queues, theirs.local_queues):
         return ""
-    for a in one.spans:
-        for b in other.spans:
-            start, end = max(a.start, b.start), min(a.end, b.end)
-            if start < end:
-                when = f"from {conditions.timestamp(start)} until {conditions.timestamp(end)}"
-                return f"Reservation {other.name} has {_some(shared)}, too, {when}: only whom both are for may use them"
-    return ""
+    both = ((max(a.start, b.start), min(a.end, b.end)) for a in one.spans for b in other.spans)
+    time = next(((start, end) for start, end in both if start < end), None)
+    shared = sorted({*one.nodes} & {*other.nodes}) if time is not None else []
+    if time is None or not shared:
+        return ""
+    when = f"from {conditions.timestamp(time[0])} until {conditions.timestamp(time[1])}"
+    return f"Reservation {other.name} has {_some(shared)}, too, {when}: only whom both are for may use them"
 
 
 def _some(names: list[str]) -> str:

@@ -47,13 +47,18 @@ class Reserving(Part):
         self._now = context.now
         self._observe_fact = observe_fact
         self._nodes_changed = context.mirror.changes.nodes.subscribe(worth=context.mirror.has(kube.NODES))
+        self._nodes_unread = context.mirror.changes.nodes.subscribe(worth=context.mirror.has(kube.NODES))
+        #: node -> what of it decides which Reservations select it
+        self._selectable: dict[str, tuple[Json, bool]] = {}
+        #: whether the windows have to be computed again; and whether flavors or queues changed, for which that may wait
         self._stale = True
+        self._others_changed = False
         self._expanded: list[Expanded] = []
         #: the windows that the engine has, by name
         self._known: dict[str, model.ReservedWindow] = {}
-        #: when the windows of this moment are others, without any event; and when changed nodes are looked at next
+        #: when the windows of this moment are others, without any event; and when changed nodes and queues are looked at next
         self._expires: int | None = None
-        self._nodes_due = 0
+        self._next_look = 0
         #: whether the Reservations were expanded since this process last acted
         self._fresh = False
         #: the nodes that are to be cordoned, as of the last look at all nodes; None = they have to be looked at
@@ -67,15 +72,21 @@ class Reserving(Part):
     # --- windows ------------------------------------------------------------------------------------------------------
 
     def observe(self, resource: Resource, event: Event) -> None:
-        self._stale = True
+        if resource == kube.RESERVATIONS:
+            self._stale = True
+        else:  # statuses of queues change all the time
+            self._others_changed = True
 
     def settle(self) -> None:
         reservations = self._mirror.objects[kube.RESERVATIONS]
         if not reservations and not self._known and not self._expanded:
+            self._nodes_unread.take()
             return
         now = self._now()
-        if self._nodes_changed and now >= self._nodes_due:  # the engine itself matches labels at once
-            self._stale, self._nodes_due = True, now + PERIOD
+        if (self._nodes_unread or self._others_changed) and now >= self._next_look:  # the engine matches labels at once
+            self._next_look = now + PERIOD
+            self._stale = self._read_nodes() or self._others_changed or self._stale
+            self._others_changed = False
         if not self._stale and (self._expires is None or now < self._expires):
             return
         self._stale, self._fresh = False, True
@@ -97,6 +108,19 @@ class Reserving(Part):
                 self._observe_fact(model.Put(window))
         self._known = wanted
 
+    def _read_nodes(self) -> bool:
+        """Whether any node came, went, or may be selected otherwise than before: most changes of nodes are heartbeats."""
+        changed = False
+        for name in self._nodes_unread.take():
+            node = self._mirror.nodes.get(name)
+            if node is None:
+                changed = self._selectable.pop(name, None) is not None or changed
+                continue
+            selectable: tuple[Json, bool] = (node.labels, bool(node.spec.get("unschedulable")))
+            changed = self._selectable.get(name) != selectable or changed
+            self._selectable[name] = selectable
+        return changed
+
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
@@ -115,7 +139,7 @@ class Reserving(Part):
 
     def _next_due(self, now: int) -> int | None:
         """The next time at which a window is announced, begins or ends; soon while one is announced or open."""
-        times: list[int] = []
+        times: list[int] = [self._next_look] if self._nodes_unread or self._others_changed else []
         for window in self._known.values():
             if window.begin - window.notice <= now < window.end:
                 return now + PERIOD

@@ -28,7 +28,7 @@ async def grant(kubeconfig: Path, directory: Path, *, probe_nodes: bool = False)
     """Applies the manifests; account -> a kubeconfig with its token. Policies of the tests name Secret `inbox` of `default`."""
     async with connect(kubeconfig) as api:
         granted = {"notify_secrets": ["default/inbox"], "cluster_secrets": ["worker-1", "worker-2"]}
-        for body in rights.manifests(**granted, probe_nodes=probe_nodes):
+        for body in rights.manifests(**granted, probe_nodes=probe_nodes, cordon_nodes=True):
             meta, resource = body["metadata"], RESOURCES[body["kind"]]
             await api.client.patch(
                 resource, meta.get("namespace"), meta["name"], body, kind="apply", field_manager="test", force=True

@@ -302,6 +302,10 @@ HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY,
 SILENT: Final = f"{OWN_GROUP}/silent"
 #: taint on nodes that gangs are to leave as soon as other nodes have room (`gangline admin swap now`)
 VACATE: Final = f"{OWN_GROUP}/vacate"
+#: annotation on nodes: the Reservation in whose window the operator cordoned them, and which uncordons them after it
+CORDONED_FOR: Final = f"{OWN_GROUP}/cordoned-for"
+#: annotation on pods: by when their workload should save its work, since a Reservation keeps their node for others then
+SAVE_BY: Final = f"{OWN_GROUP}/save-by"
 #: annotation on pods that cannot end: the Workload that continues without them
 LEFT_BEHIND: Final = f"{OWN_GROUP}/left-behind"
 #: annotation on pods: when `gangline admin import` made them members of their Workload, in seconds since the epoch
@@ -352,6 +356,9 @@ SCORERS_READY: Final = "ScorersReady"
 OVERRUN: Final = "Overrun"
 #: the QueuePolicy of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only
 POLICY: Final = "QueuePolicy"
+#: of Reservations: a window is ahead or open, and something keeps it from being honoured; Gangline only
+SCHEDULED: Final = "Scheduled"
+CONFLICT: Final = "Conflict"
 #: of a ClusterQueue whose workloads go to other clusters: its quota is kept at the sum of theirs
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 #: the workload hangs; the reason is the action, or the sign that it does not hang; Gangline only

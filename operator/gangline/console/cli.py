@@ -123,6 +123,9 @@ _TOP: Final[Sections] = {
             "change.notify:command", "Choose the messages about a job and their receivers, or send a test."
         ),
     },
+    "Keep nodes free": {
+        "reserve": CommandEntry("change.reserve:command", "Keep nodes for a queue, or for nobody, in windows of time."),
+    },
     "Give a team its queue": {
         "setup": CommandEntry(
             "admin.setup:command",

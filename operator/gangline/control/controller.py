@@ -73,6 +73,7 @@ from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
+from gangline.control.nodes.windows.reserving import Reserving
 from gangline.control.parts.messages import (
     DeliveryFailed,
     FactObserved,
@@ -234,6 +235,9 @@ class Controller:
         departed = DepartedWorkloads(context, writes.pending, engine.observe)
         recoveries = Recoveries(context, lambda workload: engine.observe(model.WriteFailed(workload)))
 
+        #: windows in which nodes are kept for somebody, or for nobody
+        reserving = Reserving(context, self._observe)
+
         #: nodes that do not answer, where a policy has them probed
         self.silence = SilentNodes(context, mirror.recovery_for)
 
@@ -294,6 +298,7 @@ class Controller:
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
             inventory,  # cards of nodes, and who sits on them
             departed,  # quota of deleted Workloads whose pods still run
+            reserving,  # windows of Reservations, and the nodes that are cordoned in them
             # checks; requests of evicted workloads are deleted before these are admitted again
             provisioning,
             elsewhere,  # workloads that run in other clusters

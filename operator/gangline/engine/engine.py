@@ -165,6 +165,7 @@ class Engine:
             fairness.next_due() if fairness is not None else None,
             self._scheduler.backfill.next_due(now),
             self._scheduler.next_due(),
+            store.windows.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
 

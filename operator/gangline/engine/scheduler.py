@@ -21,7 +21,7 @@ from gangline.engine.preemption.fair_victims import fair_victims, preemptible_fo
 from gangline.engine.preemption.preemptor import Known, Preemptor, Victim, classic_victims
 from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import Need
-from gangline.engine.queues.cluster_queue import cluster_queues_of, queue_of
+from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.state.lifecycle import required_checks
@@ -238,9 +238,12 @@ class Scheduler:
     ) -> list[Attempt]:
         heads: list[WorkloadState] = []
         for queue in cluster_queues_of(root):
-            if queue.in_service and (gang := queue.pending.pop()) is not None:
+            if queue.in_service and (gang := self._pop(queue)) is not None:
                 self._store.node_ledger.looks += queue.pending.lanes
-                heads.append(queue.pending.exchange(gang, first_of_family(gang, queue)) if gang.variant else gang)
+                head = queue.pending.exchange(gang, first_of_family(gang, queue)) if gang.variant else gang
+                if head is not gang and self._store.windows:
+                    self._store.windows.renew(head)
+                heads.append(head)
         if not heads:
             return []
         guard = self.backfill if self.backfill.guards(root) else None
@@ -266,6 +269,16 @@ class Scheduler:
                 checks = required_checks(attempt.queue.config, _admission(attempt))
                 self._store.assume_reserved(attempt.gang, now, admitted=not checks)
         return attempts
+
+    def _pop(self, queue: ClusterQueueState) -> WorkloadState | None:
+        """The queue's head. One that may use the nodes of other windows by now returns to its place first: others of its new
+        shape may have been tried.
+        """
+        gang = queue.pending.pop()
+        while gang is not None and self._store.windows and self._store.windows.renew(gang):
+            queue.pending.unpop(gang)
+            gang = queue.pending.pop()
+        return gang
 
     def _may_reserve(self, attempts: Iterable[Attempt]) -> bool:
         """Whether another workload may reserve quota. With PodsReady blocking admission, no workload starts while another one is

@@ -89,6 +89,7 @@ OPERATOR: Final = ServiceAccount(
         Right(kube.LOCAL_QUEUES, READ),
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
+        Right(kube.RESERVATIONS, READ),
         Right(kube.PROVISIONING_CONFIGS, READ),
         Right(kube.MULTI_KUEUE_CONFIGS, READ),
         Right(kube.MULTI_KUEUE_CLUSTERS, READ),
@@ -133,7 +134,7 @@ OPERATOR: Final = ServiceAccount(
         *_status(kube.PODS),
         *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),
         # pods: one that is stopped says why
-        *_status(kube.QUEUE_POLICIES, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS, kube.PODS),
+        *_status(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS, kube.PODS),
         # whether other clusters are connected; and how far jobs are that run there
         *_status(
             kube.MULTI_KUEUE_CLUSTERS,
@@ -276,6 +277,7 @@ def manifests(
     cluster_secrets: Sequence[str] = (),
     cluster_profiles: str = "",
     probe_nodes: bool = False,
+    cordon_nodes: bool = False,
     declared: Sequence[Declaration] = (),
     external: Sequence[Resource] = (),
     sent: Sequence[Resource] = (),
@@ -293,6 +295,8 @@ def manifests(
     `cluster_profiles`: the namespace of ClusterProfiles, "" = MultiKueueClusters name none.
 
     `probe_nodes`: QueuePolicies may ask for `recovery.probeNodes`, by which the operator taints nodes.
+
+    `cordon_nodes`: the operator cordons nodes in the maintenances of Reservations.
 
     `declared`: the job kinds that the configuration declares; `external`: those of other controllers that it lists; `sent`: those
     of other controllers that are sent to other clusters.
@@ -313,6 +317,8 @@ def manifests(
         made += profiles(cluster_profiles)
     if probe_nodes:
         made += probing()
+    if cordon_nodes:
+        made += cordoning()
     if declared:
         kinds = [each.resource for each in declared]
         progress = _status(*(each.resource for each in declared if each.managed_by))
@@ -349,8 +355,13 @@ def profiles(namespace: str) -> list[Json]:
     return _granted(f"{OPERATOR.name}-cluster-profiles", OPERATOR, [PROFILES], namespace)
 
 
+def cordoning() -> list[Json]:
+    """The role and binding for maintenances of Reservations: nodes are cordoned. It is asked for, as `probing` is."""
+    return _granted(f"{OPERATOR.name}-cordons", OPERATOR, [Right(kube.NODES, ("patch",))])
+
+
 def probing() -> list[Json]:
-    """The roles and bindings for `recovery.probeNodes`. They are the operator's only hold on nodes, so they are asked for."""
+    """The roles and bindings for `recovery.probeNodes`. Without them and `cordoning` the operator has no hold on nodes."""
     return [
         *_granted(f"{OPERATOR.name}-nodes", OPERATOR, [Right(kube.NODES, ("patch",))]),
         *_granted(f"{OPERATOR.name}-leases", OPERATOR, [Right(kube.LEASES, ("list", "watch"))], NODE_LEASES),

@@ -9,7 +9,7 @@ from gangline.api import names
 from gangline.api.schema import v1beta1
 from gangline.api.schema.common import KubeObject
 from gangline.api.schema.crdgen import ApiKind, ApiVersion, PrinterColumn
-from gangline.api.schema.v1alpha1 import gpujob, queuepolicy
+from gangline.api.schema.v1alpha1 import gpujob, queuepolicy, reservation
 from gangline.api.schema.v1beta1 import limits
 from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, provisioning, workload
 
@@ -73,6 +73,15 @@ _QUEUE_POLICY_COLUMNS: Final = (
     ),
     _condition("Active", "Whether the policy is in force"),
     PrinterColumn("Queues", ".status.matched", description="ClusterQueues for which the policy is in force"),
+    _AGE,
+)
+
+_RESERVATION_COLUMNS: Final = (
+    _condition("Active", "Whether a window is open"),
+    PrinterColumn("Next", ".status.windows[0].start", description="When the open or the next window begins"),
+    PrinterColumn("Nodes", ".status.nodeCount", "integer", description="Number of reserved nodes"),
+    PrinterColumn("For", ".spec.for.clusterQueues", priority=1, description="ClusterQueues that it is for"),
+    _condition("Conflict", "Whether something keeps it from being honoured"),
     _AGE,
 )
 
@@ -211,6 +220,13 @@ QUEUE_POLICY: Final = ApiKind(
     (ApiVersion("v1alpha1", queuepolicy.QueuePolicy, _QUEUE_POLICY_COLUMNS),),
     short_names=("qp",),
 )
+RESERVATION: Final = ApiKind(
+    names.OWN_GROUP,
+    "Reservation",
+    "reservations",
+    (ApiVersion("v1alpha1", reservation.Reservation, _RESERVATION_COLUMNS),),
+    short_names=("resv",),
+)
 
 KINDS: Final = (
     RESOURCE_FLAVOR,
@@ -226,6 +242,7 @@ KINDS: Final = (
     PROVISIONING_REQUEST_CONFIG,
     GPU_JOB,
     QUEUE_POLICY,
+    RESERVATION,
 )
 #: Kinds whose two versions differ in their fields: their CRDs need the conversion webhook.
 CONVERTED: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, ADMISSION_CHECK, MULTI_KUEUE_CONFIG, MULTI_KUEUE_CLUSTER)

@@ -32,7 +32,7 @@ _ON_REAL_NODES: Final[Json] = {"nodeSelector": {POOL_LABEL: POOL}}
 
 def chosen() -> Json:
     """The values of an installation on a local cluster."""
-    operator = {**_ON_REAL_NODES, "progressReports": True, "probeNodes": True}
+    operator = {**_ON_REAL_NODES, "progressReports": True, "probeNodes": True, "cordonNodes": True}
     return values.chosen([{"operator": operator, "webhooks": _ON_REAL_NODES}])
 
 

@@ -193,7 +193,9 @@ class BackfillPlanner:
         for queue in cluster_queues_of(root):
             if queue.reserves:
                 failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
-                can_never_fit = [a.gang for a in attempts if a.queue is queue and _can_never_fit(a.assignment)]
+                can_never_fit = [
+                    a.gang for a in attempts if a.queue is queue and self._can_never_fit(a.gang, a.assignment)
+                ]
                 fitting = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is Mode.FIT]
                 self._reserve_heads(queue, [gang for gang in failing if gang not in can_never_fit], fitting)
 
@@ -215,7 +217,7 @@ class BackfillPlanner:
         self._settled[queue.name] = state
         candidates = {id(r.gang): r.gang for r in present}
         untried = pending.first_untried(fitting)
-        for gang in (*failing, *pending.blocked(depth, _gang_can_never_fit)):
+        for gang in (*failing, *pending.blocked(depth, self._gang_can_never_fit)):
             if untried is None or pending.turn(gang) < untried:
                 candidates[id(gang)] = gang
         heads = sorted(candidates.values(), key=pending.turn)[:depth]
@@ -233,6 +235,20 @@ class BackfillPlanner:
         self._put_in_order()
         self._move_reservations(self._now)
         self._set_reserved(queue)
+
+    def _can_never_fit(self, gang: WorkloadState, assignment: Assignment) -> bool:
+        """Whether the workload would not fit even without all others, nor after the windows that keep it from nodes now."""
+        if assignment.mode is not Mode.NO_FIT or assignment.severity == WAITING:
+            return False
+        windows, queue = self._store.windows, queue_of(gang)
+        if not windows or queue is None or not windows.barring(gang):
+            return True
+        with windows.at_start(gang, FAR):
+            later = Assigner(gang, queue, self._plain).assign(None)
+        return later.mode is Mode.NO_FIT and later.severity != WAITING
+
+    def _gang_can_never_fit(self, gang: WorkloadState) -> bool:
+        return (verdict := verdict_of(gang)) is not None and self._can_never_fit(gang, verdict)
 
     def _put_in_order(self) -> None:
         """Sort the reservations: within a queue by turn, among queues by priority and age of their heads."""
@@ -420,12 +436,3 @@ def _depth(policy: Backfill) -> int:
 def _flavors(assignment: Assignment) -> Flavors:
     """The flavors that determine the gang's pace with this assignment."""
     return working_flavors(pod_set.flavors for pod_set in assignment.pod_sets)
-
-
-def _can_never_fit(assignment: Assignment) -> bool:
-    """Whether the workload would not fit even without all others."""
-    return assignment.mode is Mode.NO_FIT and assignment.severity != WAITING
-
-
-def _gang_can_never_fit(gang: WorkloadState) -> bool:
-    return (verdict := verdict_of(gang)) is not None and _can_never_fit(verdict)

@@ -201,12 +201,14 @@ class Timeline:
         """The expected end of a holder, and when to estimate it again."""
         if gang.evicting:
             return 0, NEVER
+        ahead = self._store.capacity.window_ahead(gang)
+        stopped = ahead[0].begin if ahead is not None else NEVER
         runtime = self._estimates.of(gang)
         if runtime is None:
-            return (NEVER if gang.backfill.backfilled else FAR), NEVER
+            return min(stopped, NEVER if gang.backfill.backfilled else FAR), NEVER
         start = gang.started_at
         estimate = runtime.estimate(max(0, now - start), self.level)
-        return min(FAR, start + estimate.end), min(NEVER, start + estimate.until)
+        return min(stopped, FAR, start + estimate.end), min(NEVER, start + estimate.until)
 
     def end_of(self, key: str) -> Millis:
         """The expected end of a holder; 0 if it is unknown."""
@@ -318,7 +320,7 @@ class Timeline:
         if bound >= NEVER:
             return NEVER, None
         others = [other for other in self.reservations if other is not reservation and other.hold is not None]
-        if others:
+        if others or self._store.windows:  # windows take room away and give it back
             for moment in self._moments(bound, others):
                 hold = self._fits_through(reservation, moment, others)
                 if hold is not None:
@@ -344,10 +346,16 @@ class Timeline:
         then.
         """
         later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
-        return sorted({first, *(end for end, _ in later), *(other.end for other in others if other.end > first)})
+        ends = (*(other.end for other in others), *self._store.windows.ends())
+        return sorted({first, *(end for end, _ in later), *(end for end in ends if end > first)})
 
     def _fits_at(self, reservation: Reservation, moment: Millis) -> HeldCapacity | None:
-        assignment = self.at(moment, reservation).fit(reservation.gang, reservation.queue)
+        world = self.at(moment, reservation)
+        if not self._store.windows:
+            assignment = world.fit(reservation.gang, reservation.queue)
+        else:
+            with self._store.windows.at_start(reservation.gang, moment):
+                assignment = world.fit(reservation.gang, reservation.queue)
         return None if assignment is None else hold_of(assignment, reservation.queue)
 
     def _fits_through(self, reservation: Reservation, moment: Millis, others: list[Reservation]) -> HeldCapacity | None:
@@ -402,7 +410,8 @@ class Timeline:
             other: HeldCapacity | None = None
             if world.has_room(hold):
                 world.put(key, hold)
-                assignment = world.fit(reservation.gang, reservation.queue)
+                with self._store.windows.at_start(reservation.gang, reservation.start):
+                    assignment = world.fit(reservation.gang, reservation.queue)
                 world.drop(key)
                 other = None if assignment is None else hold_of(assignment, reservation.queue)
             world.put(reservation.key, reservation.hold)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gangline.engine.cycle.attempt import ADMISSION_GATED, HELD_BACK, WAITS_ITS_TURN, Attempt
 from gangline.engine.cycle.explanations import NOT_TRIED, attempted, gated, message_of, reason_of, unplaced
-from gangline.engine.flavors.assignment import verdict_of
+from gangline.engine.flavors.assignment import Mode, verdict_of
 from gangline.engine.model import Decision, Explanation, Millis, ReportPending
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
@@ -83,7 +83,8 @@ class PendingReasons:
             gang = attempt.gang
             if attempt.reserved or gang.holds or self._store.gangs.get(key) is not gang:
                 continue
-            gang.attempts.last_reason = (reason_of(attempt) or "NoMatchingFlavor", message_of(attempt))
+            message = message_of(attempt) + self._on_windows(gang, attempt)
+            gang.attempts.last_reason = (reason_of(attempt) or "NoMatchingFlavor", message)
             if attempt.others_inadmissible:
                 self._echoes.extend(attempt.queue.pending.unreported_mates(gang, gang.attempts.last_reason[0]))
             if attempt.queue.timed and self._reserving.remark(gang):
@@ -96,6 +97,14 @@ class PendingReasons:
                 decisions.append(ReportPending(gang.key, gang.uid, explanation))
                 _note_reported(gang, gang.attempts.last_reason)
         return decisions
+
+    def _on_windows(self, gang: WorkloadState, attempt: Attempt) -> str:
+        """What is added to the reason of a workload that finds too little room, where a Reservation keeps some nodes."""
+        windows, capacity = self._store.windows, self._store.capacity
+        if not windows or attempt.assignment.mode is Mode.FIT:
+            return ""
+        flavors = {offered.name for group in attempt.queue.config.groups for offered in group.flavors}
+        return windows.remark(gang, sorted(flavors), capacity.nodes_of_flavor)
 
     def report_reserved(self, now: Millis) -> list[Decision]:
         """Report to workloads with a reservation why they cannot start now, and when they will. Moves are reported once a

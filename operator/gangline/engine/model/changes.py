@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gangline.engine.model.devices import NodeCards
-from gangline.engine.model.nodes import ForeignPod, Node, RuntimeForecast, Topology, WorkloadPods
+from gangline.engine.model.nodes import ForeignPod, Node, ReservedWindow, RuntimeForecast, Topology, WorkloadPods
 from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
 from gangline.engine.model.workloads import Dependencies, Workload
 
@@ -21,6 +21,7 @@ Item: TypeAlias = (
     | Node
     | ForeignPod
     | NodeCards
+    | ReservedWindow
     | RuntimeForecast
     | WorkloadPods
     | Dependencies

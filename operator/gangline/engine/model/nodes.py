@@ -54,6 +54,49 @@ class ForeignPod:
     requests: Requests
 
 
+# --- windows ----------------------------------------------------------------------------------------------------------
+# Capacity as a function of time: nodes that a Reservation keeps, from one instant to another.
+
+
+#: Key and effect of the mark that a window puts on its nodes inside the engine. No taint of a cluster has this effect,
+#: or a space in its key, so that no toleration of a user tolerates it.
+RESERVED: Final = "reserved window"
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedWindow:
+    """A window of a Reservation: from `begin` to `end` its nodes are for those whom it names alone, for nobody in a maintenance.
+
+    Whoever expands a Reservation into windows knows calendars and time zones; the engine gets instants.
+    """
+
+    #: reservation and begin: unique among all windows
+    name: str
+    reservation: str
+    #: no pod of others may be on the nodes from here on
+    begin: Millis
+    end: Millis
+    #: the nodes: by name, and all that have all of these labels (none: no labels select)
+    nodes: frozenset[str] = frozenset()
+    node_labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: whose workloads may use it: names of ClusterQueues, and keys of LocalQueues
+    cluster_queues: frozenset[str] = frozenset()
+    local_queues: frozenset[str] = frozenset()
+    #: so long before `begin` the workloads that will be stopped are told
+    notice: Millis = 0
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether it is for nobody."""
+        return not (self.cluster_queues or self.local_queues)
+
+    def selects(self, node: Node) -> bool:
+        """Whether the node is one of its nodes."""
+        if node.name in self.nodes:
+            return True
+        return bool(self.node_labels) and self.node_labels.items() <= node.labels.items()
+
+
 # --- runs -------------------------------------------------------------------------------------------------------------
 # What is known of runs besides the Workload itself: forecasts, and where pods are.
 

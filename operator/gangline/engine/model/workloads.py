@@ -75,6 +75,8 @@ class PodSet:
     traits: Traits = NO_TRAITS
     #: how many of its pods a node takes at most, by their own rules; 0 = as many as there is room for
     most_per_node: int = 0
+    #: the windows on whose nodes its pods may be, by name; the engine sets it, see `nodes.windows`
+    windows: frozenset[str] = frozenset()
 
     @property
     def counted(self) -> Requests:

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, WorkloadPods
+from gangline.engine.model import Admission, BoundPod, Flavor, Node, Recovery, ReservedWindow, WorkloadPods
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.node_rooms import Ground, NodeRooms
 from gangline.engine.nodes.packer import Ask, Grounds, NodeAssignment, PackedPodSet, Packer, Place, Shortage
 from gangline.engine.nodes.pod_locations import PodLocations
-from gangline.engine.occupancy.node_ledger import DomainKey, NodeLedger, host_of
+from gangline.engine.nodes.windows import Windows
+from gangline.engine.occupancy.node_ledger import HOSTS, DomainKey, NodeLedger, host_of
 from gangline.engine.queues.workload_parts import NO_NAMES
 from gangline.engine.queues.workload_state import WorkloadState
 
@@ -34,8 +35,12 @@ class NodeHolding:
 
 
 class Capacity:
-    def __init__(self, health: NodeHealth, flavors: Mapping[str, Flavor], ledger: NodeLedger) -> None:
+    def __init__(
+        self, health: NodeHealth, flavors: Mapping[str, Flavor], ledger: NodeLedger, windows: Windows | None = None
+    ) -> None:
         self.health = health
+        #: windows of Reservations, None = nodes are marked by somebody else
+        self.windows = windows
         self.ledger = ledger
         self.rooms = NodeRooms(ledger)
         self.grounds = Grounds(self.rooms, flavors)
@@ -59,12 +64,26 @@ class Capacity:
         self.health.put_node(node, name)
         if node is None:
             self.ledger.remove_node(name)
+            if self.windows is not None:
+                self.windows.forget_node(name)
         else:
-            self.ledger.put_node(node, usable=self.health.usable(name))
+            self.ledger.put_node(self._marked(node), usable=self.health.usable(name))
         if node is None or old is None or was_usable != self.health.usable(name) or _offer(old) != _offer(node):
             self.nodes_version += 1
         if node is None or old is None or old.labels != node.labels or old.allocatable != node.allocatable:
             self.regard_flavors()
+
+    def _marked(self, node: Node) -> Node:
+        return self.windows.marked(node) if self.windows else node
+
+    def regard_windows(self) -> None:
+        """Windows came, changed or ended: their nodes are marked anew."""
+        assert self.windows is not None
+        for name, node in self.health.nodes.items():
+            marked, tracked = self.windows.marked(node), self.ledger.nodes.get(name)
+            if tracked is not None and tracked.node != marked:
+                self.ledger.put_node(marked, usable=tracked.usable)
+                self.nodes_version += 1
 
     def regard_flavors(self) -> None:
         """Flavors, or the nodes that they select, changed: every holder's assignment is computed again."""
@@ -102,7 +121,7 @@ class Capacity:
             node, room = self.health.nodes.get(name), self.rooms.get(name)
             usable = self.health.usable(name)
             if node is not None and room is not None and room.usable != usable:
-                self.ledger.put_node(node, usable=usable)
+                self.ledger.put_node(self._marked(node), usable=usable)
                 self._unsettled.update(self.holders_on(name))
                 self.nodes_version += 1
         return changed
@@ -177,6 +196,34 @@ class Capacity:
         """The nodes of the workload's pods, and those on which room is kept for them."""
         holding = self._holdings.get(gang.key)
         return holding.assigned.nodes() if holding else set()
+
+    def nodes_of_flavor(self, flavor: str) -> list[str]:
+        """The names of the nodes that a flavor selects."""
+        found = self.grounds.flavors.get(flavor)
+        if found is None:
+            return []
+        wanted = found.node_labels.items()
+        return [name for name, node in self.health.nodes.items() if wanted <= node.labels.items()]
+
+    def window_ahead(self, gang: WorkloadState) -> tuple[ReservedWindow, frozenset[str]] | None:
+        """The first window of a Reservation by whose begin the workload must have left nodes, and these; None if there is none.
+
+        Where its nodes are not chosen here (flavors without nodes, topologies above hosts), only the pods that were there before
+        the window began count: it may come to such a node again, and would be stopped again and again.
+        """
+        if not self.windows:
+            return None
+        hosts = (key[0] for (flavor, key), _ in self.ledger.placed(gang.key) if flavor == HOSTS)
+        chosen = {node for host in hosts for node in self.ledger.nodes_at(host)}
+        chosen.update(node for places in (self.places_of(gang) or {}).values() for node in places)
+        others = {pod.node for pod in self.pod_locations.pods(gang.key)} - chosen
+        found = [self.windows.first_on(chosen, gang), self.windows.first_on(others, gang, since=gang.started_at)]
+        first = min(
+            (each for each in found if each is not None), key=lambda each: (each.begin, each.name), default=None
+        )
+        if first is None:
+            return None
+        return first, frozenset((chosen | others).intersection(self.windows.nodes_of(first.name)))
 
     def domains_of(self, gang: WorkloadState, label: str) -> frozenset[str] | None:
         """The workload's domains of a node label, none of them while it has fewer than it needs; None: nodes do not bound it."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from gangline.engine.model import Flavor, PodSet, Toleration
+from gangline.engine.model.nodes import RESERVED
 from gangline.engine.nodes.node_rooms import FitTable, Ground, NodeRooms, PodShape
 from gangline.engine.occupancy.fitting import add, as_pod_requests
 from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey
@@ -228,7 +229,10 @@ class Packer:
         return sorted({*free, *here}, key=rank)
 
     def _in_order(self, member: PackedPodSet, table: FitTable, names: Sequence[str]) -> Iterator[str]:
-        """Rooms with space: those that it had, those in use, idle ones, and those that failed it; each group by name."""
+        """Rooms with space: those that it had, those in use, idle ones, and those that failed it; each group by name.
+
+        Of those in use and idle ones, nodes that a Reservation keeps come first: few may use them, and only for now.
+        """
         counts = table.counts
         had = self._nodes_before(member).intersection(names)
         first = {name: None for name in sorted(had) if name in counts and name not in self._avoid}
@@ -236,15 +240,24 @@ class Packer:
         few = member.ground is not None and names is member.ground.names and len(counts) * 8 < len(names)
         places = sorted(counts) if few else [name for name in names if name in counts]
         others = [name for name in places if name not in self._avoid and name not in first]
-        idle: list[str] = []
-        for name in others:
-            room = self._rooms.get(name)
-            if room is not None and not room.idle:
-                yield name
-            else:
-                idle.append(name)
-        yield from idle
+        reserved: list[str] = []
+        if member.shape.selection.windows:
+            reserved = [name for name in others if self._is_reserved(name)]
+            others = [name for name in others if not self._is_reserved(name)]
+        for group in (reserved, others):
+            idle: list[str] = []
+            for name in group:
+                room = self._rooms.get(name)
+                if room is not None and not room.idle:
+                    yield name
+                else:
+                    idle.append(name)
+            yield from idle
         yield from (name for name in places if name in self._avoid)
+
+    def _is_reserved(self, name: str) -> bool:
+        room = self._rooms.get(name)
+        return room is not None and any(taint.effect == RESERVED for taint in room.node.taints)
 
     def _deal(
         self, member: PackedPodSet, count: int, names: Iterable[str], counts: Mapping[str, int] | None = None
@@ -309,7 +322,7 @@ class Grounds:
 
     def __init__(self, rooms: NodeRooms, flavors: Mapping[str, Flavor]) -> None:
         self._rooms = rooms
-        self._flavors = flavors
+        self.flavors = flavors
         self._grounds: dict[tuple[str, ...], Ground | None] = {}
         self._version = rooms.grounds_version
 
@@ -328,7 +341,7 @@ class Grounds:
 
     def _find(self, names: tuple[str, ...]) -> Ground | None:
         labels: dict[str, str] = {}
-        for flavor in (self._flavors.get(name) for name in names):
+        for flavor in (self.flavors.get(name) for name in names):
             if flavor is None or flavor.topology or flavor.autoscaled:
                 return None
             labels.update(flavor.node_labels)
@@ -336,7 +349,7 @@ class Grounds:
 
     def tolerations(self, flavors: Iterable[str]) -> tuple[Toleration, ...]:
         """The tolerations that these flavors add to pods."""
-        known = (self._flavors.get(name) for name in sorted(set(flavors)))
+        known = (self.flavors.get(name) for name in sorted(set(flavors)))
         return tuple(toleration for flavor in known if flavor is not None for toleration in flavor.tolerations)
 
     def members(self, asks: Iterable[Ask]) -> list[PackedPodSet]:

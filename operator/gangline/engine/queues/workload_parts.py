@@ -226,6 +226,7 @@ class LifecycleRecord:
         "requeue_assumed",
         "review_at",
         "second_passes",
+        "warned_of",
     )
 
     def __init__(self) -> None:
@@ -241,6 +242,8 @@ class LifecycleRecord:
         self.second_passes = 0
         #: when pods of its failed node are placed on another one, as in Kueue; None = it has none
         self.mends_at: Millis | None = None
+        #: the windows of Reservations of which it was told that it will be stopped by then
+        self.warned_of: frozenset[str] = NO_NAMES
 
     def learn(self) -> None:
         """A new fact replaces what was assumed until it came."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gangline.engine.model import Admission, Millis, PodSet, Settings, Workload
 from gangline.engine.model.units import whole_second
 from gangline.engine.queues.states import ALLOWED, HOLDER, NEEDS, Journal, LifecycleState, TransitionError
 from gangline.engine.queues.workload_parts import (
+    NO_NAMES,
     AttemptHistory,
     BackfillRecord,
     LifecycleRecord,
@@ -89,6 +90,7 @@ class WorkloadState:
         "variant",
         "victim_key",
         "wants_topology",
+        "windows",
         "workload",
     )
 
@@ -136,6 +138,8 @@ class WorkloadState:
         #: the key of the slice that it replaces, "" = of none
         self.replaces = _replaced(workload, settings)
         self.priority = _priority(workload, settings)
+        #: the windows of Reservations on whose nodes it may run, by name (`nodes.windows`)
+        self.windows = NO_NAMES
         self._take_in_pod_sets(workload, settings)
         self.learn(workload, settings)
 
@@ -189,14 +193,31 @@ class WorkloadState:
     def _take_in_pod_sets(self, workload: Workload, settings: Settings) -> None:
         ended = workload.reclaimable if settings.gates.get("ReclaimablePods", True) else dict[str, int]()
         self.demands = tuple(_demand(pod_set, ended) for pod_set in workload.pod_sets)
+        if self.windows:
+            self.demands = tuple(_in_windows(demand, self.windows) for demand in self.demands)
         self.wants_topology = any(asks(pod_set) for pod_set in workload.pod_sets)
         #: it may start with fewer pods
         self.shrinks = any(pod_set.min_count is not None for pod_set in workload.pod_sets)
         #: indices of pod sets that share flavors
         self.groups = _groups(workload.pod_sets)
-        demands = tuple(_shape(demand) for demand in self.demands)
         #: the only flavors that it may use; None = any
-        self.allowed_flavors = allowed = workload.allowed_flavors if settings.concurrent_admission else None
+        self.allowed_flavors = workload.allowed_flavors if settings.concurrent_admission else None
+        self._take_shape()
+
+    def use_windows(self, windows: frozenset[str]) -> bool:
+        """Let the workload run on the nodes of these windows, and of no others. Returns whether that is a change. It must be in
+        no bucket then, or get back what it had before anybody looks: its shape changes.
+        """
+        if windows == self.windows:
+            return False
+        self.windows = windows
+        self.demands = tuple(_in_windows(demand, windows) for demand in self.demands)
+        self._take_shape()
+        return True
+
+    def _take_shape(self) -> None:
+        workload, allowed = self.workload, self.allowed_flavors
+        demands = tuple(_shape(demand) for demand in self.demands)
         value = (self.priority, demands) if allowed is None else (self.priority, demands, allowed)
         # what a slice asks for depends on the one that it replaces, if that is of its job: no other workload is like it
         self.shape = WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
@@ -306,6 +327,10 @@ def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> CountedPodSet:
     return CountedPodSet(pod_set, max(0, pod_set.count - reclaimable.get(pod_set.name, 0)))
 
 
+def _in_windows(demand: CountedPodSet, windows: frozenset[str]) -> CountedPodSet:
+    return CountedPodSet(replace(demand.pod_set, windows=windows), demand.count)
+
+
 def _groups(pod_sets: tuple[PodSet, ...]) -> tuple[tuple[int, ...], ...]:
     """Single pod sets, and those of one group together at the position of its first member."""
     groups: dict[str, list[int]] = {}
@@ -336,4 +361,5 @@ def _shape(demand: CountedPodSet) -> Hashable:
         pod_set.domains,
         pod_set.traits,
         pod_set.most_per_node,
+        pod_set.windows,
     )

@@ -16,10 +16,12 @@ from gangline.engine.model import (
     Namespace,
     Node,
     NodeCards,
+    ReservedWindow,
     RuntimeForecast,
     Topology,
     WorkloadPods,
 )
+from gangline.engine.occupancy.node_ledger import host_of
 from gangline.engine.queues.cluster_queue import queue_of
 from gangline.engine.state.store import Store
 from gangline.engine.topology.leaf_ranking import OF_POLICY
@@ -30,6 +32,7 @@ class ClusterIntake:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._windows: dict[str, ReservedWindow] = {}
         self._tables: dict[type, tuple[dict[str, Any], Any]] = {
             Flavor: (store.flavors, self._put_flavor),
             Cohort: (store.cohorts, store.hierarchy.put_cohort),
@@ -41,6 +44,7 @@ class ClusterIntake:
             Node: (store.nodes, self._put_node),
             ForeignPod: (store.foreign_pods, self._put_foreign_pod),
             NodeCards: (store.node_cards, self._put_node_cards),
+            ReservedWindow: (self._windows, self._put_window),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             Dependencies: (store.dependencies, self._put_dependencies),
@@ -59,6 +63,7 @@ class ClusterIntake:
         again.
         """
         store = self._store
+        self._follow_windows(now)
         store.capacity.advance(now)
         store.capacity.settle()
         store.settle()
@@ -137,6 +142,35 @@ class ClusterIntake:
         _set(store.node_cards, name, cards)
         store.node_ledger.put_cards(cards if cards is not None else NodeCards(name))
 
+    def _put_window(self, window: ReservedWindow | None, name: str) -> None:
+        _set(self._windows, name, window)
+        store = self._store
+        store.windows.put(window, name)
+        for gang in store.gangs.values():
+            if gang.holds:
+                store.windows.let_stay(gang)
+        store.capacity.regard_windows()
+        self._review_holders()
+
+    def _follow_windows(self, now: Millis) -> None:
+        """Windows begin and end as time passes."""
+        store = self._store
+        begun, ended = store.windows.advance(now)
+        if ended:
+            store.capacity.regard_windows()
+        if begun:
+            self._review_holders()
+
+    def _review_holders(self) -> None:
+        """What runs on nodes of windows may have to stop, or to be told when."""
+        store = self._store
+        for node in sorted(store.windows.nodes()):
+            tracked = store.node_ledger.nodes.get(node)
+            placed = store.node_ledger.placed_on(host_of(tracked.node)) if tracked is not None else ()
+            for key in (*store.capacity.holders_on(node), *placed):
+                if (gang := store.gangs.get(key)) is not None:
+                    store.reviews[key] = gang
+
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def _put_forecast(self, forecast: RuntimeForecast | None, key: str) -> None:
@@ -164,6 +198,11 @@ class ClusterIntake:
             return
         if gang.holds:
             store.moved_holders[key] = None
+        elif store.windows and gang.bucket is not None:  # it may end before a window now
+            queue.pending.take_out(gang)
+            store.windows.renew(gang)
+            queue.pending.arrive(gang)
+            store.touch(queue)
         elif queue.timed:
             queue.pending.rank_again(gang)
             store.touch(queue)

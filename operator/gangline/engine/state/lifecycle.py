@@ -21,6 +21,7 @@ from gangline.engine.model import (
     Millis,
     PodsReadyPolicy,
     Requeue,
+    ReservedWindow,
     Swap,
     Warn,
     Withdraw,
@@ -33,6 +34,7 @@ from gangline.engine.state.store import Store
 from gangline.engine.text import quantity_text
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
+from gangline.engine.text.wording import minute_text
 from gangline.engine.topology.domain_search import no_replacement
 from gangline.engine.topology.placement import PENDING, READY, mend, placing
 from gangline.engine.topology.placement_request import on_host, with_placements
@@ -42,6 +44,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 1_000, 30_000
 
 #: Nodes that an autoscaler makes for an admitted gang come within this time, in milliseconds: it gives up on one itself then.
 NODES_WITHIN = 15 * 60_000
+
+#: reason of the eviction from nodes that a Reservation keeps for others, and of the event that announces it
+RESERVED_FOR_OTHERS, SAVE_BY = "Reservation", "SaveBy"
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
@@ -69,6 +74,9 @@ class Lifecycle:
                 decision, again = self._judge(gang, now)
                 if decision is None:
                     decision, sooner = self._overruns.judge(gang, now)
+                    again = sooner if again is None or (sooner is not None and sooner < again) else again
+                if decision is None and self._store.windows:
+                    decision, sooner = self._warn_of_window(gang, now)
                     again = sooner if again is None or (sooner is not None and sooner < again) else again
             except Exception as error:
                 raise DecisionError(gang.key) from error
@@ -164,6 +172,10 @@ class Lifecycle:
         if found is not None:
             return found, None
         times: list[Millis] = []
+        if (ahead := self._store.capacity.window_ahead(gang)) is not None:
+            if ahead[0].begin <= now:
+                return Evict(gang.key, gang.uid, RESERVED_FOR_OTHERS, self._window_text(*ahead)), None
+            times.append(ahead[0].begin)
         if gang.admitted:
             limits = (
                 self._execution_limit(gang),
@@ -178,6 +190,22 @@ class Lifecycle:
                     return evict, None
                 times.append(deadline)
         return None, min(times, default=None)
+
+    def _window_text(self, window: ReservedWindow, nodes: frozenset[str]) -> str:
+        return f"The workload must leave its nodes: {self._store.windows.text(window, nodes)}"
+
+    def _warn_of_window(self, gang: WorkloadState, now: Millis) -> tuple[Warn | None, Millis | None]:
+        """Tell a running workload, once, by when it must have saved its work, and when that is to be told."""
+        ahead = self._store.capacity.window_ahead(gang) if gang.admitted and not gang.evicting else None
+        if ahead is None or ahead[0].name in gang.lifecycle.warned_of:
+            return None, None
+        window, nodes = ahead
+        due = window.begin - window.notice
+        if now < due:
+            return None, due
+        gang.lifecycle.warned_of |= {window.name}
+        said = f"Save by {minute_text(window.begin)}, when the workload is stopped. {self._window_text(window, nodes)}"
+        return Warn("Workload", gang.key, SAVE_BY, said), window.begin
 
     def _ended_queue(self, gang: WorkloadState, queue: ClusterQueueState | None) -> str:
         """The workload's queue that is being deleted, "" = none."""

@@ -33,6 +33,7 @@ from gangline.engine.model.units import whole_second
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.openings import Openings
+from gangline.engine.nodes.windows import Windows
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
@@ -83,7 +84,8 @@ class Store:
         self.topology = Topologies(self.node_ledger, self.ranking)
         #: trusted nodes, and assignments to those of other flavors
         self.health = NodeHealth(settings.health, self._soak)
-        self.capacity = Capacity(self.health, self.flavors, self.node_ledger)
+        self.windows = Windows(self.estimates)
+        self.capacity = Capacity(self.health, self.flavors, self.node_ledger, self.windows)
         self.openings = Openings(self.node_ledger, self.flavors)
 
         self.hierarchy = CohortHierarchy()
@@ -525,6 +527,7 @@ class Store:
         if gang.queue is queue:
             return
         gang.join(queue)
+        self.windows.renew(gang)
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)

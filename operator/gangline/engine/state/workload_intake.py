@@ -65,6 +65,8 @@ class WorkloadIntake:
         store.gangs_of.setdefault(gang.local_queue, {})[gang.uid] = gang
         store.typical.note()
         store.enrol(gang)
+        if store.windows and workload.admission is not None:
+            store.windows.let_stay(gang)
         self._settle(gang)
 
     def _update(self, gang: WorkloadState, workload: Workload, *, anew: bool = False) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from gangline.engine.model import Affinity, Expression, PodSet, PreferredTerm, Taint, Toleration
+from gangline.engine.model.nodes import RESERVED
 from gangline.engine.model.selection import NAME_FIELD, expression_matches, integer, tolerates
 from gangline.engine.topology.policy_filter import PolicyAsk
 
@@ -176,6 +177,8 @@ class NodeSelection:
     preferred: tuple[PreferredTerm, ...] = ()
     #: what a placement policy looks at besides; None = there is none, or it excludes nothing and looks at nothing
     policy: PolicyAsk | None = None
+    #: the windows of Reservations on whose nodes the pods may be, by name
+    windows: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -193,6 +196,7 @@ class NodeSelection:
             affinity=pod_set.affinity,
             preferred=pod_set.preferred_affinity if scored else (),
             policy=policy,
+            windows=pod_set.windows,
         )
 
     def judge(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
@@ -225,6 +229,8 @@ class _Judge:
 
     def judge(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint]) -> Verdict:
         for taint in taints:
+            if taint.effect == RESERVED and taint.value not in self._selection.windows:
+                return f"reserved ({taint.value.partition('/')[0]})", 0
             if taint.effect in _BINDING_EFFECTS and not self._tolerates(taint):
                 return f'taint "{_taint_text(taint)}"', 0
         for key, value in self._selection.selector:

@@ -185,6 +185,8 @@ def _rights() -> Iterator[Document]:
             yield Document("rights.yaml", _ours(body))
     for body in rights.probing():
         yield Document("rights.yaml", _ours(body), Set("operator.probeNodes"))
+    for body in rights.cordoning():
+        yield Document("rights.yaml", _ours(body), Set("operator.cordonNodes"))
     for body in rights.profiles(KUEUE_NAMESPACE):
         yield Document("rights.yaml", _ours(body), Set("operator.clusterProfiles"))
     yield from _readable_secrets(f"{OPERATOR_NAME}-secrets", "operator.notifySecrets", NAMESPACE)

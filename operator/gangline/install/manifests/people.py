@@ -79,6 +79,7 @@ _KINDS: Final = (
     # who may edit a namespace's jobs may edit its GPUJobs
     _Kind(kube.GPU_JOBS, (*_USERS, TO_EDIT, TO_ADMIN), _EVERYBODY, prefix="gangline"),
     _Kind(kube.QUEUE_POLICIES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
+    _Kind(kube.RESERVATIONS, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
 )
 
 

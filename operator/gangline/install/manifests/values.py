@@ -139,6 +139,8 @@ class OperatorValues(ComponentValues):
     """The operator may read ClusterProfiles in `kueue-system`, for the gate MultiKueueClusterProfile: docs/multikueue.md."""
     probe_nodes: bool = False
     """QueuePolicies may ask for `recovery.probeNodes`: the operator may taint nodes, and reads their Leases."""
+    cordon_nodes: bool = False
+    """The operator cordons nodes in the maintenances of Reservations, and uncordons them afterwards: docs/reservations.md."""
     progress_reports: bool = False
     """Jobs get the URL to which `gangline.progress` reports."""
     telemetry_url: str = ""

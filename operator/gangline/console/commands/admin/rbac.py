@@ -47,6 +47,11 @@ from gangline.console.output import terminal
     help="Also print what QueuePolicies with `recovery.probeNodes` need: the operator taints nodes.",
 )
 @click.option(
+    "--cordon-nodes",
+    is_flag=True,
+    help="Also print what maintenances by Reservations need: the operator cordons nodes.",
+)
+@click.option(
     "--config",
     "configuration",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -61,6 +66,7 @@ def command(
     record: bool,
     lease: str | None,
     probe_nodes: bool,
+    cordon_nodes: bool,
     configuration: Path | None,
 ) -> None:
     """Print namespaces, service accounts, roles and bindings for operator and webhooks, as YAML for `kubectl apply -f -`."""
@@ -91,6 +97,7 @@ def command(
             cluster_secrets=cluster_secrets,
             cluster_profiles=chosen.multikueue.namespace if chosen.multikueue.profiles else "",
             probe_nodes=probe_nodes,
+            cordon_nodes=cordon_nodes,
             declared=chosen.jobs.declared,
             external=chosen.jobs.external,
             sent=chosen.multikueue.external,

@@ -14,7 +14,7 @@ from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import clipped, shortened
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, jobs, own_rights
+from gangline.console.views import access, asking, completing, jobs, own_rights, windows
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -60,8 +60,9 @@ def command(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
+            reserved = await windows.reservations(api)
             await presenting.present(
-                listing(horizon, own=namespace is not None),
+                listing(horizon, reserved, own=namespace is not None),
                 shape,
                 lambda: _runs(api, namespace, cluster_queue, horizon),
             )
@@ -69,8 +70,15 @@ def command(
     access.run(work())
 
 
-def listing(horizon: float, *, own: bool = False) -> Listing[Json]:
-    """One row per run, drawn as bars unless another form is wanted. `own`: of one namespace, whose LocalQueues are named."""
+def listing(horizon: float, reserved: Sequence[Json] = (), *, own: bool = False) -> Listing[Json]:
+    """One row per run, drawn as bars unless another form is wanted; then the windows of Reservations within the horizon. `own`: of
+    one namespace, whose LocalQueues are named.
+    """
+
+    def remarks(runs: Sequence[Json]) -> list[str]:
+        now = time.time()
+        return [*_remarks(runs), *windows.lines(reserved, now, now + horizon)]
+
     return Listing(
         columns=(
             _Column("QUEUE", lambda run, _: _queue(run, own=own), least=12),
@@ -92,7 +100,7 @@ def listing(horizon: float, *, own: bool = False) -> Listing[Json]:
         queue=lambda run: tuple(name for name in (run.get("queue"), run["clusterQueue"]) if name),
         states=(str(JobState.RUNNING), str(JobState.PENDING)),
         drawing=lambda runs, now, width: draw(runs, now, horizon, width, own=own),
-        remarks=_remarks,
+        remarks=remarks,
     )
 
 

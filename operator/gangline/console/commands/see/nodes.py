@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +15,7 @@ from gangline.console.commands.see import node_cards
 from gangline.console.output import presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, own_rights
+from gangline.console.views import access, asking, completing, own_rights, windows
 from gangline.control.answers.workloads.words import age
 from gangline.engine.model import is_accelerator
 from gangline.kube.client import ApiClient
@@ -61,7 +62,8 @@ def command(
                 return node_cards.of(nodes) if cards else nodes
 
             most = None if shape.format.kind == "wide" else _NAMED
-            await presenting.present(node_cards.listing(most) if cards else listing(most), shape, look)
+            rows = node_cards.listing(most) if cards else listing(most, await windows.reservations(api))
+            await presenting.present(rows, shape, look)
 
     access.run(work())
 
@@ -78,8 +80,8 @@ async def _nodes(api: ApiClient, namespace: str, everywhere: bool, query: dict[s
         raise own_rights.refusal(error) from error
 
 
-def listing(most: int | None = None) -> Listing[Json]:
-    """One row per node; of more than `most` who sit there the others are counted."""
+def listing(most: int | None = None, reserved: Sequence[Json] = ()) -> Listing[Json]:
+    """One row per node; of more than `most` who sit there the others are counted. Then the next windows of Reservations."""
 
     def who(node: Json, _: float) -> str:
         return _who(node, most)
@@ -107,6 +109,7 @@ def listing(most: int | None = None) -> Listing[Json]:
         empty="No node has the labels of a flavor of these queues.",
         style=lambda node: "red" if node["trouble"] else "",
         state=lambda node: (node["trouble"] or READY,),
+        remarks=lambda nodes: windows.lines(reserved, time.time(), float("inf")),
     )
 
 

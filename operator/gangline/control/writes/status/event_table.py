@@ -130,6 +130,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "IdleGPUs": EventRow(_WORKLOAD, OURS, "it does not use its GPUs"),
     "Overdue": EventRow(_WORKLOAD, OURS, "it runs far longer than was forecast"),
     "RanPastForecast": EventRow(_WORKLOAD, OURS, "it runs longer than was forecast"),
+    "SaveBy": EventRow(
+        _WORKLOAD, OURS, "a Reservation keeps its nodes for others soon: it should save its work by then"
+    ),
     "StartMoved": EventRow(_WORKLOAD, OURS, "its expected start moves"),
     "NotificationLimited": EventRow(
         _WORKLOAD, OURS, "its job's own address is not permitted, or its namespace has reached a bound of notifications"

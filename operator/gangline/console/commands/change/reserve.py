@@ -1,0 +1,335 @@
+"""`gangline reserve`: keeps nodes for a queue, or for nobody, in windows of time; like Slurm's `scontrol create reservation`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+
+from gangline.api.reservations import DAYS
+from gangline.console.output import presenting, terminal
+from gangline.console.output.columns import Column, Listing
+from gangline.console.output.presenting import Presentation
+from gangline.console.views import access, denied, targets, windows
+from gangline.kube.client import ApiClient
+from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
+from gangline.kube.resources import (
+    CLUSTER_QUEUES,
+    LOCAL_QUEUES,
+    NODES,
+    RESERVATIONS,
+    RESOURCE_FLAVORS,
+    Json,
+)
+
+_Column: TypeAlias = Column[Json]
+_dry_run = click.option("--dry-run", is_flag=True, help="Only check, and say what it would mean.")
+_yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group("reserve")
+def command() -> None:
+    """Keep nodes for a queue, or for nobody, in windows of time."""
+
+
+@command.command("create")
+@click.argument("name")
+@access.cluster_options
+@click.option("--start", default="", metavar="TIME", help="Beginning of the only window, such as 2026-12-01T17:40:00Z.")
+@click.option("--end", default="", metavar="TIME", help="End of the only window.")
+@click.option("--days", default="", metavar="DAY,…", help="Days of the week on which a window begins, such as Sunday.")
+@click.option("--time", "at", default="", metavar="HH:MM", help="Time of day at which it begins.")
+@click.option("--duration", default="", metavar="TIME", help="How long it lasts, such as 6h.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of --time, such as Europe/Berlin.")
+@click.option("--node", "nodes", multiple=True, metavar="NODE", help="A node to reserve; can be repeated.")
+@click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Nodes with all these labels.")
+@click.option("--flavor", default="", help="Nodes of this ResourceFlavor, as many as --count says.")
+@click.option("--count", type=click.IntRange(1), default=None, help="How many nodes of the flavor.")
+@click.option("--for", "owners", multiple=True, metavar="QUEUE", help="clusterqueue/NAME, localqueue/NAMESPACE/NAME.")
+@click.option("--maintenance", is_flag=True, help="Reserve the nodes for nobody: they are cordoned in the windows.")
+@click.option(
+    "--notice",
+    default="",
+    metavar="TIME",
+    help="Time before a window at which the event SaveBy announces it; 30m by default.",
+)
+@click.option(
+    "--stop-before",
+    default="",
+    metavar="TIME",
+    help="Time before a window at which jobs on its nodes are stopped; 1m by default.",
+)
+@_dry_run
+@_yes
+def create(
+    name: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    start: str,
+    end: str,
+    days: str,
+    at: str,
+    duration: str,
+    time_zone: str,
+    nodes: tuple[str, ...],
+    labels: tuple[str, ...],
+    flavor: str,
+    count: int | None,
+    owners: tuple[str, ...],
+    maintenance: bool,
+    notice: str,
+    stop_before: str,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Keep nodes free of other jobs in a window, once (--start, --end) or every week (--days, --time, --duration).
+
+    Other jobs start there only if their maximum execution time, or their forecast, ends before. An event asks what still runs to
+    save its work; it is stopped when the window begins.
+    """
+    if bool(owners) == maintenance:
+        raise click.UsageError("say whom it is for by --for QUEUE, or that it is for nobody by --maintenance")
+    body: Json = {
+        "apiVersion": f"{RESERVATIONS.group}/{RESERVATIONS.version}",
+        "kind": RESERVATIONS.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "window": _window(start, end, days, at, duration, time_zone),
+            "nodes": _nodes(nodes, labels, flavor, count),
+            **({"for": _owners(owners)} if owners else {}),
+            **({"notice": notice} if notice else {}),
+            **({"stopBefore": stop_before} if stop_before else {}),
+        },
+    }
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            await _created(api, body, dry_run=True)  # what is wrong with it is said before anybody is asked
+            terminal.say(*await _meaning(api, body))
+            if dry_run:
+                terminal.say("Nothing is changed (dry run)")
+                return
+            if not yes:
+                terminal.confirm(f"Create Reservation {name}?")
+            await _created(api, body, dry_run=False)
+            terminal.say(f"Reservation {name} is created")
+
+    access.run(work())
+
+
+def _window(start: str, end: str, days: str, at: str, duration: str, time_zone: str) -> Json:
+    if start or end:
+        if days or at or duration:
+            raise click.UsageError("a window is once (--start, --end) or weekly (--days, --time, --duration), not both")
+        if not (start and end):
+            raise click.UsageError("a window that comes once needs --start and --end")
+        return {"start": start, "end": end}
+    if not (days and at and duration):
+        raise click.UsageError("give --start and --end, or --days, --time and --duration")
+    return {
+        "schedule": {
+            "days": [_day(day) for day in days.split(",")],
+            "time": at,
+            "duration": duration,
+            "timeZone": time_zone,
+        }
+    }
+
+
+def _day(text: str) -> str:
+    """The day of the week that a text means; its first three letters are enough."""
+    wanted = text.strip().lower()
+    found = [day for day in DAYS if len(wanted) >= 3 and day.lower().startswith(wanted)]
+    if len(found) != 1:
+        raise click.UsageError(f"--days: {text.strip()!r} is no day of the week")
+    return found[0]
+
+
+def _nodes(nodes: Sequence[str], labels: Sequence[str], flavor: str, count: int | None) -> Json:
+    if bool(flavor) != (count is not None):
+        raise click.UsageError("--flavor and --count belong together")
+    chosen: Json = {}
+    if nodes:
+        chosen["names"] = list(dict.fromkeys(nodes))
+    if labels:
+        pairs = [label.partition("=") for label in labels]
+        if bad := next((label for label, pair in zip(labels, pairs, strict=True) if not (pair[0] and pair[1])), None):
+            raise click.UsageError(f"--label: {bad!r} is not KEY=VALUE")
+        chosen["matchLabels"] = {key: value for key, _, value in pairs}
+    if flavor:
+        chosen["anyOf"] = {"flavor": flavor, "count": count}
+    if not chosen:
+        raise click.UsageError("say which nodes: --node, --label, or --flavor with --count")
+    return chosen
+
+
+def _owners(owners: Sequence[str]) -> Json:
+    cluster_queues: list[str] = []
+    local_queues: list[Json] = []
+    for owner in owners:
+        found = targets.queue_of(owner)
+        if found is None:
+            raise click.UsageError(f"--for: {owner!r} is neither clusterqueue/NAME nor localqueue/NAMESPACE/NAME")
+        resource, name = found
+        where, slash, plain = name.partition("/")
+        if resource == CLUSTER_QUEUES:
+            cluster_queues.append(name)
+        elif slash:
+            local_queues.append({"namespace": where, "name": plain})
+        else:
+            raise click.UsageError(f"--for: a LocalQueue is named with its namespace: localqueue/NAMESPACE/{name}")
+    return {
+        **({"clusterQueues": cluster_queues} if cluster_queues else {}),
+        **({"localQueues": local_queues} if local_queues else {}),
+    }
+
+
+async def _created(api: ApiClient, body: Json, *, dry_run: bool) -> None:
+    name = body["metadata"]["name"]
+    try:
+        await api.create(RESERVATIONS, None, body, query={"dryRun": "All"} if dry_run else {})
+    except AlreadyExists:
+        raise click.ClickException(f"there is a Reservation {name} already: `gangline reserve delete {name}`") from None
+    except Forbidden as error:
+        raise click.ClickException(denied.said(error)) from error
+    except Invalid as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _meaning(api: ApiClient, body: Json) -> list[str]:
+    """What a Reservation that is not created yet would mean: its nodes, its windows, and what keeps it from being honoured."""
+    from gangline.control.nodes.windows.expansion import expand  # much that a list does not need
+    from gangline.objects import Stored
+
+    now = round(time.time() * 1000)
+    found: dict[str, dict[str, Stored]] = {}
+    for resource in (RESERVATIONS, NODES, RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES):
+        try:
+            listed = [Stored(each) for each in (await api.list(resource)).items]
+        except Forbidden:
+            return [f"You may not list {resource.plural}: what it means is in its status, once it is created"]
+        found[resource.plural] = {each.key: each for each in listed}
+    others = [each for each in found[RESERVATIONS.plural].values() if each.name != body["metadata"]["name"]]
+    new = Stored({**body, "metadata": {**body["metadata"], "creationTimestamp": "9999"}})
+    expanded = expand(
+        [*others, new],
+        found[NODES.plural],
+        found[RESOURCE_FLAVORS.plural],
+        found[CLUSTER_QUEUES.plural],
+        found[LOCAL_QUEUES.plural],
+        now,
+    )
+    own = next(each for each in expanded if each.name == new.name)
+    shown = {
+        **body,
+        "status": {
+            "nodes": list(own.nodes),
+            "nodeCount": len(own.nodes),
+            "windows": [windows.as_status(span) for span in own.spans],
+        },
+    }
+    lines = windows.lines([shown], now / 1000, float("inf")) or ["The Reservation has no window ahead: it is over"]
+    return [*lines, *(f"Not honoured: {trouble}" for trouble in own.troubles)]
+
+
+# --- list and delete --------------------------------------------------------------------------------------------------
+
+
+@command.command("list")
+@access.cluster_options
+@presenting.options("state")
+def listed(kubeconfig: Path | None, context: str | None, namespace: str | None, shape: Presentation) -> None:
+    """Show Reservations: their windows, their nodes, whom they are for, and what keeps them from being honoured."""
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+
+            async def look() -> list[Json]:
+                try:
+                    return sorted((await api.list(RESERVATIONS)).items, key=_name)
+                except Forbidden as error:
+                    raise click.ClickException(denied.said(error)) from error
+
+            await presenting.present(listing(), shape, look)
+
+    access.run(work())
+
+
+def listing() -> Listing[Json]:
+    """One row per Reservation."""
+    return Listing(
+        columns=(
+            _Column("RESERVATION", lambda each, _: _name(each), least=12),
+            _Column("STATE", lambda each, _: _state(each)),
+            _Column("WINDOW", _next, least=16),
+            _Column("FOR", lambda each, _: windows.owner(each), rank=1, least=12),
+            _Column("NODES", lambda each, _: windows.nodes(each), rank=2, least=12),
+            _Column("TROUBLE", lambda each, _: _trouble(each)),
+        ),
+        as_json=lambda each: each,
+        name=lambda each: f"reservation/{_name(each)}",
+        empty="There is no Reservation.",
+        style=lambda each: "red" if _trouble(each) else "",
+        state=lambda each: (_state(each),),
+    )
+
+
+def _name(reservation: Json) -> str:
+    return reservation["metadata"]["name"]
+
+
+def _next(reservation: Json, now: float) -> str:
+    found = (reservation.get("status") or {}).get("windows") or ()
+    return windows.span(found[0], now) if found else ""
+
+
+def _condition(reservation: Json, kind: str) -> Json:
+    rows = (reservation.get("status") or {}).get("conditions") or ()
+    return next((row for row in rows if row["type"] == kind), {})
+
+
+def _state(reservation: Json) -> str:
+    """Open, Draining or Scheduled; Over when no window comes any more; Unknown until an operator has seen it."""
+    active, scheduled = _condition(reservation, "Active"), _condition(reservation, "Scheduled")
+    if active.get("status") == "True":
+        return active["reason"]
+    return "Scheduled" if scheduled.get("status") == "True" else scheduled.get("reason") or "Unknown"
+
+
+def _trouble(reservation: Json) -> str:
+    conflict = _condition(reservation, "Conflict")
+    return conflict["message"] if conflict.get("status") == "True" else ""
+
+
+@command.command("delete")
+@click.argument("name")
+@access.cluster_options
+@_dry_run
+@_yes
+def delete(
+    name: str, kubeconfig: Path | None, context: str | None, namespace: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Delete a Reservation: other jobs may use its nodes at once, and nodes that it had cordoned are uncordoned."""
+
+    async def work() -> None:
+        async with access.client(kubeconfig, context) as api:
+            found = await targets.existing(api, RESERVATIONS, None, name)
+            terminal.say(
+                *(windows.lines([found], time.time(), float("inf")) or [f"Reservation {name} has no window ahead"])
+            )
+            if dry_run:
+                terminal.say(f"Reservation {name} would be deleted (dry run: nothing is changed)")
+                return
+            if not yes:
+                terminal.confirm(f"Delete Reservation {name}?")
+            try:
+                await api.delete(RESERVATIONS, None, name, uid=found["metadata"]["uid"])
+            except Forbidden as error:
+                raise click.ClickException(denied.said(error)) from error
+            terminal.say(f"Reservation {name} is deleted")
+
+    access.run(work())

@@ -1,0 +1,201 @@
+"""Windows of Reservations: nodes that are kept for somebody, or for nobody, from one instant to another.
+
+A window marks its nodes as a taint does, from when it is known until it ends. Pods may be on a marked node if the window is for
+their workload, or if the workload will have ended before the window begins: by its limit, or by its forecast at the quantile by
+which its queue judges backfill. So filters, tables and topologies need to know nothing of time: a workload carries the names of
+the windows whose nodes it may use (`PodSet.windows`), and they change as time passes.
+
+Without a Reservation nothing is marked, and whoever asks looks at an empty table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from gangline.engine.model import Backfill, Millis, Node, ReservedWindow, Taint
+from gangline.engine.model.nodes import RESERVED
+from gangline.engine.model.runtime import NEVER
+from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.ordering import Estimates
+from gangline.engine.queues.workload_state import WorkloadState
+from gangline.engine.text.wording import minute_text
+
+#: How many nodes are named in a message.
+_NAMED: Final = 3
+
+#: The names of the nodes of a flavor.
+NodesOfFlavor: TypeAlias = Callable[[str], Iterable[str]]
+
+_NONE: Final[tuple[ReservedWindow, ...]] = ()
+
+
+class Windows:
+    """All windows that have not ended, and the nodes that they mark."""
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._estimates = estimates
+        #: by name; one that has ended stays until it is taken away, and marks nothing
+        self._known: dict[str, ReservedWindow] = {}
+        self._open: dict[str, ReservedWindow] = {}
+        self._begun: set[str] = set()
+        #: node -> the open windows that it is in, those that begin first are first
+        self._on: dict[str, tuple[ReservedWindow, ...]] = {}
+        #: the present, as of the last `advance`
+        self.now: Millis = 0
+
+    def __bool__(self) -> bool:
+        """Whether any window has not ended."""
+        return bool(self._open)
+
+    def known(self) -> Collection[ReservedWindow]:
+        return self._known.values()
+
+    def put(self, window: ReservedWindow | None, name: str) -> None:
+        """A window as it is now; None if it was taken away."""
+        self._open.pop(name, None)
+        self._begun.discard(name)
+        if window is None:
+            self._known.pop(name, None)
+            return
+        self._known[name] = window
+        if window.end > self.now:
+            self._open[name] = window
+
+    def advance(self, now: Millis) -> tuple[bool, bool]:
+        """Go on to a time. Returns whether a window has begun, and whether one has ended."""
+        self.now = now
+        begun = [name for name, window in self._open.items() if window.begin <= now and name not in self._begun]
+        ended = [name for name, window in self._open.items() if window.end <= now]
+        self._begun.update(begun)
+        for name in ended:
+            del self._open[name]
+            self._begun.discard(name)
+        return bool(begun), bool(ended)
+
+    def next_due(self) -> Millis | None:
+        """When next a window begins or ends."""
+        times = (time for window in self._open.values() for time in (window.begin, window.end) if time > self.now)
+        return min(times, default=None)
+
+    def ends(self) -> list[Millis]:
+        """The ends of the open windows: capacity comes back."""
+        return [window.end for window in self._open.values()]
+
+    # --- nodes --------------------------------------------------------------------------------------------------------
+
+    def marked(self, node: Node) -> Node:
+        """The node with a mark for each open window that it is in."""
+        found = sorted((w for w in self._open.values() if w.selects(node)), key=lambda each: (each.begin, each.name))
+        if not found:
+            self._on.pop(node.name, None)
+            return node
+        self._on[node.name] = tuple(found)
+        marks = tuple(Taint(RESERVED, window.name, RESERVED) for window in found)
+        return replace(node, taints=(*node.taints, *marks))
+
+    def forget_node(self, name: str) -> None:
+        self._on.pop(name, None)
+
+    def nodes(self) -> Collection[str]:
+        """The nodes that are in any open window."""
+        return self._on.keys()
+
+    def nodes_of(self, window: str) -> list[str]:
+        """The nodes of a window, by name."""
+        return sorted(node for node, windows in self._on.items() if any(each.name == window for each in windows))
+
+    def first_on(self, nodes: Iterable[str], gang: WorkloadState, since: Millis = 0) -> ReservedWindow | None:
+        """The window that begins first, after a time, of those that these nodes are in and that are not for the workload."""
+        on = (each for node in nodes for each in self._on.get(node, _NONE))
+        found = (each for each in on if each.begin > since and not is_for(each, gang))
+        return min(found, key=lambda each: (each.begin, each.name), default=None)
+
+    # --- workloads ----------------------------------------------------------------------------------------------------
+
+    def passed(self, gang: WorkloadState, start: Millis) -> frozenset[str]:
+        """The windows whose nodes a workload may use if it starts at this time."""
+        end = min(NEVER, start + self._length(gang))
+        return frozenset(
+            name
+            for name, window in self._open.items()
+            if end <= window.begin or window.end <= start or is_for(window, gang)
+        )
+
+    def let_stay(self, gang: WorkloadState) -> None:
+        """A workload that holds quota may use the nodes of windows until these begin: it is stopped then."""
+        if self._open or gang.windows:
+            stays = {name for name, w in self._open.items() if w.begin > self.now or is_for(w, gang)}
+            gang.use_windows(frozenset(stays))
+
+    def renew(self, gang: WorkloadState, start: Millis | None = None) -> bool:
+        """Bring what a workload may use up to date, from now on or for a start. Returns whether it changed."""
+        if not self._open and not gang.windows:
+            return False
+        return gang.use_windows(self.passed(gang, self.now if start is None else start))
+
+    @contextmanager
+    def at_start(self, gang: WorkloadState, start: Millis) -> Generator[None]:
+        """Ask about a workload as if it started at this time."""
+        before = gang.windows
+        self.renew(gang, start)
+        try:
+            yield
+        finally:
+            gang.use_windows(before)
+
+    def barring(self, gang: WorkloadState) -> list[ReservedWindow]:
+        """The open windows with nodes that a waiting workload may not use now, those that begin first are first."""
+        barred = [w for name, w in self._open.items() if name not in gang.windows and not is_for(w, gang)]
+        return sorted(barred, key=lambda each: (each.begin, each.name))
+
+    def _length(self, gang: WorkloadState) -> Millis:
+        """How long a workload will run at most, by its limit, or with the probability on which its queue relies in backfill."""
+        queue = queue_of(gang)
+        policy = queue.config.backfill if queue is not None else None
+        level = 1.0 if gang.workload.overran else (policy or Backfill()).candidate
+        return self._estimates.length(gang, level)
+
+    # --- in words -----------------------------------------------------------------------------------------------------
+
+    def text(self, window: ReservedWindow, nodes: Collection[str] | None = None) -> str:
+        """Which nodes are reserved from when until when, and for whom."""
+        named = sorted(self.nodes_of(window.name) if nodes is None else nodes)
+        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        which = f"nodes {', '.join(named[:_NAMED])}{more} are" if len(named) != 1 else f"node {named[0]} is"
+        what = "maintenance" if window.is_maintenance else "reservation"
+        return (
+            f"{which} reserved from {minute_text(window.begin)} until {minute_text(window.end)}"
+            f" ({what} '{window.reservation}')"
+        )
+
+    def remark(self, gang: WorkloadState, flavors: Iterable[str], nodes_of: NodesOfFlavor) -> str:
+        """What is added to the reason of a workload that finds no room on nodes of these flavors; "" = windows do not matter."""
+        if not self._open:
+            return ""
+        reach = {node for flavor in flavors for node in nodes_of(flavor)}
+        for window in self.barring(gang):
+            nodes = reach.intersection(self.nodes_of(window.name))
+            if nodes and window.begin <= self.now:
+                return f". {_capital(self.text(window, nodes))}"
+            if nodes:
+                return (
+                    f". {_capital(self.text(window, nodes))}; the workload may start there before only with a maximum"
+                    " execution time, or a forecast, that ends by then"
+                )
+        return ""
+
+
+def is_for(window: ReservedWindow, gang: WorkloadState) -> bool:
+    """Whether a workload may run in the window, since it is of a queue that the window is for."""
+    if window.is_maintenance:
+        return False
+    admission = gang.quota.admission
+    queue = admission.cluster_queue if admission is not None else gang.queue.name if gang.queue is not None else ""
+    return gang.local_queue in window.local_queues or queue in window.cluster_queues
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,294 @@
+"""Reservations in the operator: windows for the engine, cordoned nodes, deadlines on pods, statuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.builders.objects import T, a_node, a_pod, a_workload
+from tests.builders.parts import PartWorld
+from tests.objects import Stored
+
+from gangline.api import names
+from gangline.api.read.conditions import timestamp
+from gangline.control.nodes.windows.expansion import MOST, expand
+from gangline.control.nodes.windows.reserving import AGAIN, PERIOD, Reserving
+from gangline.engine import model
+from gangline.kube import resources as kube
+from gangline.kube.errors import Forbidden
+from gangline.kube.reflector import Removed, Upsert
+from gangline.objects import NodeObject
+
+MINUTE, HOUR = 60_000, 3_600_000
+Json = dict[str, Any]
+
+
+def reservation(
+    name: str = "weekly", *, start: int = T + HOUR, end: int = T + 2 * HOUR, owners: Json | None = None, **spec: Any
+) -> Stored:
+    given = {"window": {"start": timestamp(start), "end": timestamp(end)}, "nodes": {"names": ["n1"]}, **spec}
+    given |= {"for": owners} if owners is not None else {}
+    meta = {"name": name, "uid": name, "resourceVersion": "1", "generation": 1, "creationTimestamp": timestamp(T)}
+    return Stored({"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": meta, "spec": given})
+
+
+class ReservingWorld(PartWorld):
+    """Nodes n1 and n2; what the part writes is carried out on nodes."""
+
+    def __init__(self, *reservations: Stored) -> None:
+        super().__init__((kube.NODES, a_node("n1")), (kube.NODES, a_node("n2")))
+        self.facts: list[model.Change] = []
+        self.versions = 0
+        self.part = Reserving(self.context(), self.facts.append)
+        for each in reservations:
+            self.apply(each)
+        self.part.lead()
+
+    def apply(self, *reservations: Stored) -> None:
+        for each in reservations:
+            self.mirror.upsert(kube.RESERVATIONS, each)
+            self.part.observe(kube.RESERVATIONS, Upsert(each))
+
+    def delete(self, name: str) -> None:
+        self.mirror.remove(kube.RESERVATIONS, name)
+        self.part.observe(kube.RESERVATIONS, Removed(name, name))
+
+    def at(self, now: int) -> dict[str, list[Any]]:
+        """A round of the loop at this time. Returns what was written, by plural; nodes follow."""
+        self.now = now
+        self.part.settle()
+        self.part.act(now)
+        written: dict[str, list[Any]] = {}
+        writes, self.writer.writes = self.writer.writes, []
+        for write in writes:
+            body: Any = write.body() if callable(write.body) else write.body
+            if body is None:
+                continue
+            written.setdefault(write.key.resource.plural, []).append(body)
+            if write.key.resource == kube.NODES:
+                self.change_node(write.key.name, body)
+            elif write.key.resource == kube.RESERVATIONS:
+                obj = self.mirror.objects[kube.RESERVATIONS][write.key.name]
+                self.versions += 1
+                meta = {**obj.metadata, "resourceVersion": str(100 + self.versions)}
+                status = {**obj.status, **body["status"]}
+                self.mirror.upsert(kube.RESERVATIONS, Stored({**obj, "metadata": meta, "status": status}))
+        return written
+
+    def change_node(self, name: str, body: Json) -> None:
+        self.versions += 1
+        node = self.mirror.nodes[name]
+        annotations = {**node.annotations, **(body["metadata"].get("annotations") or {})}
+        meta = {**node.metadata, "annotations": {k: v for k, v in annotations.items() if v is not None}}
+        meta["resourceVersion"] = str(self.versions)
+        self.mirror.upsert(kube.NODES, NodeObject({**node, "metadata": meta, "spec": {**node.spec, **body["spec"]}}))
+
+    def cordoned(self) -> list[str]:
+        return sorted(name for name, node in self.mirror.nodes.items() if node.spec.get("unschedulable"))
+
+    def conditions(self, name: str = "weekly") -> dict[str, tuple[str, str]]:
+        rows = self.mirror.objects[kube.RESERVATIONS][name].conditions
+        return {row["type"]: (row["status"], row["reason"]) for row in rows}
+
+
+# --- windows ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_engine_gets_a_window_and_loses_it_with_the_reservation() -> None:
+    world = ReservingWorld(reservation(stopBefore="2m", notice="10m"))
+    world.at(T)
+    (put,) = world.facts
+    assert isinstance(put, model.Put) and isinstance(put.item, model.ReservedWindow)
+    assert put.item == model.ReservedWindow(
+        f"weekly/{timestamp(T + HOUR)}",
+        "weekly",
+        T + HOUR - 2 * MINUTE,
+        T + 2 * HOUR,
+        frozenset({"n1"}),
+        notice=10 * MINUTE,
+    )
+    world.at(T + 1)
+    assert len(world.facts) == 1
+    world.delete("weekly")
+    world.at(T + 2)
+    assert world.facts[1:] == [model.Gone(model.ReservedWindow, put.item.name)]
+
+
+def test_weekly_windows_move_on_when_one_is_over() -> None:
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+    daily = {"schedule": {"days": days, "time": "00:00", "duration": "1h"}}
+    world = ReservingWorld(reservation(window=daily))
+    world.at(T)
+    items = [change.item for change in world.facts if isinstance(change, model.Put)]
+    first = [item for item in items if isinstance(item, model.ReservedWindow)]
+    assert len(first) == 4
+    world.facts.clear()
+    world.at(min(window.end for window in first))
+    assert sorted(type(change).__name__ for change in world.facts) == ["Gone", "Put"]
+
+
+def test_only_the_oldest_are_in_force_and_a_broken_one_costs_itself_alone() -> None:
+    many = [reservation(f"r{number:03}") for number in range(MOST + 2)]
+    broken = Stored({**many[3], "spec": {**many[3].spec, "window": {}}})
+    many[3] = broken
+    found = expand(many, {"n1": a_node("n1")}, {}, (), (), T)
+    assert [each.name for each in found if not each.windows()] == ["r003", f"r{MOST:03}", f"r{MOST + 1:03}"]
+    assert "spec.window" in found[3].troubles[0]
+
+
+def test_some_nodes_of_a_flavor_stay_the_same() -> None:
+    flavor = Stored({"metadata": {"name": "a"}, "spec": {"nodeLabels": {"gpu": "a"}}})
+    nodes: dict[str, Stored] = {}
+    for name in ("n1", "n2", "n3"):
+        made = a_node(name)
+        nodes[name] = NodeObject({**made, "metadata": {**made.metadata, "labels": {"gpu": "a"}}})
+    wanted = reservation(nodes={"anyOf": {"flavor": "a", "count": 2}})
+    (found,) = expand([wanted], nodes, {"a": flavor}, (), (), T)
+    assert found.nodes == ("n1", "n2")
+    held = Stored({**wanted, "status": {"nodes": ["n2", "n3"]}})
+    (found,) = expand([held], nodes, {"a": flavor}, (), (), T)
+    assert found.nodes == ("n2", "n3")
+    (found,) = expand([held], {"n1": nodes["n1"]}, {"a": flavor}, (), (), T)
+    assert found.troubles == ("spec.nodes.anyOf: flavor a has 1 of 2 nodes",)
+
+
+def test_two_that_want_the_same_node_for_others_say_so() -> None:
+    both = [reservation(), reservation("mine", start=T + 90 * MINUTE, owners={"clusterQueues": ["cq"]})]
+    found = expand(both, {"n1": a_node("n1")}, {}, ("cq",), (), T)
+    told = {each.name: each.troubles[0] for each in found}
+    assert "Reservation mine has n1, too" in told["weekly"]
+    assert "Reservation weekly has n1, too" in told["mine"]
+    apart = [
+        reservation(),
+        reservation("mine", start=T + 2 * HOUR, end=T + 3 * HOUR, owners={"clusterQueues": ["cq"]}),
+    ]
+    assert [each.troubles for each in expand(apart, {"n1": a_node("n1")}, {}, ("cq",), (), T)] == [(), ()]
+
+
+def test_what_is_not_there_is_said() -> None:
+    wanted = reservation(nodes={"names": ["n1", "n9"]}, owners={"clusterQueues": ["none"]})
+    (found,) = expand([wanted], {"n1": a_node("n1")}, {}, ("cq",), (), T)
+    assert found.troubles == ("There is no node n9", "There is no ClusterQueue none")
+
+
+def test_a_node_that_comes_or_gets_other_labels_is_selected_and_a_heartbeat_changes_nothing() -> None:
+    world = ReservingWorld(reservation(nodes={"matchLabels": {"rack": "r1"}}))
+    world.at(T)
+    world.at(T + PERIOD)
+    labelled = a_node("n3", since=T)
+    world.mirror.upsert(
+        kube.NODES, NodeObject({**labelled, "metadata": {**labelled.metadata, "labels": {"rack": "r1"}}})
+    )
+    world.at(T + 2 * PERIOD)
+    assert world.mirror.objects[kube.RESERVATIONS]["weekly"].status["nodes"] == ["n3"]
+    world.change_node("n3", {"metadata": {}, "spec": {}})
+    assert world.at(T + 3 * PERIOD) == {}
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_cordoned_in_a_maintenance_and_back_after_it() -> None:
+    world = ReservingWorld(reservation())
+    world.at(T)
+    assert world.cordoned() == []
+    assert world.part.due == T + HOUR - MINUTE - 30 * MINUTE  # the notice
+    world.at(T + HOUR - MINUTE)
+    assert world.cordoned() == ["n1"]
+    assert world.mirror.nodes["n1"].annotations[names.CORDONED_FOR] == "weekly"
+    assert world.conditions()["Active"] == ("True", "Open")
+    world.at(T + HOUR)
+    world.at(T + 2 * HOUR)
+    assert world.cordoned() == []
+    assert names.CORDONED_FOR not in world.mirror.nodes["n1"].annotations
+    assert world.conditions()["Scheduled"] == ("False", "Over")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_reservation_that_is_deleted_in_its_window_gives_its_nodes_back(restarts: bool) -> None:
+    world = ReservingWorld(reservation())
+    world.at(T + HOUR)
+    assert world.cordoned() == ["n1"]
+    if restarts:  # the operator is killed, and it is deleted meanwhile
+        world.mirror.remove(kube.RESERVATIONS, "weekly")
+        world.part = Reserving(world.context(), world.facts.append)
+        world.part.lead()
+    else:
+        world.delete("weekly")
+    world.at(T + HOUR + 1)
+    assert world.cordoned() == []
+
+
+def test_a_node_that_others_cordoned_or_uncordoned_stays_as_they_left_it() -> None:
+    world = ReservingWorld(reservation(nodes={"names": ["n1", "n2"]}))
+    world.change_node("n1", {"metadata": {}, "spec": {"unschedulable": True}})
+    world.at(T + HOUR)
+    assert names.CORDONED_FOR not in world.mirror.nodes["n1"].annotations
+    world.change_node("n2", {"metadata": {}, "spec": {"unschedulable": None}})
+    world.at(T + HOUR + 1)
+    assert world.cordoned() == ["n1"]
+    world.at(T + 2 * HOUR)
+    assert world.cordoned() == ["n1"]
+
+
+def test_a_window_for_somebody_cordons_nothing() -> None:
+    world = ReservingWorld(reservation(owners={"clusterQueues": ["cq"]}))
+    world.at(T + HOUR)
+    assert world.cordoned() == []
+
+
+def test_a_clock_that_steps_back_closes_the_window_again() -> None:
+    world = ReservingWorld(reservation())
+    world.at(T + HOUR)
+    world.at(T)
+    assert world.cordoned() == []
+
+
+def test_without_the_right_to_patch_nodes_the_status_says_so_and_it_is_tried_again_later() -> None:
+    world = ReservingWorld(reservation())
+    world.now = T + HOUR
+    world.part.settle()
+    world.part.act(world.now)
+    (write,) = [each for each in world.writer.writes if each.key.resource == kube.NODES]
+    assert write.on_error is not None
+    write.on_error(Forbidden(403, "Forbidden", "nodes is forbidden"))
+    world.writer.writes.clear()
+    world.at(T + HOUR + PERIOD)
+    assert world.conditions()["Conflict"] == ("True", "NotHonoured")
+    assert world.cordoned() == []
+    world.at(T + HOUR + AGAIN)
+    assert world.cordoned() == ["n1"]
+
+
+# --- pods -------------------------------------------------------------------------------------------------------------
+
+
+def test_pods_learn_by_when_to_save_and_those_that_stay_too_long_are_shown() -> None:
+    world = ReservingWorld(reservation(notice="10m"))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"), a_pod("q", "n2"))
+    assert "pods" not in world.at(T)
+    deadline = T + HOUR - MINUTE
+    told = world.at(deadline - 10 * MINUTE)["pods"]
+    assert told == [{"metadata": {"annotations": {names.SAVE_BY: timestamp(deadline)}}}]
+    assert "pods" not in world.at(deadline - 9 * MINUTE)
+    world.at(deadline)
+    assert world.conditions()["Active"] == ("True", "Draining")
+    assert world.mirror.objects[kube.RESERVATIONS]["weekly"].status["draining"] == ["ns/w"]
+
+
+def test_a_deadline_is_taken_off_again_when_no_window_comes() -> None:
+    world = ReservingWorld(reservation(notice="10m"))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"))
+    world.at(T + 50 * MINUTE)
+    world.delete("weekly")
+    assert world.at(T + 51 * MINUTE)["pods"] == [{"metadata": {"annotations": {names.SAVE_BY: None}}}]
+
+
+def test_those_whom_the_window_is_for_are_told_nothing() -> None:
+    world = ReservingWorld(reservation(notice="10m", owners={"clusterQueues": ["cq"]}))
+    world.put(kube.CLUSTER_QUEUES, Stored({"metadata": {"name": "cq"}, "spec": {}}))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"))
+    assert "pods" not in world.at(T + 55 * MINUTE)

@@ -71,8 +71,9 @@ def command(
 
 
 def listing(horizon: float, reserved: Sequence[Json] = (), *, own: bool = False) -> Listing[Json]:
-    """One row per run, drawn as bars unless another form is wanted; then the windows of Reservations within the horizon. `own`: of
-    one namespace, whose LocalQueues are named.
+    """One row per run, drawn as bars unless another form is wanted; then the windows of Reservations within the horizon.
+
+    `own`: the runs are of one namespace, whose LocalQueues are named.
     """
 
     def remarks(runs: Sequence[Json]) -> list[str]:

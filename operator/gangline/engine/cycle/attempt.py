@@ -58,6 +58,8 @@ MISCONFIGURED = "Misconfigured"
 HELD_BACK = "WaitingForReservation"
 #: the reason of workloads that would preempt others if a preemption gate were open, and of variants that wait for no quota
 ADMISSION_GATED, WAITS_ITS_TURN = "AdmissionGated", "PendingEvaluation"
+#: the reason of workloads that would preempt others beyond a limit
+PREEMPTION_LIMITED = "PreemptionLimited"
 NEEDS_GATE = "Workload requires preemption, but it's gated"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"

@@ -233,6 +233,8 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
         return Explanation("AdmissionGated", f"Admission is gated by: {gates}", needs=f"Remove the gates {gates}.")
     if workload.on_hold:
         return Explanation("OnHold", "The workload is on hold")
+    if (spent := store.budgets.known.get(workload.key)) is not None and spent.holds:
+        return Explanation("BudgetUsed", spent.text, needs="Wait for it, or ask an administrator for more GPU-hours.")
     if workload.lacks_pods:
         message = "Pods of the group are missing: it waits for their replacements"
         return Explanation("WaitingForReplacementPods", message, needs="Create the pods that are missing.")

@@ -28,6 +28,7 @@ from gangline.engine.cycle.attempt import (
     NOT_READY,
     OVERLAP,
     PENDING,
+    PREEMPTION_LIMITED,
     STILL_THERE,
     WAIT_READY,
     WAITS_ITS_TURN,
@@ -42,6 +43,7 @@ from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import STILL_HELD, Settings, TopologyAssignment
 from gangline.engine.model.units import whole_second
 from gangline.engine.occupancy.node_ledger import NOWHERE
+from gangline.engine.preemption.preemption_log import LimitReached
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
@@ -285,6 +287,9 @@ class TreeCycle:
             self._skip(attempt, OVERLAP)
         elif not self._still_fits(attempt):
             self._skip(attempt, NO_LONGER_FITS)
+        elif mode is Mode.PREEMPT and (limit := self._limit(attempt)) is not None:
+            self._preemptor.waits.note(attempt.queue.name, limit.until)
+            self._set_aside(attempt, PREEMPTION_LIMITED, limit.text)
         elif mode is Mode.PREEMPT:
             self._preempt(attempt)
         elif not self._fits_beside_victims(attempt):
@@ -300,6 +305,11 @@ class TreeCycle:
             self._migrate(attempt, running)
         else:
             self._reserve(attempt)
+
+    def _limit(self, attempt: Attempt) -> LimitReached | None:
+        """The limit that does not permit its preemptions now; what stops already has been counted."""
+        new = [victim.gang for victim in attempt.victims if not victim.gang.evicting]
+        return self._preemptor.log.obstacle(new, attempt.queue, self._preemptor.now) if new else None
 
     def _overlaps(self, attempt: Attempt) -> bool:
         if not self._ledger.victims:
@@ -411,6 +421,7 @@ class TreeCycle:
         for victim in attempt.victims:
             self._ledger.choose(victim.gang)
             if not victim.gang.evicting:
+                self._preemptor.log.note(victim.gang, attempt.queue, self._preemptor.now)
                 victim.gang.evict(f"Preempted for {attempt.gang.key} ({victim.reason})", "Preempt")
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING

@@ -7,8 +7,16 @@ from typing import TypeAlias
 
 from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import ForeignPod, Node, RuntimeForecast, Topology, WorkloadPods
-from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
-from gangline.engine.model.workloads import Workload
+from gangline.engine.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    LocalQueue,
+    Namespace,
+    PastPreemption,
+)
+from gangline.engine.model.workloads import SpentBudget, Workload
 
 Item: TypeAlias = (
     Flavor
@@ -23,6 +31,8 @@ Item: TypeAlias = (
     | NodeCards
     | RuntimeForecast
     | WorkloadPods
+    | SpentBudget
+    | PastPreemption
     | Workload
 )
 

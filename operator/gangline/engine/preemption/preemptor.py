@@ -18,6 +18,7 @@ from gangline.engine.model.settings import PODS_IN_SEARCH
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.occupancy.node_ledger import NOWHERE, NodeLedger
+from gangline.engine.preemption.preemption_log import PreemptionLog
 from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     LEAST_LOST_WORK,
@@ -255,8 +256,11 @@ class Preemptor:
         find: Callable[[Need], list[Victim]],
         capacity: Capacity,
         known: Known | None = None,
+        log: PreemptionLog | None = None,
     ) -> None:
         self.settings = settings
+        #: what was preempted lately, and whether more may be
+        self.log = log if log is not None else PreemptionLog()
         self.topologies = topologies
         #: room on healthy nodes
         self.capacity = capacity

@@ -15,7 +15,9 @@ from gangline.engine.model import (
     Namespace,
     Node,
     NodeCards,
+    PastPreemption,
     RuntimeForecast,
+    SpentBudget,
     Topology,
     WorkloadPods,
 )
@@ -42,6 +44,8 @@ class ClusterIntake:
             NodeCards: (store.node_cards, self._put_node_cards),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
+            SpentBudget: (store.budgets.known, self._put_spent_budget),
+            PastPreemption: (store.preemptions.past, self._put_past_preemption),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -158,6 +162,25 @@ class ClusterIntake:
         elif queue.timed:
             queue.pending.rank_again(gang)
             store.touch(queue)
+
+    def begin_budgets_anew(self, now: Millis) -> None:
+        """Let workloads go on whose budgets have begun anew."""
+        for key in self._store.budgets.over(now):
+            self._put_spent_budget(None, key)
+
+    def _put_spent_budget(self, spent: SpentBudget | None, key: str) -> None:
+        store = self._store
+        store.budgets.put(key, spent)
+        gang = store.gangs.get(key)
+        if gang is None or gang.holds:
+            return
+        if gang.queue is not None and gang.goes_after != store.budgets.lowers(key):
+            store.unplace(gang)  # its place in the queue is another one
+        store.place(gang)
+        store.reviews[key] = gang
+
+    def _put_past_preemption(self, past: PastPreemption | None, key: str) -> None:
+        self._store.preemptions.put(key, past)
 
     def _put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         _set(self._store.workload_pods, key, workload_pods)

@@ -35,6 +35,7 @@ from gangline.engine.nodes.openings import Openings
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
+from gangline.engine.preemption.preemption_log import PreemptionLog
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
 from gangline.engine.queues.ordering import Estimates
@@ -46,6 +47,7 @@ from gangline.engine.queues.workload_state import NO_FAMILY, WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.state.spent_budgets import SpentBudgets
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE
 from gangline.engine.topology.placement_request import has_placements
@@ -68,6 +70,10 @@ class Store:
         #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}
+        #: … and budgets that are used up
+        self.budgets = SpentBudgets()
+        #: what was preempted lately
+        self.preemptions = PreemptionLog()
         #: estimated runtimes
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again
@@ -439,6 +445,7 @@ class Store:
 
     def assume_reserved(self, gang: WorkloadState, now: Millis, *, admitted: bool) -> None:
         """The scheduler reserved quota for it; the fact that says so has not arrived yet."""
+        gang.go_after_others(False, self.settings)
         if self.fairness is not None:
             self.fairness.reserve(gang)
         if admitted:
@@ -500,6 +507,7 @@ class Store:
         if gang.queue is queue:
             return
         gang.join(queue)
+        gang.go_after_others(self.budgets.lowers(gang.key), self.settings)
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)
@@ -517,12 +525,13 @@ class Store:
         gang.attempts.stop_yielding()
         self.note_change(gang)
         gang.leave_queue()
+        gang.go_after_others(False, self.settings)
         self.touch(queue)
 
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
         """The queue in which the workload would wait, None if there is none."""
         workload = gang.workload
-        held = workload.on_hold or workload.gates or workload.lacks_pods
+        held = workload.on_hold or workload.gates or workload.lacks_pods or self.budgets.holds(workload.key)
         if workload.finished or not workload.active or held:
             return None
         local_queue = self.local_queues.get(gang.local_queue)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final, TypeAlias
+from zoneinfo import ZoneInfo
 
 from gangline.forecast.history.attempts import JobAttempt
 
@@ -23,15 +24,31 @@ USER: Final = "User"
 # periods beside Day, Week, Month, Quarter and Year
 ROLLING: Final = "Rolling"
 
+#: the shortest and the longest rolling window, in seconds
+SHORTEST_WINDOW: Final = 60
+LONGEST_WINDOW: Final = 366 * 86_400
 #: a rolling window moves in steps of this part of its length, at least of a second
 STEPS: Final = 240
 #: owners of one budget that jobs of one namespace may name first; what further ones use is one account of that namespace
 MOST_OWNERS: Final = 500
 
+_LONGEST_ZONE: Final = 64
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
 #: months of a period that begins with the first day of a month
 _MONTHS: Final = {"Month": 1, "Quarter": 3, "Year": 12}
+
+
+def zone_named(name: str) -> tzinfo:
+    """The time zone of this name, such as Europe/Berlin. Raises ValueError."""
+    if name == "UTC":  # which needs no data about zones
+        return UTC
+    try:
+        if len(name) > _LONGEST_ZONE:
+            raise ValueError(name)
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
+        raise ValueError(f"there is no time zone {name[:_LONGEST_ZONE]!r}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 from gangline import bounded
 from gangline.api import label_syntax
 from gangline.control.answers.pages import ListPage
+from gangline.forecast.history.budgets import zone_named
 
 #: items of one page, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 250
@@ -141,14 +141,10 @@ def _instant(query: Mapping[str, str], name: str) -> int | None:
 
 def time_zone(name: str) -> tzinfo:
     """The time zone of this name, such as Europe/Berlin. Raises QuestionError."""
-    if name == "UTC":  # which needs no data about zones
-        return UTC
     try:
-        if len(name) > _NAME:
-            raise ValueError(name)
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
-        raise QuestionError(f"timeZone: there is no time zone {bounded.shown(name)}") from None
+        return zone_named(name)
+    except ValueError as error:
+        raise QuestionError(f"timeZone: {error}") from None
 
 
 def _span(name: str, seconds: int, longest: int) -> int:

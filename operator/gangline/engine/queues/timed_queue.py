@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
-from gangline.engine.queues.ordering import LAST, ANYWHERE, Flavors, Ranking
+from gangline.engine.queues.ordering import ANYWHERE, LAST, Flavors, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
 from gangline.engine.queues.ranked_index import FirstPlaces, RankedIndex, RankedPlace

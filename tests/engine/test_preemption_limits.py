@@ -39,7 +39,9 @@ def queue(name: str, gpus: int, limits: PreemptionLimits | None = None) -> Clust
     return ClusterQueue(name, cohort="pool", groups=groups, preemption=RECLAIM, preemption_limits=limits)
 
 
-def cluster(owner: PreemptionLimits | None = None, borrower: PreemptionLimits | None = None, running: int = 4) -> Engine:
+def cluster(
+    owner: PreemptionLimits | None = None, borrower: PreemptionLimits | None = None, running: int = 4
+) -> Engine:
     """`owner` owns 4 GPUs, on which workloads of `borrower` run since 0."""
     engine = Engine(Settings(pods_ready=None))
     engine.observe(Put(Flavor("a100")))

@@ -100,14 +100,21 @@ def test_what_runs_goes_on() -> None:
     assert engine.usage("q") == {"a100": {"gpu": 4}}
 
 
-FORECASTS = [RuntimeForecast(f"team/{name}", ((0.5, length),)) for name, length in (("a", 1000), ("b", 9000), ("c", 5000))]
+FORECASTS = [
+    RuntimeForecast(f"team/{name}", ((0.5, length),)) for name, length in (("a", 1000), ("b", 9000), ("c", 5000))
+]
 
 
 @pytest.mark.parametrize("key", ["Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "FairShare"])
 def test_a_lowered_workload_goes_after_all_others_of_its_priority_in_every_order(key: str) -> None:
     policy = None if key == "Priority" else Ordering(key)
     engine = cluster(
-        gang("a", at=0, queue="other"), gang("b", at=1), gang("c", at=2), gang("low", at=3, priority=-1), gpus=4, ordering=policy
+        gang("a", at=0, queue="other"),
+        gang("b", at=1),
+        gang("c", at=2),
+        gang("low", at=3, priority=-1),
+        gpus=4,
+        ordering=policy,
     )
     for forecast in FORECASTS:
         engine.observe(Put(forecast))

@@ -153,7 +153,9 @@ def test_a_namespace_that_makes_up_users_gets_one_account_for_the_rest_and_other
 PERIODS = st.sampled_from(
     [Period("Day", BERLIN), Period("Week"), Period("Month", BERLIN), Period(ROLLING, length=50_000.0)]
 )
-STEP = st.tuples(st.sampled_from(["begin", "end", "grow", "restart", "again"]), st.integers(0, 40_000), st.integers(0, 9))
+STEP = st.tuples(
+    st.sampled_from(["begin", "end", "grow", "restart", "again"]), st.integers(0, 40_000), st.integers(0, 9)
+)
 
 
 def counted(record: dict[str, JobAttempt], begin: float, now: float) -> float:
@@ -167,7 +169,9 @@ def counted(record: dict[str, JobAttempt], begin: float, now: float) -> float:
 
 @settings(deadline=None)
 @given(PERIODS, st.lists(STEP, max_size=40))
-def test_no_hour_counts_twice_over_random_histories_with_restarts(period: Period, steps: list[tuple[str, int, int]]) -> None:
+def test_no_hour_counts_twice_over_random_histories_with_restarts(
+    period: Period, steps: list[tuple[str, int, int]]
+) -> None:
     """A restart knows the attempts that ended from the store, and those in progress from their Workloads."""
     budget = Budget("p", "b", "User", 100.0, period)
     sums, record, now = use(budget), dict[str, JobAttempt](), at("2026-10-24T12:00:00")
@@ -188,7 +192,9 @@ def test_no_hour_counts_twice_over_random_histories_with_restarts(period: Period
         elif what == "restart" or what == "again":
             sums = use(budget)
             for each in ended:
-                sums.add_past(UsedSpan("research", "team", "q", "alice", each.gpus, each.reserved, each.ended or 0.0), now)
+                sums.add_past(
+                    UsedSpan("research", "team", "q", "alice", each.gpus, each.reserved, each.ended or 0.0), now
+                )
             for each in running:
                 sums.note(each, now)
             continue

@@ -200,8 +200,10 @@ def preemption_limits(policy: Json | None) -> model.PreemptionLimits | None:
     """How much a queue may preempt and be preempted; None without limits."""
     spec = _spec(policy)
     section = spec.preemption_limits if spec is not None else None
-    found = model.PreemptionLimits() if section is None else model.PreemptionLimits(
-        _bounds(section.causes), _bounds(section.suffers)
+    found = (
+        model.PreemptionLimits()
+        if section is None
+        else model.PreemptionLimits(_bounds(section.causes), _bounds(section.suffers))
     )
     return None if found == model.PreemptionLimits() else found
 

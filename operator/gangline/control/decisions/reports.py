@@ -71,7 +71,9 @@ class FreshWorkloads(Part):
 
 
 #: which resource of the API each kind of engine fact belongs to
-_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.WorkloadPods: kube.WORKLOADS}
+_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | dict.fromkeys(
+    (model.WorkloadPods, model.SpentBudget), kube.WORKLOADS
+)
 
 
 class Troubles:

@@ -155,6 +155,8 @@ class Operator:
             wake=self.controller.wake,
         )
         self.controller.attach(self.attempts)
+        self.controller.budgets.read_from(self.attempts)
+        self.metrics.show_budgets(self.controller.budgets.shares)
         self.visibility = Visibility(self.controller, self.forecasting)
         self.watches.deliver(self.controller.sink)
         page = MetricsPage(self.metrics)
@@ -303,6 +305,7 @@ class Operator:
             self._guard(self._publish(), "address"),
             self._guard(memory.give_back(), "memory"),
             self._guard(self.attempts.run(), "attempts"),
+            self._guard(self.controller.budgets.run(), "budgets"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
             self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
             self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),

@@ -154,6 +154,12 @@ class UsedSpan:
     start: float
     end: float
 
+    @classmethod
+    def of(cls, attempt: JobAttempt) -> UsedSpan:
+        """The span of an attempt that has ended."""
+        queues = attempt.cluster_queue, attempt.namespace, attempt.local_queue, attempt.user
+        return cls(*queues, attempt.gpus, attempt.reserved, attempt.ended or attempt.reserved)
+
 
 @dataclass(slots=True)
 class _Account:

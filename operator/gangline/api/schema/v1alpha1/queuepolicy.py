@@ -329,7 +329,9 @@ class BudgetSpec(ApiModel):
     per: Literal["ClusterQueue", "LocalQueue", "Namespace", "User"] = "ClusterQueue"
     """Whose use is added up. User: the label gangline.io/user of the job; jobs without it have one budget together. Use in all
     ClusterQueues of the policy counts together."""
-    only: Annotated[list[Annotated[str, Field(max_length=317)]], Field(min_length=1, max_length=256), LIST_SET] | None = None
+    only: (
+        Annotated[list[Annotated[str, Field(max_length=317)]], Field(min_length=1, max_length=256), LIST_SET] | None
+    ) = None
     """The names of those for whom the budget is; a LocalQueue as namespace/name. Unset: for each."""
     gpu_hours: Quantity
     """The GPU-hours of a period. A GPU counts from the reservation of quota to its release."""

@@ -1,4 +1,4 @@
-"""Budgets that are used up: their workloads do not start, or go after others, until they begin anew; nobody is stopped for one."""
+"""Budgets that are used up: workloads do not start, or go after others, until they begin anew; nobody is stopped for one."""
 
 from __future__ import annotations
 

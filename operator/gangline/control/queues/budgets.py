@@ -1,10 +1,10 @@
 """Enforces budgets of GPU-hours: the engine learns which waiting workloads would take from one that is used up.
 
-What is used follows from the record of attempts: those that ended are read from the history once, when this process begins to lead
-or a policy changes, and those in progress count as they run. Nothing is stopped for a budget.
+What is used follows from the record of attempts: those that ended are read from the history when this process begins to lead or a
+policy changes, and those in progress count as they run. Nothing is stopped for a budget.
 
-Until the history was read, workloads under a budget that holds starts wait, for `PATIENCE` at most. A cluster must not stand still
-because a database does not answer: after that only the use counts that this process knows.
+Until the history was read, workloads under a budget that holds starts wait, for `PATIENCE` at most. A cluster must not stand
+still because a database does not answer: after that only the use counts that this process knows.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Budgets(Part):
         self._plan_next(now)
 
     def _put_back(self, at: float) -> None:
-        """The clock was put back: what was true of the future does not hold, and an earlier period may be the present one again."""
+        """The clock was put back: an earlier period may be the present one again."""
         if self._use.since(at) < self._loaded_from:
             self._read_again()
         self._told = dict.fromkeys(self._told, _NOT_SURE)
@@ -226,10 +226,10 @@ class Budgets(Part):
         if self._is_waited_for:
             times.append(self._asked_at + PATIENCE)
         if any(level for level in self._levels.values()):
-            times.append(self._status_at + STATUS_EVERY)
-            if now >= self._status_at + STATUS_EVERY:
+            if not self._status_at <= now < self._status_at + STATUS_EVERY:
                 self._status_at = now
                 self.moved()
+            times.append(self._status_at + STATUS_EVERY)
         self.due = min(times, default=None)
 
     # --- configuration ------------------------------------------------------------------------------------------------
@@ -461,8 +461,8 @@ class Budgets(Part):
                 continue
             holds = budget.at100 == "HoldStarts"
             if holds and self._is_waited_for:
-                text = f"the history is being read to find out what is used of the budget '{budget.name}' of {_whose(budget, owner)}"
-                return ("", budget.name), SpentBudget(key, text)
+                text = f"it is not known yet what is used of the budget '{budget.name}' of {_whose(budget, owner)}"
+                return ("", budget.name), SpentBudget(key, f"{text}: the history is being read")
             level = self._levels[account] if account in self._levels else self._judge(account, now / 1000)
             if level < len(LEVELS):
                 continue

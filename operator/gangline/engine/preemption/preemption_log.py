@@ -1,7 +1,7 @@
 """The preemptions of the last day, and whether more of them are within the limits of the queues that they concern.
 
-A limit counts what a queue has caused (workloads that were preempted for its own) or suffered (its own that were preempted): how many
-within any hour, and how many GPU-hours of work were lost within any 24 hours. Only queues with limits are counted.
+A limit counts what a queue has caused (workloads that were preempted for its own) or suffered (its own that were preempted): how
+many within any hour, and how many GPU-hours of work were lost within any 24 hours. Only queues with limits are counted.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class PreemptionLog:
         self, victims: Collection[WorkloadState], queue: ClusterQueueState, now: Millis
     ) -> LimitReached | None:
         """The limit that does not permit to preempt these for a workload of `queue` now; of several the one that does so last."""
-        found = max(self._obstacles(victims, queue, now), key=lambda each: each.until, default=None)
-        return found
+        return max(self._obstacles(victims, queue, now), key=lambda each: each.until, default=None)
 
     def _obstacles(
         self, victims: Collection[WorkloadState], queue: ClusterQueueState, now: Millis

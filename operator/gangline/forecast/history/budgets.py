@@ -55,7 +55,7 @@ def zone_named(name: str) -> tzinfo:
 class Period:
     """The time for which a budget is: a calendar period where `zone` is, or a rolling window of so many seconds.
 
-    A day may have 23 or 25 hours. A rolling window begins at a multiple of its step, so it is up to a step longer than its length.
+    A day may have 23 or 25 hours. A rolling window begins at a multiple of its step: it is up to a step longer than its length.
     """
 
     kind: str = "Month"
@@ -125,7 +125,7 @@ class Budget:
     at100: str = "Notify"  # Notify | LowerOrder | HoldStarts
 
     def owner(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> str | None:
-        """The owner who uses it with a job of this queue and user; None: it is not for them. Jobs without a user have one owner."""
+        """The owner who uses it with a job of this queue and user; None: it is not for them. Jobs without a user share one."""
         match self.per:
             case "LocalQueue":
                 found = f"{namespace}/{local_queue}"

@@ -344,8 +344,8 @@ class BudgetSpec(ApiModel):
     at80: Literal["None", "Notify"] = "Notify"
     """What happens when 80 % of the budget is used. Notify: an event of the policy, and a notification of the kind BudgetUsed."""
     at100: Literal["Notify", "LowerOrder", "HoldStarts"] = "Notify"
-    """What happens when the whole budget is used, beside an event and a notification. LowerOrder: waiting workloads go after those
-    of others of the same priority. HoldStarts: no workload starts until the budget begins anew."""
+    """What happens when the whole budget is used, beside an event and a notification. LowerOrder: waiting workloads go after
+    those of others of the same priority. HoldStarts: no workload starts until the budget begins anew."""
 
 
 class PreemptionBounds(ApiModel):
@@ -358,7 +358,7 @@ class PreemptionBounds(ApiModel):
 
 
 class PreemptionLimits(ApiModel):
-    """How much each ClusterQueue of the policy may preempt and be preempted. A workload that needs victims beyond a limit waits."""
+    """How much each ClusterQueue of the policy may preempt and be preempted. A workload that would exceed a limit waits."""
 
     causes: PreemptionBounds | None = None
     """The most that are preempted for workloads of the ClusterQueue."""

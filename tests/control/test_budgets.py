@@ -1,4 +1,4 @@
-"""Budgets in the operator: who waits for one, what a new leader knows of it, what its status says; on a real record of attempts."""
+"""Budgets in the operator: who waits for one, what a new leader knows of it, and what its status says, on a real record."""
 
 from __future__ import annotations
 

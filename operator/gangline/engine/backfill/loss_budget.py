@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline.engine.model import Millis
-from gangline.engine.preemption.preemption_log import PreemptionLog
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.workload_state import WorkloadState
 
 DAY: Final[Millis] = 24 * 3_600_000

@@ -43,7 +43,6 @@ from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import STILL_HELD, Settings, TopologyAssignment
 from gangline.engine.model.units import whole_second
 from gangline.engine.occupancy.node_ledger import NOWHERE
-from gangline.engine.preemption.preemption_log import LimitReached
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
@@ -54,6 +53,7 @@ from gangline.engine.queues.cluster_queue import (
     names_another_job,
     queue_of,
 )
+from gangline.engine.queues.preemption_log import LimitReached
 from gangline.engine.queues.quota_holds import (
     end_quota_hold,
     give_way,

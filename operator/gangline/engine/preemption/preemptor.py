@@ -18,7 +18,6 @@ from gangline.engine.model.settings import PODS_IN_SEARCH
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.occupancy.node_ledger import NOWHERE, NodeLedger
-from gangline.engine.preemption.preemption_log import PreemptionLog
 from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import (
     LEAST_LOST_WORK,
@@ -32,6 +31,7 @@ from gangline.engine.preemption.victim_search import (
     still_valid,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode

@@ -35,10 +35,10 @@ from gangline.engine.nodes.openings import Openings
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
-from gangline.engine.preemption.preemption_log import PreemptionLog
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
 from gangline.engine.queues.ordering import Estimates
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.quick_question import question_of
 from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
 from gangline.engine.queues.states import HOLDER, Journal, LifecycleState

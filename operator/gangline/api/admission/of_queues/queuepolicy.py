@@ -65,8 +65,8 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
     errors += _budgets(body)
     for side in ("causes", "suffers"):
         bounds = _at(body, ("preemptionLimits", side))
-        place = f"spec.preemptionLimits.{side}.lostGPUHoursPerDay"
-        errors += _hours(place, mapping(bounds).get("lostGPUHoursPerDay"))
+        place = f"spec.preemptionLimits.{side}.lostGpuHoursPerDay"
+        errors += _hours(place, mapping(bounds).get("lostGpuHoursPerDay"))
     for place in FACTORS:
         errors += _factor(_path(place), _at(body, place))
     for place in POSITIVE:

@@ -1,4 +1,4 @@
-"""Budgets and limits of preemption in a QueuePolicy: what is valid, what is refused and by which name, and what the operator reads."""
+"""Budgets and limits of preemption in a QueuePolicy: what is refused, by which name, and what the operator reads."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from gangline.control.writes.status.policy_status import SelectedQueues
 from gangline.engine import model
 from gangline.engine.model import Gone, PastPreemption, Put, SpentBudget
 from gangline.forecast.errors import StoreError
+from gangline.forecast.history.budgets import UsedSpan
 from gangline.kube import resources as kube
 from gangline.objects import Stored
 
@@ -209,7 +210,9 @@ async def test_what_runs_at_a_takeover_counts_once(history: History) -> None:
 class Silent(History):
     """A database that does not answer."""
 
-    async def fold_ended(self, *asked: Any) -> None:
+    async def fold_ended(
+        self, cluster: str, since: float, without: Collection[str], take: Callable[[UsedSpan], None]
+    ) -> None:
         raise StoreError("gone")
 
 

@@ -222,6 +222,7 @@ class Operator:
             controller.cards,
             self.recorder.warnings,
             self.record,
+            controller.budgets.of,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)

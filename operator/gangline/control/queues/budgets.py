@@ -87,12 +87,15 @@ class AttemptRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AccountUse:
-    """What an owner has used of a budget. `level`: how many of `LEVELS` are reached."""
+    """What an owner has used of a budget. `level`: how many of `LEVELS` are reached; `until`: when it begins anew, None for a
+    rolling window.
+    """
 
     budget: Budget
     owner: str
     used: float
     level: int
+    until: float | None
 
 
 class Budgets(Part):
@@ -480,11 +483,20 @@ class Budgets(Part):
         """What is used of the budgets of a policy ("" = of all), by everybody who has used some."""
         at = self._now() / 1000
         for account in self._use.accounts():
-            budget = self._use.budgets[account[0]]
-            if policy in ("", budget.policy):
-                used = self._use.used(account, at)
-                level = sum(used + _LITTLE >= budget.hours * share for share, _ in LEVELS)
-                yield AccountUse(budget, account[1], used, level)
+            if policy in ("", self._use.budgets[account[0]].policy):
+                yield self._seen(account, at)
+
+    def of(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> list[AccountUse]:
+        """What is used of the budgets from which such a job would take."""
+        at = self._now() / 1000
+        accounts = self._use.concerned(cluster_queue, namespace, local_queue, user)
+        return [self._seen(account, at) for account in accounts]
+
+    def _seen(self, account: Account, at: float) -> AccountUse:
+        budget = self._use.budgets[account[0]]
+        used = self._use.used(account, at)
+        level = sum(used + _LITTLE >= budget.hours * share for share, _ in LEVELS)
+        return AccountUse(budget, account[1], used, level, budget.period.end(at))
 
     def shares(self) -> dict[tuple[str, ...], float]:
         """Policy, budget and owner -> the share that is used; of each policy those that have used most."""
@@ -549,7 +561,6 @@ def _most_first(use: AccountUse) -> tuple[float, str, str]:
 
 def _row(use: AccountUse, at: float) -> Json:
     period = use.budget.period
-    end = period.end(at)
     row: Json = {
         "name": use.budget.name,
         "owner": use.owner,
@@ -557,4 +568,4 @@ def _row(use: AccountUse, at: float) -> Json:
         "state": LEVELS[use.level - 1][1],
         "since": conditions.timestamp(round(period.begin(at) * 1000)),
     }
-    return row if end is None else row | {"until": conditions.timestamp(round(end * 1000))}
+    return row if use.until is None else row | {"until": conditions.timestamp(round(use.until * 1000))}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.builders.clusters import NOW
 from tests.context import a_context
+from tests.control.test_answers import Reader
 from tests.control.test_attempts import Leader
 
 from gangline.api import names
+from gangline.console.commands.see import share
+from gangline.control.answers.sight import Everybody
 from gangline.control.forecasting.history_store import History
 from gangline.control.queues import budgets as module
 from gangline.control.queues.budgets import Budgets
@@ -331,6 +335,34 @@ async def test_the_status_names_those_who_have_used_most(history: History) -> No
     (row,) = leader.report()["budgets"]
     assert (row["name"], row["owner"], row["usedGpuHours"], row["state"]) == ("b", "ml", "16", "Used100")
     assert "until" not in row
+    leader.end()
+
+
+async def test_shares_show_the_budgets_of_each_row_and_none_of_hidden_ones(history: History) -> None:
+    spec = {
+        "clusterQueues": {"names": ["a"]},
+        "budgets": [
+            {"name": f"b-{per.lower()}", "per": per, "gpuHours": "32"} for per in ("ClusterQueue", "Namespace")
+        ],
+    }
+    leader = Operator(Stored({**policy(), "spec": spec}), history)
+    await leader.lead()
+    leader.run()
+    leader.later(HOUR - 20)
+    answers = leader.answers()
+    answers.source = replace(answers.source, budgets=leader.budgets.of)
+    rows = {row["level"]: row for row in (await answers.shares(Everybody(), "ml")).items}
+    assert [each["name"] for each in rows["ClusterQueue"]["budgets"]] == ["b-clusterqueue"]
+    (found,) = rows["LocalQueue"]["budgets"]
+    assert (found["name"], found["owner"], found["gpuHours"]) == ("b-namespace", "ml", 32)
+    assert found["usedGpuHours"] == pytest.approx(16)
+    assert found["until"] is not None
+    lines = share.budget_lines(list(rows.values()))
+    assert lines[1] == (
+        "budget b-namespace of Namespace ml: 16 of 32 GPU-hours used (50 %), until 2023-12-01T00:00:00Z"
+    )
+    stranger = await answers.shares(Reader("elsewhere"), "")
+    assert [row["budgets"] for row in stranger.items if row["hidden"]] == [[]]
     leader.end()
 
 

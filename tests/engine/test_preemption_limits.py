@@ -130,7 +130,7 @@ def test_lost_gpu_hours_count_for_a_day() -> None:
     assert preempted(engine, 25 * HOUR - 1) == []
     explanation = engine.explain("team/o2")
     assert explanation is not None
-    assert "ClusterQueue borrower may suffer 2.5 lost GPU-hours a day: 2.0 so far" in explanation.message
+    assert "ClusterQueue borrower may suffer 2.5 lost GPU-hours a day: 2 so far" in explanation.message
 
 
 def test_past_preemptions_survive_a_restart_by_their_facts() -> None:

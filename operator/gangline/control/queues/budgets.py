@@ -18,14 +18,14 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
-from gangline.api import names, quantity
+from gangline.api import names
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.control.kernel.context import Context
 from gangline.control.parts.messages import AttemptNoted, FactObserved
 from gangline.control.parts.part import Part
 from gangline.control.writes.status.policy_status import BudgetReport
-from gangline.engine import model
+from gangline.engine import hours_text, model, span_text
 from gangline.engine.model import PastPreemption, SpentBudget
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import JobAttempt
@@ -415,7 +415,7 @@ class Budgets(Part):
     def _sentence(self, budget: Budget, owner: str, used: float, at: float, level: int) -> str:
         how = "is used" if level == len(LEVELS) else "is used to 80 %"
         return (
-            f"the budget '{budget.name}' of {_whose(budget, owner)} {how}: {used:,.0f} of {budget.hours:,.0f} GPU-hours "
+            f"the budget '{budget.name}' of {_whose(budget, owner)} {how}: {hours_text(used)} of {hours_text(budget.hours)} GPU-hours "
             f"{_in_period(budget)}; {_anew(budget, at)}"
         )
 
@@ -543,7 +543,7 @@ def _whose(budget: Budget, owner: str) -> str:
 
 def _in_period(budget: Budget) -> str:
     if budget.period.kind == ROLLING:
-        return f"in the last {quantity.format_duration(budget.period.length)}"
+        return f"in the last {span_text(round(budget.period.length * 1000))}"
     return {"Day": "today"}.get(budget.period.kind, f"this {budget.period.kind.lower()}")
 
 
@@ -564,7 +564,7 @@ def _row(use: AccountUse, at: float) -> Json:
     row: Json = {
         "name": use.budget.name,
         "owner": use.owner,
-        "usedGpuHours": quantity.format(round(use.used)),
+        "usedGpuHours": f"{use.used:.3f}".rstrip("0").rstrip("."),
         "state": LEVELS[use.level - 1][1],
         "since": conditions.timestamp(round(period.begin(at) * 1000)),
     }

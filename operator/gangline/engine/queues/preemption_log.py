@@ -14,7 +14,7 @@ from gangline.engine.model import Millis, PastPreemption, PreemptionBounds, acce
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.text.wording import minute_text
+from gangline.engine.text.wording import hours_text, minute_text
 
 HOUR: Final[Millis] = 3_600_000
 DAY: Final[Millis] = 24 * HOUR
@@ -107,7 +107,10 @@ def _beyond(
         if until is not None:
             so_far = sum(amount for _, amount in lost)
             yield _reached(
-                f"{who} {hours:,g} lost GPU-hours a day", f"{so_far / HOUR:,.1f}", f"{more / HOUR:,.1f}", until
+                f"{who} {hours_text(hours)} lost GPU-hours a day",
+                hours_text(so_far / HOUR),
+                hours_text(more / HOUR),
+                until,
             )
 
 

@@ -15,6 +15,7 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, denied, own_rights
 from gangline.control.answers.workloads.words import age
+from gangline.engine import hours_text
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import CLUSTER_QUEUES, Json
@@ -193,8 +194,8 @@ def budget_lines(found: Sequence[Json]) -> list[str]:
     for each in sorted(seen.values(), key=lambda each: (-_used_share(each), each["name"], each["owner"])):
         anew = "" if each["until"] is None else f", until {clock.rfc3339(each['until'])}"
         lines.append(
-            f"budget {each['name']} of {each['per']} {each['owner'] or '(no user)'}: {each['usedGpuHours']:,.0f} of "
-            f"{each['gpuHours']:,.0f} GPU-hours used ({100 * _used_share(each):.0f} %){anew}"
+            f"budget {each['name']} of {each['per']} {each['owner'] or '(no user)'}: {hours_text(each['usedGpuHours'])} of "
+            f"{hours_text(each['gpuHours'])} GPU-hours used ({100 * _used_share(each):.0f} %){anew}"
         )
     return lines
 

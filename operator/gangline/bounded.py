@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from itertools import accumulate
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -225,3 +226,21 @@ def _cut(data: bytes, most_depth: int) -> bytes:
             case _:
                 pass
     return b"".join((*kept, data[begin:])) if depth <= most_depth else b""
+
+
+#: characters of the longest name of a time zone
+_LONGEST_ZONE: Final = 64
+
+
+def time_zone(name: str) -> tzinfo:
+    """The time zone of this name, such as Europe/Berlin. Raises ValueError."""
+    if name == "UTC":  # which needs no data about zones
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    try:
+        if len(name) > _LONGEST_ZONE:
+            raise ValueError(name)
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
+        raise ValueError(f"there is no time zone {shown(name)}") from None

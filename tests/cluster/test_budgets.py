@@ -1,4 +1,4 @@
-"""A budget of GPU-hours holds new starts, also under an operator that starts after a kill, until what was used leaves its window."""
+"""A budget of GPU-hours holds new starts, also under an operator that starts after a kill, until its window has passed."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ async def test_a_new_leader_holds_from_the_first_moment_and_knows_what_was_used_
     await second.lead()
     assert second.held() == ["urgent"]
     (fact,) = second.spent.values()
-    assert "16 of 16" in fact.text
+    assert "16.1 of 16" in fact.text
     assert second.told.events == [], "it was announced before"
     second.end()
 

@@ -22,7 +22,7 @@ from gangline.api.schema.v1alpha1.placement import PlacementFilterSpec, Placemen
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
-from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW, Budget, Period, zone_named
+from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW, Budget, Period
 from gangline.kube.resources import Json, key_of
 
 Policy = TypeVar("Policy", bound=Json)
@@ -228,7 +228,7 @@ def _budget(policy: str, said: queuepolicy.BudgetSpec, place: int) -> Budget:
     if said.period == ROLLING and not SHORTEST_WINDOW <= length <= LONGEST_WINDOW:
         raise ParseError(f"spec.budgets[{place}].window", "must be from 1m to 8784h")
     try:
-        zone = zone_named(said.time_zone)
+        zone = bounded.time_zone(said.time_zone)
     except ValueError as error:
         raise ParseError(f"spec.budgets[{place}].timeZone", str(error)) from None
     return Budget(

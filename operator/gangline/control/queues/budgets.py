@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush
@@ -29,7 +29,7 @@ from gangline.engine import hours_text, model, span_text
 from gangline.engine.model import PastPreemption, SpentBudget
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import JobAttempt
-from gangline.forecast.history.budgets import ROLLING, Account, Budget, BudgetUse, UsedSpan
+from gangline.forecast.history.budgets import ROLLING, Account, Budget, BudgetUse, Span, UsedSpan
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import Stored, WorkloadObject
@@ -113,6 +113,7 @@ class Budgets(Part):
         self._record: AttemptRecord | None = None
         self._use = BudgetUse((), {})
         self._policy_of: dict[str, str] = {}
+        self._policy_names: set[str] = set()
         self._limited = False  # some queue has limits of preemption
         #: the history was read for the present budgets; since when it was not, in milliseconds
         self._is_read = True
@@ -191,8 +192,8 @@ class Budgets(Part):
     # --- rounds -------------------------------------------------------------------------------------------------------
 
     def act(self, now: int) -> None:
-        if self._changed_policies.take():
-            self._configure()
+        if changed := self._changed_policies.take():
+            self._configure(changed)
         if not self._use.budgets and not self._told:
             self._changed.take()
             self.due = None
@@ -237,19 +238,25 @@ class Budgets(Part):
 
     # --- configuration ------------------------------------------------------------------------------------------------
 
-    def _configure(self) -> None:
-        """Read the budgets of the policies, and for which ClusterQueues each is in force."""
+    def _configure(self, changed: Collection[str] | None = None) -> None:
+        """Read the budgets of the policies, and for which ClusterQueues each is in force. `changed`: the ClusterQueues and
+        policies that have changed; None: look at all.
+        """
+        queues, policies = self._mirror.objects[kube.CLUSTER_QUEUES], self._mirror.objects[kube.QUEUE_POLICIES]
+        policy_of = dict(self._policy_of)
+        if changed is None or not self._policy_names.isdisjoint(changed) or not policies.keys().isdisjoint(changed):
+            changed, policy_of, self._policy_names = queues.keys(), {}, set(policies)
+        for name in changed:
+            policy_of.pop(name, None)
+            if name in queues and (policy := self._policy_in_force(queues[name])) is not None:
+                policy_of[name] = policy
         budgets: list[Budget] = []
-        for _, policy in sorted(self._mirror.objects[kube.QUEUE_POLICIES].items()):
+        for _, obj in sorted(policies.items()):
             try:
-                budgets += policy_reader.budgets(policy)
+                budgets += policy_reader.budgets(obj)
             except (ParseError, ValueError):  # the policy is in force nowhere, and its status says why
                 continue
-        policy_of: dict[str, str] = {}
-        for name, queue in self._mirror.objects[kube.CLUSTER_QUEUES].items():
-            if (policy := self._policy_in_force(queue)) is not None:
-                policy_of[name] = policy
-        self._limited = any(self._has_limits(name) for name in policy_of.values())
+        self._limited = any(self._has_limits(name) for name in set(policy_of.values()))
         if tuple(budgets) != self._use.budgets or policy_of != self._policy_of:
             self._policy_of = policy_of
             self._use = BudgetUse(budgets, policy_of)
@@ -299,14 +306,21 @@ class Budgets(Part):
 
     async def run(self) -> None:
         """Read the history whenever that is needed, until cancelled."""
+        warned = False
         while True:
             await self._to_read.wait()
             self._to_read.clear()
             try:
                 done = await self._read()
             except StoreError as error:
-                log.warning("what was used of budgets is not known yet: %s", error)
+                if not warned:
+                    log.warning("what was used of budgets is not known yet: %s", error)
+                warned, done = True, False
+            except Exception:
+                log.exception("what was used of budgets could not be read")
                 done = False
+            else:
+                warned = warned and not done
             if not done:
                 await asyncio.sleep(RETRY if self._record is not None and self._record.is_known else RETRY / 10)
                 self._to_read.set()
@@ -366,7 +380,7 @@ class Budgets(Part):
         """The level that an account has reached, with all that follows from a change of it."""
         budget = self._use.budgets[account[0]]
         used, before = self._use.used(account, at), self._levels.get(account, 0)
-        level = sum(used + _LITTLE >= budget.hours * share for share, _ in LEVELS)
+        level = _level(budget, used)
         if not level and not before and not self._use.gpus(account):
             self._levels.pop(account, None)
         else:
@@ -414,10 +428,8 @@ class Budgets(Part):
 
     def _sentence(self, budget: Budget, owner: str, used: float, at: float, level: int) -> str:
         how = "is used" if level == len(LEVELS) else "is used to 80 %"
-        return (
-            f"the budget '{budget.name}' of {_whose(budget, owner)} {how}: {hours_text(used)} of {hours_text(budget.hours)} GPU-hours "
-            f"{_in_period(budget)}; {_anew(budget, at)}"
-        )
+        amount = f"{hours_text(used)} of {hours_text(budget.hours)} GPU-hours {_in_period(budget)}"
+        return f"the budget '{budget.name}' of {_whose(budget, owner)} {how}: {amount}; {_anew(budget, at)}"
 
     # --- workloads ----------------------------------------------------------------------------------------------------
 
@@ -482,9 +494,10 @@ class Budgets(Part):
     def uses(self, policy: str = "") -> Iterator[AccountUse]:
         """What is used of the budgets of a policy ("" = of all), by everybody who has used some."""
         at = self._now() / 1000
+        spans = self._use.spans(at)
         for account in self._use.accounts():
             if policy in ("", self._use.budgets[account[0]].policy):
-                yield self._seen(account, at)
+                yield self._seen(account, at, spans[account[0]])
 
     def of(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> list[AccountUse]:
         """What is used of the budgets from which such a job would take."""
@@ -492,11 +505,11 @@ class Budgets(Part):
         accounts = self._use.concerned(cluster_queue, namespace, local_queue, user)
         return [self._seen(account, at) for account in accounts]
 
-    def _seen(self, account: Account, at: float) -> AccountUse:
+    def _seen(self, account: Account, at: float, span: Span | None = None) -> AccountUse:
         budget = self._use.budgets[account[0]]
-        used = self._use.used(account, at)
-        level = sum(used + _LITTLE >= budget.hours * share for share, _ in LEVELS)
-        return AccountUse(budget, account[1], used, level, budget.period.end(at))
+        span = span or self._use.span(account[0], at)
+        used = self._use.used(account, at, span)
+        return AccountUse(budget, account[1], used, _level(budget, used), span[1])
 
     def shares(self) -> dict[tuple[str, ...], float]:
         """Policy, budget and owner -> the share that is used; of each policy those that have used most."""
@@ -532,6 +545,11 @@ class Budgets(Part):
 def _label(labels: Mapping[str, object]) -> str:
     found = labels.get(names.USER)
     return found if isinstance(found, str) else ""
+
+
+def _level(budget: Budget, used: float) -> int:
+    """How many of `LEVELS` are reached."""
+    return sum(used + _LITTLE >= budget.hours * share for share, _ in LEVELS)
 
 
 def _whose(budget: Budget, owner: str) -> str:

@@ -288,8 +288,7 @@ class TreeCycle:
         elif not self._still_fits(attempt):
             self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT and (limit := self._limit(attempt)) is not None:
-            self._preemptor.waits.note(attempt.queue.name, limit.until)
-            self._set_aside(attempt, PREEMPTION_LIMITED, limit.text)
+            self._wait_for(attempt, limit)
         elif mode is Mode.PREEMPT:
             self._preempt(attempt)
         elif not self._fits_beside_victims(attempt):
@@ -310,6 +309,12 @@ class TreeCycle:
         """The limit that does not permit its preemptions now; what stops already has been counted."""
         new = [victim.gang for victim in attempt.victims if not victim.gang.evicting]
         return self._preemptor.log.obstacle(new, attempt.queue, self._preemptor.now) if new else None
+
+    def _wait_for(self, attempt: Attempt, limit: LimitReached) -> None:
+        """Let the workload wait until a limit permits its preemptions; others of its shape may need other ones."""
+        self._preemptor.waits.note(attempt.queue.name, limit.until)
+        attempt.blocked, attempt.skipped = PREEMPTION_LIMITED, limit.text
+        attempt.requeue_reason = GATED
 
     def _overlaps(self, attempt: Attempt) -> bool:
         if not self._ledger.victims:

@@ -103,7 +103,7 @@ def _beyond(
     if (hours := bounds.lost_gpu_hours_per_day) is not None:
         lost = [(each.at, each.lost) for each in lately]
         more = sum(_lost(victim, now) for victim in victims)
-        until = _frees(lost, more, int(hours * HOUR), DAY)
+        until = _frees(lost, more, round(hours * HOUR), DAY)
         if until is not None:
             so_far = sum(amount for _, amount in lost)
             yield _reached(
@@ -128,7 +128,8 @@ def _frees(past: list[tuple[Millis, int]], more: int, most: int, span: Millis) -
 
 def _reached(limit: str, so_far: object, more: object, until: Millis) -> LimitReached:
     when = "needs fewer or other victims" if until >= NEVER else f"may go on at {minute_text(until)}"
-    return LimitReached(f"It would preempt others, but {limit}: {so_far} so far and {more} more; it {when}", until)
+    said = f"Workload would preempt others, but {limit}: {so_far} so far and {more} more; the workload {when}"
+    return LimitReached(said, until)
 
 
 def _lost(victim: WorkloadState, now: Millis) -> int:

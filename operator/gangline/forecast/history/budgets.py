@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 from gangline.forecast.history.attempts import JobAttempt
 
@@ -32,23 +31,10 @@ STEPS: Final = 240
 #: owners of one budget that jobs of one namespace may name first; what further ones use is one account of that namespace
 MOST_OWNERS: Final = 500
 
-_LONGEST_ZONE: Final = 64
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
 #: months of a period that begins with the first day of a month
 _MONTHS: Final = {"Month": 1, "Quarter": 3, "Year": 12}
-
-
-def zone_named(name: str) -> tzinfo:
-    """The time zone of this name, such as Europe/Berlin. Raises ValueError."""
-    if name == "UTC":  # which needs no data about zones
-        return UTC
-    try:
-        if len(name) > _LONGEST_ZONE:
-            raise ValueError(name)
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
-        raise ValueError(f"there is no time zone {name[:_LONGEST_ZONE]!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +126,8 @@ class Budget:
 
 #: a budget by its place among all budgets, and the owner
 Account: TypeAlias = tuple[int, str]
+#: when a period begins and ends; None = it is a rolling window
+Span: TypeAlias = tuple[float, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +248,22 @@ class BudgetUse:
         """All accounts that something was counted for."""
         return [(place, owner) for place, accounts in enumerate(self._accounts) for owner in accounts]
 
-    def used(self, account: Account, now: float) -> float:
-        """The GPU-hours that are used of a budget in the present period."""
+    def span(self, place: int, now: float) -> Span:
+        """The present period of a budget."""
+        period = self.budgets[place].period
+        return period.begin(now), period.end(now)
+
+    def spans(self, now: float) -> list[Span]:
+        """The present period of each budget."""
+        return [self.span(place, now) for place in range(len(self.budgets))]
+
+    def used(self, account: Account, now: float, span: Span | None = None) -> float:
+        """The GPU-hours that are used of a budget in the present period, which is `span`."""
         place, owner = account
         found = self._accounts[place].get(owner)
         if found is None:
             return 0.0
-        period = self.budgets[place].period
-        begin, end = period.begin(now), period.end(now)
+        begin, end = span or self.span(place, now)
         past = sum(seconds for cell, seconds in found.cells.items() if begin <= cell and (end is None or cell < end))
         running = sum(gpus * max(0.0, now - max(begin, start)) for start, gpus in found.running.values())
         return (past + running) / _HOUR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline import bounded
 from gangline.api import quantity
 from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
@@ -21,7 +22,7 @@ from gangline.api.admission.findings import (
     text,
 )
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA
-from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW, zone_named
+from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
 
 #: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
@@ -189,7 +190,7 @@ def _budgets(body: Json) -> list[FieldError]:
             errors.append(invalid(f"{at}.window", window, "needs period Rolling"))
         if (zone := budget.get("timeZone")) is not None:
             try:
-                zone_named(text(zone))
+                bounded.time_zone(text(zone))
             except ValueError as error:
                 errors.append(invalid(f"{at}.timeZone", zone, str(error)))
         for k, name in enumerate(listing(budget.get("only"))):

@@ -15,7 +15,6 @@ from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, denied, own_rights
 from gangline.control.answers.workloads.words import age
-from gangline.engine import hours_text
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import CLUSTER_QUEUES, Json
@@ -183,6 +182,10 @@ def _budget(row: Json) -> str:
     return f"{100 * _used_share(most):.0f}% {most['name']}" if most is not None else ""
 
 
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _used_share(budget: Json) -> float:
     return budget["usedGpuHours"] / budget["gpuHours"] if budget["gpuHours"] else 1.0
 
@@ -194,8 +197,8 @@ def budget_lines(found: Sequence[Json]) -> list[str]:
     for each in sorted(seen.values(), key=lambda each: (-_used_share(each), each["name"], each["owner"])):
         anew = "" if each["until"] is None else f", until {clock.rfc3339(each['until'])}"
         lines.append(
-            f"budget {each['name']} of {each['per']} {each['owner'] or '(no user)'}: {hours_text(each['usedGpuHours'])} of "
-            f"{hours_text(each['gpuHours'])} GPU-hours used ({100 * _used_share(each):.0f} %){anew}"
+            f"budget {each['name']} of {each['per']} {each['owner'] or '(no user)'}: {_hours(each['usedGpuHours'])} of "
+            f"{_hours(each['gpuHours'])} GPU-hours used ({100 * _used_share(each):.0f} %){anew}"
         )
     return lines
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 from gangline import bounded
 from gangline.api import label_syntax
 from gangline.control.answers.pages import ListPage
-from gangline.forecast.history.budgets import zone_named
 
 #: items of one page, where the request gives no limit, and at most
 DEFAULT_LIMIT: Final = 250
@@ -142,7 +141,7 @@ def _instant(query: Mapping[str, str], name: str) -> int | None:
 def time_zone(name: str) -> tzinfo:
     """The time zone of this name, such as Europe/Berlin. Raises QuestionError."""
     try:
-        return zone_named(name)
+        return bounded.time_zone(name)
     except ValueError as error:
         raise QuestionError(f"timeZone: {error}") from None
 

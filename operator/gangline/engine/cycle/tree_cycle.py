@@ -313,7 +313,8 @@ class TreeCycle:
     def _wait_for(self, attempt: Attempt, limit: LimitReached) -> None:
         """Let the workload wait until a limit permits its preemptions; others of its shape may need other ones."""
         self._preemptor.waits.note(attempt.queue.name, limit.until)
-        attempt.blocked, attempt.skipped = PREEMPTION_LIMITED, limit.text
+        attempt.blocked = PREEMPTION_LIMITED
+        attempt.skipped = limit.text
         attempt.requeue_reason = GATED
 
     def _overlaps(self, attempt: Attempt) -> bool:

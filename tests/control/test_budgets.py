@@ -23,7 +23,7 @@ from gangline.control.queues.budgets import Budgets
 from gangline.control.writes.status import policy_status
 from gangline.control.writes.status.policy_status import SelectedQueues
 from gangline.engine import model
-from gangline.engine.model import Gone, PastPreemption, Put, SpentBudget
+from gangline.engine.model import Gone, PastPreemption, PreemptionsUnknown, Put, SpentBudget
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.budgets import UsedSpan
 from gangline.kube import resources as kube
@@ -60,6 +60,7 @@ class Operator(Leader):
         super().__init__(store, here)
         self.told, self.spent = Told(), dict[str, SpentBudget]()
         self.past: list[PastPreemption] = []
+        self.unknown: list[PreemptionsUnknown] = []
         if budget:
             self.here.mirror.upsert(kube.QUEUE_POLICIES, budget)
         context = a_context(
@@ -78,6 +79,10 @@ class Operator(Leader):
                 self.spent[fact.workload] = fact
             case Put(PastPreemption() as past):
                 self.past.append(past)
+            case Put(PreemptionsUnknown() as unknown):
+                self.unknown.append(unknown)
+            case Gone(kind, _) if kind is PreemptionsUnknown:
+                self.unknown.clear()
             case Gone(kind, key) if kind is SpentBudget:
                 del self.spent[key]
             case _:
@@ -380,7 +385,11 @@ async def test_the_engine_learns_once_what_was_preempted_before_this_leader(hist
     first.release()
     first.act()
     first.end()
-    second = await Operator(Stored({}), history, first.here).lead()
+    second = Operator(Stored({}), history, first.here)
+    second.budgets.lead()
+    assert [each.until for each in second.unknown] == [NOW * 1000 + module.PATIENCE]
+    await second.lead()
+    assert second.unknown == []
     (past,) = second.past
     assert (past.workload, past.queue, past.by_queue, past.lost) == (first.key(), "a", "a", 16 * 100 * 1000)
     await second.read()

@@ -10,6 +10,7 @@ from gangline.engine.model import (
     ClusterQueue,
     Flavor,
     FlavorQuotas,
+    Gone,
     LocalQueue,
     PastPreemption,
     PodSet,
@@ -17,6 +18,7 @@ from gangline.engine.model import (
     PreemptionBounds,
     PreemptionLimits,
     PreemptionPolicy,
+    PreemptionsUnknown,
     Put,
     Quota,
     ReportPending,
@@ -143,6 +145,23 @@ def test_past_preemptions_survive_a_restart_by_their_facts() -> None:
         again.observe(fact)
     assert preempted(again, 1000) == []
     assert len(preempted(again, HOUR)) == 1
+
+
+def test_queues_with_limits_preempt_nobody_until_it_is_known_what_was_preempted_before() -> None:
+    engine = cluster(causes(per_hour=2))
+    engine.observe(Put(PreemptionsUnknown(60_000)))
+    submit(engine, "o0")
+    assert preempted(engine, 1000) == []
+    explanation = engine.explain("team/o0")
+    assert explanation is not None
+    assert "it is not known yet how many were preempted" in explanation.message
+    again = Engine(Settings(pods_ready=None))
+    for fact in engine.facts():
+        again.observe(fact)
+    assert preempted(again, 59_000) == []
+    assert len(preempted(again, 60_000)) == 1
+    engine.observe(Gone(PreemptionsUnknown, PreemptionsUnknown.name))
+    assert len(preempted(engine, 2000)) == 1
 
 
 def test_a_preemption_that_could_not_be_written_does_not_count() -> None:

@@ -26,7 +26,7 @@ from gangline.control.parts.messages import AttemptNoted, FactObserved
 from gangline.control.parts.part import Part
 from gangline.control.writes.status.policy_status import BudgetReport
 from gangline.engine import hours_text, model, span_text
-from gangline.engine.model import PastPreemption, SpentBudget
+from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import JobAttempt
 from gangline.forecast.history.budgets import ROLLING, Account, Budget, BudgetUse, Span, UsedSpan
@@ -46,6 +46,10 @@ AT_ONCE: Final = 1_000
 STATUS_EVERY: Final = 60_000
 #: rows of a policy's status, and accounts of a policy in metrics
 MOST_ROWS: Final = 256
+#: a clock that goes back by less, in milliseconds, was not put back
+_JITTER: Final = 1_000
+#: what lies before the present periods is forgotten this often, in milliseconds
+TIDY_EVERY: Final = 3_600_000
 #: GPU-hours that are less than any GPU-second
 _LITTLE: Final = 1e-6
 _DAY: Final = 86_400.0
@@ -114,14 +118,17 @@ class Budgets(Part):
         self._use = BudgetUse((), {})
         self._policy_of: dict[str, str] = {}
         self._policy_names: set[str] = set()
+        self._routes: dict[str, str] = {}  # LocalQueue -> ClusterQueue
         self._limited = False  # some queue has limits of preemption
         #: the history was read for the present budgets; since when it was not, in milliseconds
         self._is_read = True
         self._asked_at = 0
         self._is_waited_for = False
-        self._loaded_from = math.inf
+        #: for each budget, since when all use is known
+        self._kept_from: list[float] = []
+        self._tidy_at = 0
         self._to_read = asyncio.Event()
-        self._past_preemptions_known = False
+        self._past_preemptions_known = self._asked_preemptions = False
         #: attempts that were noted while the history was read
         self._meanwhile: list[tuple[JobAttempt, float]] | None = None
         self._levels: dict[Account, int] = {}
@@ -183,9 +190,14 @@ class Budgets(Part):
     def _fact(self, message: FactObserved) -> None:
         """A LocalQueue that leads to another ClusterQueue concerns all its workloads."""
         match message.change:
-            case model.Put(model.LocalQueue() as queue) if self._use.budgets:
+            case model.Put(model.LocalQueue() as queue):
+                if self._routes.get(queue.key) == queue.cluster_queue:
+                    return
+                self._routes[queue.key] = queue.cluster_queue
                 mine = (key for key in self._mirror.workloads if key.startswith(f"{queue.namespace}/"))
-                self._pending.update(dict.fromkeys(mine))
+                self._pending.update(dict.fromkeys(mine) if self._use.budgets else {})
+            case model.Gone(kind, key) if kind is model.LocalQueue:
+                self._routes.pop(key, None)
             case _:
                 pass
 
@@ -199,9 +211,11 @@ class Budgets(Part):
             self.due = None
             return
         at = now / 1000
-        if now < self._last:
+        if now < self._last - _JITTER:
             self._put_back(at)
         self._last = now
+        if now >= self._tidy_at:
+            self._tidy(now)
         if self._is_waited_for and (self._is_read or now >= self._asked_at + PATIENCE):
             self._is_waited_for = False
             self._pending.update(dict.fromkeys(self._accounts_of))
@@ -217,11 +231,20 @@ class Budgets(Part):
 
     def _put_back(self, at: float) -> None:
         """The clock was put back: an earlier period may be the present one again."""
-        if self._use.since(at) < self._loaded_from:
+        if any(begin < kept for (begin, _), kept in zip(self._use.spans(at), self._kept_from, strict=True)):
             self._read_again()
         self._told = dict.fromkeys(self._told, _NOT_SURE)
         self._dirty.update(dict.fromkeys(self._use.accounts()))
         self._pending.update(dict.fromkeys(self._mirror.workloads))
+
+    def _tidy(self, now: int) -> None:
+        """Forget what lies before the present periods."""
+        self._tidy_at, at = now + TIDY_EVERY, now / 1000
+        self._use.forget(at)
+        self._kept_from = [begin for begin, _ in self._use.spans(at)]
+        oldest = min(self._kept_from, default=at)
+        self._announced = {key: when for key, when in self._announced.items() if when >= oldest}
+        self._waiters = {account: keys for account, keys in self._waiters.items() if keys}
 
     def _plan_next(self, now: int) -> None:
         times = [math.ceil(self._checks[0][0] * 1000)] if self._checks else []
@@ -257,7 +280,14 @@ class Budgets(Part):
             except (ParseError, ValueError):  # the policy is in force nowhere, and its status says why
                 continue
         self._limited = any(self._has_limits(name) for name in set(policy_of.values()))
-        if tuple(budgets) != self._use.budgets or policy_of != self._policy_of:
+        if self._limited and not self._past_preemptions_known and not self._asked_preemptions:
+            self._asked_preemptions = True
+            self._observe(model.Put(PreemptionsUnknown(self._now() + PATIENCE)))
+        if not budgets and not self._use.budgets:
+            self._policy_of = policy_of
+            if self._limited and not self._past_preemptions_known:
+                self._to_read.set()
+        elif tuple(budgets) != self._use.budgets or policy_of != self._policy_of:
             self._policy_of = policy_of
             self._use = BudgetUse(budgets, policy_of)
             self._read_again()
@@ -285,7 +315,8 @@ class Budgets(Part):
             for attempt in self._record.in_progress().values():
                 self._use.note(attempt, now)
         self._is_read, self._asked_at = not self._use.budgets, self._now()
-        self._loaded_from, self._is_waited_for = math.inf, not self._is_read
+        self._is_waited_for = not self._is_read
+        self._kept_from = [begin for begin, _ in self._use.spans(now)]
         self._begin_with_use()
         self._to_read.set()
 
@@ -336,9 +367,9 @@ class Budgets(Part):
             return True
         old, now = self._use, self._now() / 1000
         use, running = BudgetUse(old.budgets, self._policy_of), dict(record.in_progress())
-        since, self._meanwhile = use.since(now), []
+        self._meanwhile = []
         try:
-            await record.fold_ended(since, lambda span: use.add_past(span, now))
+            await record.fold_ended(use.since(now), lambda span: use.add_past(span, now))
             if self._use is not old:  # the policies have changed: it is to be read again
                 return True
             for attempt in running.values():
@@ -347,7 +378,8 @@ class Budgets(Part):
                 use.note(attempt, now, counted)
         finally:
             self._meanwhile = None
-        self._use, self._is_read, self._loaded_from = use, True, since
+        self._use, self._is_read = use, True
+        self._kept_from = [begin for begin, _ in use.spans(now)]
         self._begin_with_use()
         return True
 
@@ -364,6 +396,8 @@ class Budgets(Part):
             )
             self._observe(model.Put(past))
         self._past_preemptions_known = True
+        self._observe(model.Gone(PreemptionsUnknown, PreemptionsUnknown.name))
+        self._wake()
 
     # --- accounts -----------------------------------------------------------------------------------------------------
 

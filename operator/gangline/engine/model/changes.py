@@ -15,6 +15,7 @@ from gangline.engine.model.queues import (
     LocalQueue,
     Namespace,
     PastPreemption,
+    PreemptionsUnknown,
 )
 from gangline.engine.model.workloads import SpentBudget, Workload
 
@@ -33,6 +34,7 @@ Item: TypeAlias = (
     | WorkloadPods
     | SpentBudget
     | PastPreemption
+    | PreemptionsUnknown
     | Workload
 )
 

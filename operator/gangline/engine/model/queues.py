@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from gangline.engine.model.selection import LabelSelector, Taint, Toleration
 from gangline.engine.model.units import Millis, millis, millis_or_none
@@ -263,6 +263,14 @@ class PastPreemption:
     @property
     def key(self) -> str:
         return f"{self.workload}@{self.at}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionsUnknown:
+    """What was preempted before is not known yet: nobody is preempted by or in queues with limits, until that time at most."""
+
+    until: Millis
+    name: ClassVar[str] = "preemptions"
 
 
 # --- queues -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gangline.engine.model import Millis, PastPreemption, PreemptionBounds, accelerators_of
+from gangline.engine.model import Millis, PastPreemption, PreemptionBounds, PreemptionsUnknown, accelerators_of
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
@@ -36,6 +36,8 @@ class PreemptionLog:
     def __init__(self) -> None:
         #: by key, in the order in which they were noted
         self.past: dict[str, PastPreemption] = {}
+        #: what was preempted before is not known yet, by the fact that says so
+        self.unknown: dict[str, PreemptionsUnknown] = {}
         self._caused: dict[str, dict[str, PastPreemption]] = {}
         self._suffered: dict[str, dict[str, PastPreemption]] = {}
 
@@ -74,9 +76,19 @@ class PreemptionLog:
         """The limit that does not permit to preempt these for a workload of `queue` now; of several the one that does so last."""
         return max(self._obstacles(victims, queue, now), key=lambda each: each.until, default=None)
 
+    def _obstacle_of_the_past(
+        self, victims: Collection[WorkloadState], queue: ClusterQueueState, now: Millis
+    ) -> Iterator[LimitReached]:
+        """The obstacle while it is not known what was preempted before."""
+        until = max((each.until for each in self.unknown.values()), default=0)
+        if until > now and (_has_limits(queue) or any(_has_limits(queue_of(victim)) for victim in victims)):
+            said = "Workload would preempt others, but it is not known yet how many were preempted within the last day"
+            yield LimitReached(said, until)
+
     def _obstacles(
         self, victims: Collection[WorkloadState], queue: ClusterQueueState, now: Millis
     ) -> Iterator[LimitReached]:
+        yield from self._obstacle_of_the_past(victims, queue, now)
         if (limits := queue.config.preemption_limits) is not None:
             past = self._caused.get(queue.name, {}).values()
             yield from _beyond(limits.causes, past, victims, f"ClusterQueue {queue.name} may cause", now)
@@ -88,6 +100,10 @@ class PreemptionLog:
             if (limits := own.config.preemption_limits) is not None:
                 past = self._suffered.get(name, {}).values()
                 yield from _beyond(limits.suffers, past, mine, f"ClusterQueue {name} may suffer", now)
+
+
+def _has_limits(queue: ClusterQueueState | None) -> bool:
+    return queue is not None and queue.config.preemption_limits is not None
 
 
 def _beyond(

@@ -16,6 +16,7 @@ from gangline.engine.model import (
     Node,
     NodeCards,
     PastPreemption,
+    PreemptionsUnknown,
     RuntimeForecast,
     SpentBudget,
     Topology,
@@ -46,6 +47,7 @@ class ClusterIntake:
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             SpentBudget: (store.budgets.known, self._put_spent_budget),
             PastPreemption: (store.preemptions.past, self._put_past_preemption),
+            PreemptionsUnknown: (store.preemptions.unknown, self._put_preemptions_unknown),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -178,6 +180,13 @@ class ClusterIntake:
             store.unplace(gang)  # its place in the queue is another one
         store.place(gang)
         store.reviews[key] = gang
+
+    def _put_preemptions_unknown(self, unknown: PreemptionsUnknown | None, name: str) -> None:
+        store = self._store
+        _set(store.preemptions.unknown, name, unknown)
+        if unknown is None:  # who waits for it tries again
+            for root in {id(queue.root): queue.root for queue in store.queues.values()}.values():
+                store.flush(root)
 
     def _put_past_preemption(self, past: PastPreemption | None, key: str) -> None:
         self._store.preemptions.put(key, past)

@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from itertools import accumulate
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -225,3 +226,24 @@ def _cut(data: bytes, most_depth: int) -> bytes:
             case _:
                 pass
     return b"".join((*kept, data[begin:])) if depth <= most_depth else b""
+
+
+#: characters of the longest name of a time zone
+LONGEST_ZONE: Final = 64
+
+
+def _no_zone(name: object) -> ValueError:
+    return ValueError(f"there is no time zone {shown(name)}")
+
+
+@parser(LONGEST_ZONE, refuse=_no_zone, worst=("Europe/", "../", "A", "/", "\x00"))
+def time_zone(name: str) -> tzinfo:
+    """The time zone of this name, such as Europe/Berlin. Raises ValueError."""
+    if name == "UTC":  # which needs no data about zones
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
+        raise _no_zone(name) from None

@@ -20,6 +20,13 @@ def test_every_example_of_the_preemption_page_holds() -> None:
     assert result.failed == 0
 
 
+def test_every_example_of_the_budgets_page_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "budgets.md"
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 10
+    assert result.failed == 0
+
+
 def test_every_example_of_the_backfill_page_holds() -> None:
     page = Path(__file__).parents[2] / "docs" / "backfill.md"
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)

@@ -352,6 +352,7 @@ BACKFILLED: Final = "Backfilled"
 PLACEMENT_PREVIEW: Final = "PlacementPreview"
 #: condition of QueuePolicies: the scorers of users that the policy names are in use
 SCORERS_READY: Final = "ScorersReady"
+BUDGETS_KNOWN: Final = "BudgetsKnown"
 #: the workload runs longer than forecast; the reason says by how much; Gangline only
 OVERRUN: Final = "Overrun"
 #: the QueuePolicy of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only

@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
-from zoneinfo import ZoneInfo
 
 from gangline import bounded
 from gangline.api import quantity
@@ -41,8 +40,7 @@ MOST_NAMES: Final = 1000
 MOST_LABELS: Final = 16
 MOST_QUEUES: Final = 64
 
-#: characters of the longest name of a time zone, and of the longest instant
-LONGEST_ZONE: Final = 64
+#: characters of the longest instant
 _LONGEST_INSTANT: Final = 40
 
 
@@ -227,7 +225,7 @@ def _weekly(schedule: Json) -> Weekly:
         raise ReservationError(f"{path}.duration", "must be at least 1s")
     zone = _text(schedule.get("timeZone") or USUAL_ZONE, f"{path}.timeZone")
     try:
-        zone_of(zone)
+        bounded.time_zone(zone)
     except ValueError as error:
         raise ReservationError(f"{path}.timeZone", str(error)) from None
     hours, _, minutes = time.partition(":")
@@ -242,21 +240,6 @@ def _length(value: Any, path: str, longest: Millis) -> Millis:
     if not 0 <= millis <= longest:
         raise ReservationError(path, f"must be from 0s to {quantity.format_duration(longest / 1000)}")
     return millis
-
-
-def _no_zone(text: object) -> ValueError:
-    return ValueError(f"there is no time zone {bounded.shown(str(text))}")
-
-
-@bounded.parser(LONGEST_ZONE, refuse=_no_zone, worst=("Europe/", "../", "A", "/", "\x00"))
-def zone_of(name: str) -> tzinfo:
-    """The time zone of this name, such as Europe/Berlin. Raises ValueError."""
-    if name == "UTC":  # which needs no data about zones
-        return UTC
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # the names of its folders are no zones
-        raise _no_zone(name) from None
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------
@@ -290,7 +273,7 @@ _AHEAD: Final = 400
 
 def _weekly_from(weekly: Weekly, after: Millis) -> Iterator[Span]:
     """The windows that end after an instant, in order, over the next year or so."""
-    zone = zone_of(weekly.zone)
+    zone = bounded.time_zone(weekly.zone)
     first = datetime.fromtimestamp((after - weekly.length) / 1000, zone).date() - timedelta(days=1)
     for day in (first + timedelta(days=number) for number in range(_AHEAD)):
         if day.weekday() in weekly.days:

@@ -84,6 +84,7 @@ from gangline.control.parts.messages import (
     WriteResolved,
 )
 from gangline.control.parts.part import Part
+from gangline.control.queues.budgets import Budgets
 from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
@@ -266,6 +267,9 @@ class Controller:
         #: flavors whose nodes an autoscaler makes
         self.autoscalers = autoscalers = Autoscalers(context)
 
+        #: what is used of budgets of GPU-hours
+        self.budgets = budgets = Budgets(context, self._observe)
+
         #: what order and backfill by forecasts cost, and which queues follow something else for now
         self.floor = floor = FloorWatch(engine, mirror, messages, now=now, wake=self.wake)
 
@@ -284,7 +288,11 @@ class Controller:
         serving = ServingPlanning(context, families, group_planning)
 
         queue_writes = QueueStatuses(
-            context, fair=fair_sharing, fallen_back=lambda: floor.fallen_back, automation_of=quotas.automation_of
+            context,
+            fair=fair_sharing,
+            fallen_back=lambda: floor.fallen_back,
+            automation_of=quotas.automation_of,
+            budgets=budgets,
         )
         for answered in (WriteResolved, ObjectRead):
             messages.subscribe(answered, lambda message: self.wake())
@@ -306,6 +314,7 @@ class Controller:
             ActiveChecks(context, judges),  # whether each check is active
             Dependencies(context, self._observe),  # jobs that wait for others
             # decisions
+            budgets,  # which workloads do not start, since their budget is used
             decisions,  # state of decisions being carried out
             self._deciding,  # lets the engine decide, and carries out its decisions
             # gangs that lose nodes, and jobs that stop: they mark jobs to be planned

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.alarms import Alarms
-    from gangline.engine.text.wording import span_text
+    from gangline.engine.text.wording import hours_text, span_text
     from gangline.engine.topology.leaf_ranking import OF_POLICY
     from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
     from gangline.engine.topology.placing import ReplacementRequest, levels_of, place, replace_node
@@ -133,7 +133,7 @@ _MODULES: Final = {
     ),
     "state.overrun": ("OVERRUN_STATES",),
     "text.alarms": ("Alarms",),
-    "text.wording": ("span_text",),
+    "text.wording": ("hours_text", "span_text"),
     "topology.leaf_ranking": ("OF_POLICY",),
     "topology.placement_request": (
         "PlacementRequest",
@@ -213,6 +213,7 @@ __all__ = [
     "accelerators_of",
     "flavors_of",
     "has_floor",
+    "hours_text",
     "is_accelerator",
     "levels_of",
     "outlook",

@@ -28,12 +28,14 @@ from gangline.engine.model import (
     Millis,
     Node,
     NodeCards,
+    PastPreemption,
     PlacementPolicy,
     PodSet,
     Put,
     QueueStatus,
     RuntimeForecast,
     Settings,
+    SpentBudget,
     Workload,
     WorkloadPods,
     WriteFailed,
@@ -123,6 +125,7 @@ class Engine:
     def _decide(self, now: Millis, room: int | None) -> list[Decision]:
         self._store.settle()
         self._cluster.follow_health(now)
+        self._cluster.begin_budgets_anew(now)
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
         decisions: list[Decision] = [*self._lifecycle.review(now)]
         decisions += self._healing.run(now)
@@ -166,6 +169,7 @@ class Engine:
             self._scheduler.backfill.next_due(now),
             self._scheduler.next_due(),
             store.windows.next_due(),
+            store.budgets.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -497,9 +501,9 @@ def _by_floor(queue: ClusterQueue) -> str:
 def key_of(item: Item) -> str:
     """The name or key under which a fact is kept."""
     match item:
-        case RuntimeForecast() | WorkloadPods() | Dependencies():
+        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget():
             return item.workload
-        case LocalQueue() | ForeignPod() | Workload():
+        case LocalQueue() | ForeignPod() | PastPreemption() | Workload():
             return item.key
         case NodeCards():
             return item.node

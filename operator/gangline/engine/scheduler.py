@@ -80,7 +80,7 @@ class Scheduler:
         fair = store.settings.fair_sharing is not None
         known: Known = {}
         find = partial(fair_victims, settings=store.settings) if fair else partial(classic_victims, known=known)
-        self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity, known)
+        self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity, known, store.preemptions)
         self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None], room: int | None = None) -> list[Decision]:

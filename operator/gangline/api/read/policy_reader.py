@@ -22,6 +22,7 @@ from gangline.api.schema.v1alpha1.placement import PlacementFilterSpec, Placemen
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
+from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW, Budget, Period
 from gangline.kube.resources import Json, key_of
 
 Policy = TypeVar("Policy", bound=Json)
@@ -124,6 +125,7 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
         floor=floor(policy),
         fallen_back="",
         refused_seconds=refused_seconds(policy),
+        preemption_limits=preemption_limits(policy),
     )
 
 
@@ -192,6 +194,53 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
         max_preemptions=section.max_per_workload,
     )
     return None if found == model.VictimPolicy() else found
+
+
+def preemption_limits(policy: Json | None) -> model.PreemptionLimits | None:
+    """How much a queue may preempt and be preempted; None without limits."""
+    spec = _spec(policy)
+    section = spec.preemption_limits if spec is not None else None
+    found = (
+        model.PreemptionLimits()
+        if section is None
+        else model.PreemptionLimits(_bounds(section.causes), _bounds(section.suffers))
+    )
+    return None if found == model.PreemptionLimits() else found
+
+
+def _bounds(section: queuepolicy.PreemptionBounds | None) -> model.PreemptionBounds:
+    if section is None:
+        return model.PreemptionBounds()
+    hours = section.lost_gpu_hours_per_day
+    return model.PreemptionBounds(section.per_hour, None if hours is None else quantity.parse_number(hours))
+
+
+def budgets(policy: Json | None) -> tuple[Budget, ...]:
+    """The budgets of GPU-hours. Raises ParseError."""
+    spec = _spec(policy)
+    if policy is None or spec is None:
+        return ()
+    return tuple(_budget(key_of(policy), each, place) for place, each in enumerate(spec.budgets or ()))
+
+
+def _budget(policy: str, said: queuepolicy.BudgetSpec, place: int) -> Budget:
+    length = _seconds(said.window) or 0.0
+    if said.period == ROLLING and not SHORTEST_WINDOW <= length <= LONGEST_WINDOW:
+        raise ParseError(f"spec.budgets[{place}].window", "must be from 1m to 8784h")
+    try:
+        zone = bounded.time_zone(said.time_zone)
+    except ValueError as error:
+        raise ParseError(f"spec.budgets[{place}].timeZone", str(error)) from None
+    return Budget(
+        policy=policy,
+        name=said.name,
+        per=said.per,
+        hours=max(0.0, quantity.parse_number(said.gpu_hours)),
+        period=Period(said.period, zone, length if said.period == ROLLING else 0.0),
+        only=None if said.only is None else frozenset(said.only),
+        at80=said.at80,
+        at100=said.at100,
+    )
 
 
 def placement(policy: Json | None) -> model.PlacementPolicy | None:

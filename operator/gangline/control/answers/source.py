@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
     from gangline.control.forecasting.runtime_facts import Forecasts
     from gangline.control.nodes.stall.stall_watch import PodTelemetry
+    from gangline.control.queues.budgets import AccountUse
     from gangline.forecast.history.runs import Run
+
+
+def _no_budgets(cluster_queue: str, namespace: str, local_queue: str, user: str) -> Sequence[AccountUse]:
+    return ()
+
 
 #: seconds beyond those of its rehearsals that a process has for its start and the transfer of all facts
 _OVERHEAD: Final = 10.0
@@ -70,6 +76,8 @@ class Source:
     record: AuditReader | None = None
     #: None where nothing measures GPUs
     gpu_use: GpuUse | None = None
+    #: what is used of the budgets from which a job of this ClusterQueue, namespace, LocalQueue and user would take
+    budgets: Callable[[str, str, str, str], Sequence[AccountUse]] = _no_budgets
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""

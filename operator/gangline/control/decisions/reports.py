@@ -71,7 +71,8 @@ class FreshWorkloads(Part):
 
 
 #: which resource of the API each kind of engine fact belongs to
-_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()} | {model.WorkloadPods: kube.WORKLOADS}
+_RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()}
+_RESOURCES |= {model.WorkloadPods: kube.WORKLOADS, model.SpentBudget: kube.WORKLOADS}
 
 
 class Troubles:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gangline.forecast.errors import ModelError, StoreError, TooFewRunsError, TrainingError
 from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt, newest_first
+from gangline.forecast.history.budgets import UsedSpan
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.usage import Group, UsageSum, Window, add
@@ -143,6 +144,23 @@ class History:
         Raises StoreError.
         """
         return await self._in_thread(lambda: self._opened().last_attempts(uids, without))
+
+    async def fold_ended(
+        self, cluster: str, since: float, without: Collection[str], take: Callable[[UsedSpan], None]
+    ) -> None:
+        """Hand over what attempts took that ended at or after `since`, with those not written yet, in the thread. Raises
+        StoreError.
+        """
+        waiting = {each.key: each for of, each in self._attempts.values() if of == cluster}
+
+        def fold() -> None:
+            self._opened().fold_ended(cluster, since, without | waiting.keys(), take)
+            for key, each in waiting.items():
+                if each.ended is not None and each.ended >= since and key not in without:
+                    take(UsedSpan.of(each))
+
+        without = frozenset(without)
+        await self._in_thread(fold)
 
     async def keep(self, name: str, text: str) -> None:
         """Store a text beside the runs. Raises StoreError, also after close()."""

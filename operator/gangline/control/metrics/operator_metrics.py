@@ -231,6 +231,12 @@ class Metrics:
             family = _Counts(f"gangline_floor_{name}_wait_seconds", told, ["tree", "mode"], read, GaugeMetricFamily)
             self.registry.register(family)
 
+    def show_budgets(self, shares: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
+        """Show how much of each budget is used, by those who have used most of it."""
+        text = "Share of a budget of GPU-hours that is used in the present period; of each QueuePolicy the 256 largest."
+        labels = ["queue_policy", "budget", "owner"]
+        self.registry.register(_Counts("gangline_budget_used_ratio", text, labels, shares, GaugeMetricFamily))
+
     def count_head_lateness(self, read: Callable[[], Mapping[str, Lateness]]) -> None:
         """Count how late workloads started, measured by the first start that was promised to each by a reservation."""
         queue = ["cluster_queue"]

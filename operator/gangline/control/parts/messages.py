@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gangline.engine import ExpectedStart, model
+from gangline.forecast.history.attempts import JobAttempt
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import ObjectKey, Resource
 from gangline.objects import Stored, WorkloadObject
@@ -86,6 +87,16 @@ class GpusMeasured:
     pod: str
     seconds: float
     idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptNoted:
+    """An attempt of a job begins, changes or ends. `counted`: up to when (Unix seconds) an end of it is recorded, after which it
+    goes on all the same; 0 for none.
+    """
+
+    attempt: JobAttempt
+    counted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

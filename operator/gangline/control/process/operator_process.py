@@ -156,6 +156,8 @@ class Operator:
             labels=options.forecasts.labels if options.forecasts is not None else (),
         )
         self.controller.attach(self.attempts)
+        self.controller.budgets.read_from(self.attempts)
+        self.metrics.show_budgets(self.controller.budgets.shares)
         self.visibility = Visibility(self.controller, self.forecasting)
         self.watches.deliver(self.controller.sink)
         page = MetricsPage(self.metrics)
@@ -222,6 +224,7 @@ class Operator:
             self.recorder.warnings,
             self.record,
             controller.stalls,
+            controller.budgets.of,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)
@@ -305,6 +308,7 @@ class Operator:
             self._guard(self._publish(), "address"),
             self._guard(memory.give_back(), "memory"),
             self._guard(self.attempts.run(), "attempts"),
+            self._guard(self.controller.budgets.run(), "budgets"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
             self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
             self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),

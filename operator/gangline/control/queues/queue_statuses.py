@@ -12,6 +12,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.nodes.placing.plugins import PLUGINS
 from gangline.control.parts.messages import QuotaAutomationChanged
 from gangline.control.parts.part import Part
+from gangline.control.queues.budgets import Budgets
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import policy_status, queue_status
 from gangline.control.writes.status.queue_status import Automation
@@ -92,10 +93,14 @@ class QueueStatuses(Part):
         fair: bool,
         fallen_back: Callable[[], Mapping[str, PolicyFallback]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
+        budgets: Budgets | None = None,
     ) -> None:
         self._mirror = context.mirror
         self._fallen_back = fallen_back
         self._automation_of = automation_of
+        self._budgets = budgets
+        if budgets is not None:
+            budgets.moved = self._budgets_moved
         self._writes = context.writes
         self._writer = context.writer
         self._engine = context.engine
@@ -122,6 +127,9 @@ class QueueStatuses(Part):
 
     def _is_queue_or_policy(self, key: str) -> bool:
         return any(key in self._mirror.objects[kind] for kind in (kube.CLUSTER_QUEUES, kube.QUEUE_POLICIES))
+
+    def _budgets_moved(self) -> None:
+        self._policies_due = True
 
     def observe(self, resource: Resource, event: Event) -> None:
         if self._fair and isinstance(event, Upsert) and "fairSharing" not in event.obj.status:
@@ -217,6 +225,7 @@ class QueueStatuses(Part):
                     head_delay=delay,
                     trouble_of=PLUGINS.trouble,
                     fallen_back=self._fallen_back(),
+                    budgets=self._budgets.report(name) if self._budgets is not None else None,
                 ),
             )
             if patch:

@@ -51,7 +51,7 @@ class BackfillPlanner:
         self._idle_budget = IdleBudget(store, self.timeline)
         self.delays = HeadDelayLedger()
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
-        self.losses = Losses()
+        self.losses = Losses(store.preemptions)
         self._revoking = Revoking(store, self.timeline, self.estimates, self.losses, self._fits, self._leaving)
         self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(
             self.timeline, self.estimates, self.losses, self._fits, self._leaving

@@ -17,6 +17,7 @@ from typing import Final
 
 from gangline.engine.model import Millis
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.workload_state import WorkloadState
 
 DAY: Final[Millis] = 24 * 3_600_000
@@ -62,8 +63,9 @@ class _Bucket:
 class Losses:
     """The buckets, by queue and resource."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: PreemptionLog | None = None) -> None:
         self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._log = log if log is not None else PreemptionLog()
         #: new buckets are full: for simulations, which do not know what was lost lately
         self.begin_full = False
 
@@ -87,12 +89,18 @@ class Losses:
         return max(THRIFT, bucket.left / (bucket.half * DAY)) if bucket.half else THRIFT
 
     def cover(self, gangs: Iterable[WorkloadState], head: ClusterQueueState, now: Millis) -> bool:
-        """Whether all these may be stopped now for a head of this queue."""
-        return all(bucket.covers(amount) for bucket, amount in self._costs(gangs, head, now))
+        """Whether all these may be stopped now for a head of this queue: by its budget, and by the limits of preemption."""
+        stopped = tuple(gangs)
+        if self._log.obstacle(stopped, head, now) is not None:
+            return False
+        return all(bucket.covers(amount) for bucket, amount in self._costs(stopped, head, now))
 
     def pay(self, gangs: Iterable[WorkloadState], head: ClusterQueueState, now: Millis) -> None:
         """Charge the budgets for these workloads, which are stopped for a head of this queue."""
-        for bucket, amount in self._costs(gangs, head, now):
+        stopped = tuple(gangs)
+        for gang in stopped:
+            self._log.note(gang, head, now)
+        for bucket, amount in self._costs(stopped, head, now):
             bucket.pay(amount)
 
     def _costs(

@@ -60,6 +60,8 @@ HELD_BACK = "WaitingForReservation"
 ADMISSION_GATED, WAITS_ITS_TURN = "AdmissionGated", "PendingEvaluation"
 #: the reason of tasks of an array of which as many run as may
 ARRAY_LIMIT = "WaitingForArrayTasks"
+#: the reason of workloads that would preempt others beyond a limit
+PREEMPTION_LIMITED = "PreemptionLimited"
 NEEDS_GATE = "Workload requires preemption, but it's gated"
 WAIT_READY = "waiting for all admitted workloads to be in PodsReady condition"
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"

@@ -239,6 +239,8 @@ def unplaced(gang: WorkloadState, store: Store) -> Explanation | None:
         return _dependent(gang, store)
     if workload.on_hold:
         return Explanation("OnHold", "The workload is on hold")
+    if (spent := store.budgets.known.get(workload.key)) is not None and spent.holds:
+        return Explanation("BudgetUsed", spent.text, needs="Wait for it, or ask an administrator for more GPU-hours.")
     if workload.lacks_pods:
         message = "Pods of the group are missing: it waits for their replacements"
         return Explanation("WaitingForReplacementPods", message, needs="Create the pods that are missing.")

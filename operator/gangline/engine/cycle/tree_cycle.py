@@ -28,6 +28,7 @@ from gangline.engine.cycle.attempt import (
     NOT_READY,
     OVERLAP,
     PENDING,
+    PREEMPTION_LIMITED,
     STILL_THERE,
     WAIT_READY,
     WAITS_ITS_TURN,
@@ -52,6 +53,7 @@ from gangline.engine.queues.cluster_queue import (
     names_another_job,
     queue_of,
 )
+from gangline.engine.queues.preemption_log import LimitReached
 from gangline.engine.queues.quota_holds import (
     end_quota_hold,
     give_way,
@@ -285,6 +287,8 @@ class TreeCycle:
             self._skip(attempt, OVERLAP)
         elif not self._still_fits(attempt):
             self._skip(attempt, NO_LONGER_FITS)
+        elif mode is Mode.PREEMPT and (limit := self._limit(attempt)) is not None:
+            self._wait_for(attempt, limit)
         elif mode is Mode.PREEMPT:
             self._preempt(attempt)
         elif not self._fits_beside_victims(attempt):
@@ -300,6 +304,18 @@ class TreeCycle:
             self._migrate(attempt, running)
         else:
             self._reserve(attempt)
+
+    def _limit(self, attempt: Attempt) -> LimitReached | None:
+        """The limit that does not permit its preemptions now; what stops already has been counted."""
+        new = [victim.gang for victim in attempt.victims if not victim.gang.evicting]
+        return self._preemptor.log.obstacle(new, attempt.queue, self._preemptor.now) if new else None
+
+    def _wait_for(self, attempt: Attempt, limit: LimitReached) -> None:
+        """Let the workload wait until a limit permits its preemptions; others of its shape may need other ones."""
+        self._preemptor.waits.note(attempt.queue.name, limit.until)
+        attempt.blocked = PREEMPTION_LIMITED
+        attempt.skipped = limit.text
+        attempt.requeue_reason = GATED
 
     def _overlaps(self, attempt: Attempt) -> bool:
         if not self._ledger.victims:
@@ -411,6 +427,7 @@ class TreeCycle:
         for victim in attempt.victims:
             self._ledger.choose(victim.gang)
             if not victim.gang.evicting:
+                self._preemptor.log.note(victim.gang, attempt.queue, self._preemptor.now)
                 victim.gang.evict(f"Preempted for {attempt.gang.key} ({victim.reason})", "Preempt")
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING

@@ -7,8 +7,17 @@ from typing import TypeAlias
 
 from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import ForeignPod, Node, ReservedWindow, RuntimeForecast, Topology, WorkloadPods
-from gangline.engine.model.queues import AdmissionCheck, ClusterQueue, Cohort, Flavor, LocalQueue, Namespace
-from gangline.engine.model.workloads import Dependencies, Workload
+from gangline.engine.model.queues import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    Flavor,
+    LocalQueue,
+    Namespace,
+    PastPreemption,
+    PreemptionsUnknown,
+)
+from gangline.engine.model.workloads import Dependencies, SpentBudget, Workload
 
 Item: TypeAlias = (
     Flavor
@@ -25,6 +34,9 @@ Item: TypeAlias = (
     | RuntimeForecast
     | WorkloadPods
     | Dependencies
+    | SpentBudget
+    | PastPreemption
+    | PreemptionsUnknown
     | Workload
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from gangline.engine.model.selection import LabelSelector, Taint, Toleration
 from gangline.engine.model.units import Millis, millis, millis_or_none
@@ -234,6 +234,45 @@ class VictimPolicy:
         return millis(self.min_runtime_seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptionBounds:
+    """The most preemptions; None = no limit."""
+
+    per_hour: int | None = None
+    lost_gpu_hours_per_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionLimits:
+    """How much a queue may preempt and be preempted (QueuePolicy.spec.preemptionLimits)."""
+
+    causes: PreemptionBounds = PreemptionBounds()
+    suffers: PreemptionBounds = PreemptionBounds()
+
+
+@dataclass(frozen=True, slots=True)
+class PastPreemption:
+    """A workload that was preempted: for a workload of which ClusterQueue, and what it lost, in GPU-milliseconds."""
+
+    workload: str
+    at: Millis
+    queue: str
+    by_queue: str
+    lost: int = 0
+
+    @property
+    def key(self) -> str:
+        return f"{self.workload}@{self.at}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionsUnknown:
+    """What was preempted before is not known yet: nobody is preempted by or in queues with limits, until that time at most."""
+
+    until: Millis
+    name: ClassVar[str] = "preemptions"
+
+
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +374,8 @@ class ClusterQueue:
     recovery: Recovery | None = None
     overrun: Overrun | None = None
     victims: VictimPolicy | None = None
+    #: None = no limits
+    preemption_limits: PreemptionLimits | None = None
     placement: PlacementPolicy | None = None
     #: a floor is under its policy (engine.floor)
     floor: bool = True

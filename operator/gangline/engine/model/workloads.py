@@ -300,6 +300,19 @@ class Dependencies:
     awaited: tuple[Awaited, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SpentBudget:
+    """A budget of GPU-hours from which a waiting workload would take is used up."""
+
+    workload: str
+    #: the sentence for its author
+    text: str
+    #: the workload does not start; otherwise it goes after others of its priority
+    holds: bool = True
+    #: when the budget begins anew; None = nobody knows
+    until: Millis | None = None
+
+
 def accelerators_of(pod_sets: Iterable[PodSet]) -> int:
     """The number of accelerators that all pods of these pod sets ask for."""
     return sum(pod_set.count * accelerators(pod_set.requests) for pod_set in pod_sets)

@@ -31,6 +31,7 @@ from gangline.engine.preemption.victim_search import (
     still_valid,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
@@ -255,8 +256,11 @@ class Preemptor:
         find: Callable[[Need], list[Victim]],
         capacity: Capacity,
         known: Known | None = None,
+        log: PreemptionLog | None = None,
     ) -> None:
         self.settings = settings
+        #: what was preempted lately, and whether more may be
+        self.log = log if log is not None else PreemptionLog()
         self.topologies = topologies
         #: room on healthy nodes
         self.capacity = capacity

@@ -98,6 +98,8 @@ def working_flavors(pod_sets: Iterable[Mapping[str, str]]) -> Flavors:
 RENEWAL: Millis = 60_000
 #: The rank of a workload that has waited longer than the policy allows.
 _AT_ONCE = float("-inf")
+#: The rank of a workload that goes after all others of its priority.
+LAST = float("inf")
 
 
 def size(gang: WorkloadState) -> int:
@@ -156,6 +158,8 @@ class Ranking:
 
     def rank(self, gang: WorkloadState) -> float:
         ordering = self.ordering
+        if gang.goes_after:
+            return LAST
         if self._waited_longest(gang):
             return _AT_ONCE
         match ordering.key:
@@ -170,6 +174,12 @@ class Ranking:
                 return -(max(0, self._waited(gang)) + expected) / expected
             case _:
                 return 0.0
+
+    def second_rank(self, gang: WorkloadState) -> float:
+        """The rank among candidates for backfill."""
+        if gang.goes_after:
+            return LAST
+        return self.candidate_rank(gang) if self.candidate_rank is not None else 0.0
 
     def _waited(self, gang: WorkloadState) -> Millis:
         return self._minute * RENEWAL - gang.since
@@ -199,6 +209,8 @@ class Ranking:
 
         `length` is used as it is: `optimism` only applies to runs that have not begun.
         """
+        if gang.goes_after:
+            return LAST
         if self._waited_longest(gang):
             return _AT_ONCE
         match self.ordering.key:

@@ -249,7 +249,7 @@ class PendingQueue:
         return None
 
     def _least_used_lane(self) -> BucketOrder | None:
-        best: tuple[tuple[float, int, int, int, str], BucketOrder] | None = None
+        best: tuple[tuple[bool, float, int, int, int, str], BucketOrder] | None = None
         sticky = self._sticky()
         for name, lane in self._lanes.items():
             gang = lane.top()
@@ -257,7 +257,7 @@ class PendingQueue:
                 continue
             if sticky is not None and (bucket := _bucket_of(sticky)) is not None and bucket.lane is lane:
                 gang = sticky
-            rank = (self.usage_of(name) if self.usage_of else 0.0, *self._rank(gang))
+            rank = (gang.goes_after, self.usage_of(name) if self.usage_of else 0.0, *self._rank(gang))
             if best is None or rank < best[0]:
                 best = rank, lane
         return best[1] if best else None
@@ -360,7 +360,7 @@ class PendingQueue:
         if self.usage_of is None:
             return sorted(gangs, key=lambda gang: (gang is not sticky, -gang.priority, gang.since, gang.uid))
         usage = {name: self.usage_of(name) for name in {gang.local_queue for gang in gangs}}
-        return sorted(gangs, key=lambda gang: (usage[gang.local_queue], *self._rank(gang)))
+        return sorted(gangs, key=lambda gang: (gang.goes_after, usage[gang.local_queue], *self._rank(gang)))
 
     def inadmissible(self) -> list[WorkloadState]:
         """Inadmissible workloads, in the order in which they would be in the heap."""

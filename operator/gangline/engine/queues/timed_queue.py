@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
-from gangline.engine.queues.ordering import ANYWHERE, Flavors, Ranking
+from gangline.engine.queues.ordering import ANYWHERE, LAST, Flavors, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
 from gangline.engine.queues.ranked_index import FirstPlaces, RankedIndex, RankedPlace
@@ -179,7 +179,7 @@ class TimedQueue(PendingQueue):
     def _ranked(self, gang: WorkloadState) -> tuple[object, float, Millis, float]:
         ranking = self.ranking
         if gang.ranked is None or gang.ranked[0] is not ranking:
-            second = ranking.candidate_rank(gang) if ranking.candidate_rank is not None else 0.0
+            second = ranking.second_rank(gang)
             gang.ranked = ranking, ranking.rank(gang), ranking.estimate(gang), second
         return gang.ranked
 
@@ -228,12 +228,12 @@ class TimedQueue(PendingQueue):
 
     def turn(self, gang: WorkloadState) -> Turn:
         """The workload's position in the queue's order, even where it is not in the queue."""
-        return (-gang.priority, self._usage(gang.local_queue), self._ranked(gang)[1], gang.since, gang.uid)
+        return (-gang.priority, self._usage_of(gang), self._ranked(gang)[1], gang.since, gang.uid)
 
     def turn_with(self, gang: WorkloadState, length: Millis) -> Turn:
         """The position that it would have here if it were expected to run for `length`."""
         rank = self.ranking.rank_with(gang, length)
-        return (-gang.priority, self._usage(gang.local_queue), rank, gang.since, gang.uid)
+        return (-gang.priority, self._usage_of(gang), rank, gang.since, gang.uid)
 
     def head(self) -> WorkloadState | None:
         sticky = self._sticky()
@@ -288,7 +288,10 @@ class TimedQueue(PendingQueue):
 
     def _turn_at(self, bucket: TimedBucket, place: RankedPlace) -> tuple[Turn, WorkloadState]:
         order = place.order
-        return (order[0], self._usage(bucket.local_queue), order[1], order[2], order[3]), place.gang
+        return (order[0], self._usage_of(place.gang), order[1], order[2], order[3]), place.gang
+
+    def _usage_of(self, gang: WorkloadState) -> float:
+        return LAST if gang.goes_after else self._usage(gang.local_queue)
 
     def _usage(self, local_queue: str) -> float:
         return self.usage_of(local_queue) if self.usage_of is not None else 0.0
@@ -405,7 +408,8 @@ class TimedQueue(PendingQueue):
         usage = self._usage(bucket.local_queue)
         for place in bucket.line:
             order = place.order
-            yield (order[0], usage, order[1], order[2], order[3]), place.gang
+            used = LAST if place.gang.goes_after else usage
+            yield (order[0], used, order[1], order[2], order[3]), place.gang
 
     def in_heap(self) -> list[WorkloadState]:
         return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)

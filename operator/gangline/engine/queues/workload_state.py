@@ -21,6 +21,9 @@ from gangline.engine.queues.workload_parts import (
 from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.topology.placement_request import NodeNeeds, asks, node_needs
 
+#: a workload that goes after all others is ordered as if it had come so much later
+BEHIND: Millis = 100 * 365 * 24 * 3_600_000
+
 #: the family of a workload that is no variant
 NO_FAMILY: Mapping[str, WorkloadState] = {}
 
@@ -67,6 +70,7 @@ class WorkloadState:
         "evicting",
         "family",
         "family_of",
+        "goes_after",
         "groups",
         "inadmissible_alone",
         "journal",
@@ -135,6 +139,8 @@ class WorkloadState:
         self.victim_key: tuple[int, int, str] = (0, 0, "")
 
         self.workload = workload
+        #: while it waits it goes after all others of its priority
+        self.goes_after = False
         #: the key of the slice that it replaces, "" = of none
         self.replaces = _replaced(workload, settings)
         self.priority = _priority(workload, settings)
@@ -164,11 +170,26 @@ class WorkloadState:
         self.lifecycle.learn()
         self.ranked = None
         self.local_queue = f"{workload.namespace}/{workload.queue}"
-        self.since = queue_time(workload, settings)
+        self.since = self.turn_of(workload, settings)
         new = (workload.pod_sets, workload.reclaimable, workload.allowed_flavors, workload.replaces, workload.job_uid)
         if (*new, priority) != old:
             self._take_in_pod_sets(workload, settings)
         self.order_as_victim()
+
+    def go_after_others(self, after: bool, settings: Settings) -> None:
+        """Whether the workload goes after all others of its priority; to be called while it is in no queue's order."""
+        if after is not self.goes_after:
+            self.goes_after, self.ranked = after, None
+            self.since = self.turn_of(self.workload, settings)
+
+    def turn_of(self, workload: Workload, settings: Settings) -> Millis:
+        """The time that orders the workload among those of its priority, if this is its last fact."""
+        return queue_time(workload, settings) + (BEHIND if self.goes_after else 0)
+
+    @property
+    def own_turn(self) -> Millis:
+        """`since` without what a budget that is used up adds."""
+        return self.since - (BEHIND if self.goes_after else 0)
 
     def learn_alike(self, workload: Workload) -> None:
         """Set a new fact that changes nothing about the workload's chances and its position."""

@@ -83,7 +83,7 @@ class ArrayTurns:
         """Let a task wait for its turn. One that has a turn, at the same rank, keeps it."""
         asked = gang.workload.array
         assert asked is not None, gang
-        rank = (-gang.priority, gang.since, gang.uid)
+        rank = (-gang.priority, gang.own_turn, gang.uid)
         membership = _Membership((gang.workload.namespace, asked.name), rank, asked.limit)
         if self._members.get(gang.uid) == membership:
             return

@@ -16,8 +16,11 @@ from gangline.engine.model import (
     Namespace,
     Node,
     NodeCards,
+    PastPreemption,
+    PreemptionsUnknown,
     ReservedWindow,
     RuntimeForecast,
+    SpentBudget,
     Topology,
     WorkloadPods,
 )
@@ -48,6 +51,9 @@ class ClusterIntake:
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             Dependencies: (store.dependencies, self._put_dependencies),
+            SpentBudget: (store.budgets.known, self._put_spent_budget),
+            PastPreemption: (store.preemptions.past, self._put_past_preemption),
+            PreemptionsUnknown: (store.preemptions.unknown, self._put_preemptions_unknown),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -206,6 +212,32 @@ class ClusterIntake:
         elif queue.timed:
             queue.pending.rank_again(gang)
             store.touch(queue)
+
+    def begin_budgets_anew(self, now: Millis) -> None:
+        """Let workloads go on whose budgets have begun anew."""
+        for key in self._store.budgets.over(now):
+            self._put_spent_budget(None, key)
+
+    def _put_spent_budget(self, spent: SpentBudget | None, key: str) -> None:
+        store = self._store
+        store.budgets.put(key, spent)
+        gang = store.gangs.get(key)
+        if gang is None or gang.holds:
+            return
+        if gang.queue is not None and gang.goes_after != store.budgets.lowers(key):
+            store.unplace(gang)  # its place in the queue is another one
+        store.place(gang)
+        store.reviews[key] = gang
+
+    def _put_preemptions_unknown(self, unknown: PreemptionsUnknown | None, name: str) -> None:
+        store = self._store
+        _set(store.preemptions.unknown, name, unknown)
+        if unknown is None:  # who waits for it tries again
+            for root in {id(queue.root): queue.root for queue in store.queues.values()}.values():
+                store.flush(root)
+
+    def _put_past_preemption(self, past: PastPreemption | None, key: str) -> None:
+        self._store.preemptions.put(key, past)
 
     def _put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         _set(self._store.workload_pods, key, workload_pods)

@@ -40,6 +40,7 @@ from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, ex
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
 from gangline.engine.queues.ordering import Estimates
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.quick_question import question_of
 from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
 from gangline.engine.queues.states import HOLDER, Journal, LifecycleState
@@ -49,6 +50,7 @@ from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.array_turns import ArrayTurns
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.state.spent_budgets import SpentBudgets
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE
 from gangline.engine.topology.placement_request import has_placements
@@ -73,6 +75,10 @@ class Store:
         self.workload_pods: dict[str, WorkloadPods] = {}
         #: by workload key: what is known of the jobs that it waits for
         self.dependencies: dict[str, Dependencies] = {}
+        #: … and budgets that are used up
+        self.budgets = SpentBudgets()
+        #: what was preempted lately
+        self.preemptions = PreemptionLog()
         #: estimated runtimes
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again
@@ -458,6 +464,7 @@ class Store:
 
     def assume_reserved(self, gang: WorkloadState, now: Millis, *, admitted: bool) -> None:
         """The scheduler reserved quota for it; the fact that says so has not arrived yet."""
+        gang.go_after_others(False, self.settings)
         if self.arrays.concern(gang):
             self.arrays.hold(gang)
         if self.fairness is not None:
@@ -527,6 +534,7 @@ class Store:
         if gang.queue is queue:
             return
         gang.join(queue)
+        gang.go_after_others(self.budgets.lowers(gang.key), self.settings)
         self.windows.renew(gang)
         if self.may_try(gang):
             queue.pending.arrive(gang)
@@ -551,6 +559,7 @@ class Store:
         gang.attempts.stop_yielding()
         self.note_change(gang)
         gang.leave_queue()
+        gang.go_after_others(False, self.settings)
         self.touch(queue)
 
     def needs_turn(self, gang: WorkloadState) -> bool:
@@ -562,7 +571,8 @@ class Store:
     def queue_for(self, gang: WorkloadState) -> ClusterQueueState | None:
         """The queue in which the workload would wait, None if there is none."""
         workload = gang.workload
-        held = workload.on_hold or workload.gates or workload.waits_for or workload.lacks_pods
+        waits = workload.on_hold or workload.gates or workload.waits_for or workload.lacks_pods
+        held = waits or self.budgets.holds(workload.key)
         if workload.finished or not workload.active or held:
             return None
         local_queue = self.local_queues.get(gang.local_queue)

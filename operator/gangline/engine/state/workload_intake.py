@@ -9,7 +9,7 @@ from gangline.engine.model.units import whole_second
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import QuotaHold
 from gangline.engine.queues.states import HOLDER, LifecycleState
-from gangline.engine.queues.workload_state import WorkloadState, queue_time
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 
 
@@ -54,6 +54,8 @@ class WorkloadIntake:
         gang = self._store.gangs.get(key)
         if gang is not None:
             if gang.holds:
+                if gang.evicting and not gang.workload.evicted:
+                    self._store.preemptions.undo(key)
                 gang.enter(HOLDER[gang.admitted, False], "A write about it failed: it is again what the cluster says")
             self._store.capacity.stays(gang)
             gang.attempts.report_anew()
@@ -120,7 +122,7 @@ class WorkloadIntake:
             and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
             and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
             and (old.replaces, old.job_uid, old.array) == (new.replaces, new.job_uid, new.array)
-            and queue_time(new, self._store.settings) == gang.since
+            and gang.turn_of(new, self._store.settings) == gang.since
         )
 
     def _settle(self, gang: WorkloadState) -> None:

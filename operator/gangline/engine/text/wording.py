@@ -28,6 +28,11 @@ def span_text(time: Millis) -> str:
     return f"{seconds}s"
 
 
+def hours_text(hours: float) -> str:
+    """GPU-hours with three digits, all before the point in full: 1,234, 15.5, 0.0222."""
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
 def minute_text(moment: Millis) -> str:
     """A certain moment in UTC, rounded up to a minute."""
     return _written(moment, _MINUTE)

@@ -44,6 +44,7 @@ from gangline import files, tenants
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import usage
 from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt
+from gangline.forecast.history.budgets import UsedSpan
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.usage import Group, UsageSum, Window
 
@@ -416,6 +417,24 @@ class HistoryStore:
 
         self._read(add_up)
         return sums
+
+    def fold_ended(
+        self, cluster: str, since: float, without: Collection[str], take: Callable[[UsedSpan], None]
+    ) -> None:
+        """Hand over what attempts of a cluster took that ended at or after `since`, but for those with these keys."""
+        c = ATTEMPTS.c
+        columns = (c.cluster_queue, c.namespace, c.local_queue, c.user, c.gpus, c.reserved, c.ended)
+        query = select(c.key, *columns).where(c.cluster == cluster, c.ended >= since)
+
+        def fold(connection: Connection) -> None:
+            for number, row in enumerate(connection.execution_options(yield_per=_BATCH).execute(query)):
+                if number % _ADDED == _ADDED - 1:
+                    time.sleep(_PAUSE)  # decisions are made in another thread, and go first
+                key, *span = tuple(row)
+                if key not in without:
+                    take(UsedSpan(*span))
+
+        self._read(fold)
 
     def _all(self, query: Any) -> Sequence[Row[Any]]:
         return self._read(lambda connection: connection.execute(query).all())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline import bounded
+from gangline.api import quantity
 from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
     AdmissionFacts,
@@ -20,6 +22,7 @@ from gangline.api.admission.findings import (
     text,
 )
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA
+from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
 
 #: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
@@ -42,6 +45,10 @@ DURATIONS: Final = (
 )
 
 
+#: the most GPU-hours of a budget or a limit
+MOST_HOURS: Final = 10**12
+
+
 def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     body = spec(policy)
     errors = [*_selection(mapping(body.get("clusterQueues"))), *_fixes(mapping(body.get("fixes")))]
@@ -56,6 +63,11 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
         for name in ("digest", "startMovedBy"):
             errors += syntax.duration(f"spec.notify[{i}].{name}", receiver.get(name))
     errors += _placement(body)
+    errors += _budgets(body)
+    for side in ("causes", "suffers"):
+        bounds = _at(body, ("preemptionLimits", side))
+        place = f"spec.preemptionLimits.{side}.lostGpuHoursPerDay"
+        errors += _hours(place, mapping(bounds).get("lostGpuHoursPerDay"))
     for place in FACTORS:
         errors += _factor(_path(place), _at(body, place))
     for place in POSITIVE:
@@ -160,6 +172,42 @@ def _placement(body: Json) -> list[FieldError]:
     if recovery.get("enabled") is not False and spares not in (None, 0, "0", "0%"):
         errors.append(invalid("spec.recovery.spares", spares, NO_SPARES))
     return errors
+
+
+def _budgets(body: Json) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for i, budget in enumerate(objects(body.get("budgets"))):
+        at = f"spec.budgets[{i}]"
+        errors += _hours(f"{at}.gpuHours", budget.get("gpuHours")) if "gpuHours" in budget else []
+        rolling, window = budget.get("period") == ROLLING, budget.get("window")
+        wrong = syntax.duration(f"{at}.window", window)
+        errors += wrong
+        if rolling and window is None:
+            errors.append(required(f"{at}.window", "a Rolling budget has a window"))
+        elif rolling and not wrong and not SHORTEST_WINDOW <= quantity.parse_duration(text(window)) <= LONGEST_WINDOW:
+            errors.append(invalid(f"{at}.window", window, "must be from 1m to 8784h"))
+        elif not rolling and window is not None:
+            errors.append(invalid(f"{at}.window", window, "needs period Rolling"))
+        if (zone := budget.get("timeZone")) is not None:
+            try:
+                bounded.time_zone(text(zone))
+            except ValueError as error:
+                errors.append(invalid(f"{at}.timeZone", zone, str(error)))
+        for k, name in enumerate(listing(budget.get("only"))):
+            if budget.get("per") == "LocalQueue" and text(name).count("/") != 1:
+                errors.append(invalid(f"{at}.only[{k}]", name, "must be namespace/name of a LocalQueue"))
+    return errors
+
+
+def _hours(path: str, value: object) -> list[FieldError]:
+    """Errors of a number of GPU-hours, which must not be negative."""
+    if value is None:
+        return []
+    try:
+        hours = amounts.exact(value)
+    except amounts.BadAmountError as error:
+        return [invalid(path, value, str(error))]
+    return [] if 0 <= hours <= MOST_HOURS else [invalid(path, value, f"must be from 0 to {MOST_HOURS}")]
 
 
 #: why spares and a placement policy do not go together

@@ -25,7 +25,7 @@ from gangline.api.schema.common import (
     Quantity,
     Time,
 )
-from gangline.api.schema.json_schema import LIST_SET, ApiModel
+from gangline.api.schema.json_schema import LIST_SET, ApiModel, list_map
 from gangline.api.schema.v1alpha1.placement import PlacementSpec
 from gangline.engine.model import UNLIMITED
 
@@ -279,6 +279,7 @@ Event = Literal[
     "Swapped",
     "Finished",
     "Failed",
+    "BudgetUsed",
 ]
 
 
@@ -318,6 +319,53 @@ class Notify(ApiModel):
     """StartMoved: the least change of the expected start since the last notification."""
 
 
+class BudgetSpec(ApiModel):
+    """So many GPU-hours in each period, for each ClusterQueue, LocalQueue, namespace or user. No running workload is stopped for
+    it.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
+    """The name of the budget."""
+    per: Literal["ClusterQueue", "LocalQueue", "Namespace", "User"] = "ClusterQueue"
+    """Whose use is added up. User: the label gangline.io/user of the job; jobs without it have one budget together. Use in all
+    ClusterQueues of the policy counts together."""
+    only: (
+        Annotated[list[Annotated[str, Field(max_length=317)]], Field(min_length=1, max_length=256), LIST_SET] | None
+    ) = None
+    """The names of those for whom the budget is; a LocalQueue as namespace/name. Unset: for each."""
+    gpu_hours: Quantity
+    """The GPU-hours of a period. A GPU counts from the reservation of quota to its release."""
+    period: Literal["Day", "Week", "Month", "Quarter", "Year", "Rolling"] = "Month"
+    """The period after which the budget begins anew. Rolling: the last `window` counts at any time."""
+    window: Duration | None = None
+    """The length of the window, for Rolling."""
+    time_zone: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._+/-]+$")] = "UTC"
+    """The time zone in which periods begin at midnight, such as Europe/Berlin."""
+    at80: Literal["None", "Notify"] = "Notify"
+    """What happens when 80 % of the budget is used. Notify: an event of the policy, and a notification of the kind BudgetUsed."""
+    at100: Literal["Notify", "LowerOrder", "HoldStarts"] = "Notify"
+    """What happens when the whole budget is used, beside an event and a notification. LowerOrder: waiting workloads go after
+    those of others of the same priority. HoldStarts: no workload starts until the budget begins anew."""
+
+
+class PreemptionBounds(ApiModel):
+    """The most preemptions."""
+
+    per_hour: Count | None = None
+    """The most workloads that are preempted within any hour."""
+    lost_gpu_hours_per_day: Quantity | None = None
+    """The most GPU-hours of work that are lost by preemption within any 24 hours: since the last checkpoint, or the start."""
+
+
+class PreemptionLimits(ApiModel):
+    """How much each ClusterQueue of the policy may preempt and be preempted. A workload that would exceed a limit waits."""
+
+    causes: PreemptionBounds | None = None
+    """The most that are preempted for workloads of the ClusterQueue."""
+    suffers: PreemptionBounds | None = None
+    """The most workloads of the ClusterQueue that are preempted for others, or for each other."""
+
+
 class QueuePolicySpec(ApiModel):
     """The queues and their settings. An unset part is as in Kueue."""
 
@@ -336,6 +384,10 @@ class QueuePolicySpec(ApiModel):
     """Workloads that fit start before their turn if they delay no reserved workload."""
     preemption: PreemptionSpec | None = None
     """The choice and the protection of victims."""
+    preemption_limits: PreemptionLimits | None = None
+    """The most preemptions that each ClusterQueue may cause and suffer. Unset: no limits."""
+    budgets: Annotated[list[BudgetSpec], Field(max_length=16), list_map("name")] | None = None
+    """Budgets of GPU-hours."""
     overrun: OverrunSpec | None = None
     """The reaction to workloads that run longer than forecast."""
     stall: Stall | None = None
@@ -368,6 +420,23 @@ class FallenBackStatus(ApiModel):
     """What the policy would have cost this ClusterQueue."""
 
 
+class BudgetStatus(ApiModel):
+    """What one ClusterQueue, LocalQueue, namespace or user has used of a budget."""
+
+    name: Annotated[str, Field(max_length=63)]
+    """The name of the budget."""
+    owner: Annotated[str, Field(max_length=600)]
+    """Who has used it; empty for jobs without a user."""
+    used_gpu_hours: Quantity
+    """The GPU-hours that were used in this period, as of the last change of this status."""
+    state: Literal["Used80", "Used100"]
+    """Used80: at least 80 % is used. Used100: all of it."""
+    since: Time
+    """The time at which the period began."""
+    until: Time | None = None
+    """The time at which the budget begins anew; unset for a rolling window."""
+
+
 class QueuePolicyStatus(ApiModel):
     """The policy's status."""
 
@@ -381,6 +450,8 @@ class QueuePolicyStatus(ApiModel):
     """The total time for which backfill delayed heads against the policy. This should stay 0."""
     fallen_back: Annotated[list[FallenBackStatus], Field(max_length=256)] | None = None
     """The ClusterQueues that follow best effort or EASY for now; the first 256."""
+    budgets: Annotated[list[BudgetStatus], Field(max_length=256)] | None = None
+    """The budgets of which at least 80 % is used; the first 256."""
 
 
 class QueuePolicy(KubeObject):

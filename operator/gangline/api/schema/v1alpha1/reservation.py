@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gangline import bounded
 from gangline.api.reservations import (
-    LONGEST_ZONE,
     MOST_LABELS,
     MOST_NAMES,
     MOST_QUEUES,
@@ -44,7 +44,7 @@ class WeeklySchedule(ApiModel):
     skipped, the window begins as much later; where they are put back and it comes twice, at the first."""
     duration: Duration
     """How long it lasts, at most 7 days."""
-    time_zone: Annotated[str, Field(min_length=1, max_length=LONGEST_ZONE, pattern=ZONE)] = USUAL_ZONE
+    time_zone: Annotated[str, Field(min_length=1, max_length=bounded.LONGEST_ZONE, pattern=ZONE)] = USUAL_ZONE
     """The time zone, by its name in the IANA database: Europe/Berlin."""
 
 

@@ -175,6 +175,34 @@ def _users(row: Json) -> tuple[str, ...]:
     return (row["name"],) if row["level"] == "User" else tuple(name for name in (row["namespace"],) if name)
 
 
+def _budget(row: Json) -> str:
+    """The budget of which most is used."""
+    found = row.get("budgets") or ()
+    most = max(found, key=_used_share, default=None)
+    return f"{100 * _used_share(most):.0f}% {most['name']}" if most is not None else ""
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _used_share(budget: Json) -> float:
+    return budget["usedGpuHours"] / budget["gpuHours"] if budget["gpuHours"] else 1.0
+
+
+def budget_lines(found: Sequence[Json]) -> list[str]:
+    """A line for each budget of these rows, those of which most is used first."""
+    seen = {(each["name"], each["per"], each["owner"]): each for row in found for each in row.get("budgets") or ()}
+    lines: list[str] = []
+    for each in sorted(seen.values(), key=lambda each: (-_used_share(each), each["name"], each["owner"])):
+        anew = "" if each["until"] is None else f", until {clock.rfc3339(each['until'])}"
+        lines.append(
+            f"budget {each['name']} of {each['per']} {each['owner'] or '(no user)'}: {_hours(each['usedGpuHours'])} of "
+            f"{_hours(each['gpuHours'])} GPU-hours used ({100 * _used_share(each):.0f} %){anew}"
+        )
+    return lines
+
+
 def _number(field: str) -> Column[Json]:
     header = {"nominalGpus": "NOMINAL", "usedGpus": "USED", "borrowedGpus": "BORROWED", "pendingGpus": "PENDING"}
     return Column(
@@ -227,6 +255,13 @@ SHARES: Final[Listing[Json]] = Listing(
             wide=True,
             key=lambda row, _: row["consumedAt"],
         ),
+        Column(
+            "BUDGET",
+            lambda row, _: _budget(row),
+            rank=2,
+            sparse=True,
+            key=lambda row, _: max(map(_used_share, row.get("budgets") or ()), default=0.0),
+        ),
         Column("NOTE", lambda row, _: row["note"], rank=1, sparse=True),
         Column(
             "FAIR", lambda row, _: _fair(row), key=lambda row, _: row["share"] if row["share"] else row["fairUsage"]
@@ -253,14 +288,18 @@ class QuotaRow:
     queue: str
     cohorts: tuple[str, ...]
     row: Json
+    budgets: tuple[Json, ...] = ()
 
     def as_json(self) -> Json:
-        return {"clusterQueue": self.queue, "cohorts": list(self.cohorts), **self.row}
+        return {"clusterQueue": self.queue, "cohorts": list(self.cohorts), **self.row, "budgets": list(self.budgets)}
 
 
 def quotas(found: Sequence[Json]) -> list[QuotaRow]:
+    budgets: dict[str, tuple[Json, ...]] = {}
+    for row in found:
+        budgets[row["clusterQueue"]] = (*budgets.get(row["clusterQueue"], ()), *(row.get("budgets") or ()))
     return [
-        QuotaRow(row["name"], tuple(row["cohorts"]), each)
+        QuotaRow(row["name"], tuple(row["cohorts"]), each, budgets.get(row["clusterQueue"], ()))
         for row in found
         if row["level"] == "ClusterQueue"
         for each in row["quotas"]
@@ -289,6 +328,7 @@ LIMITS: Final[Listing[QuotaRow]] = Listing(
     name=lambda quota: f"clusterqueue/{quota.queue}",
     empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
     queue=lambda quota: (quota.queue,),
+    remarks=lambda found: budget_lines([{"budgets": quota.budgets} for quota in found]),
 )
 
 
@@ -313,7 +353,7 @@ def limits(
     cluster_queue: str,
     shape: Presentation,
 ) -> None:
-    """Show what bounds each queue, by flavor and resource: quota, and how much it may borrow and lend.
+    """Show what bounds each queue, by flavor and resource: quota, and how much it may borrow and lend; and budgets.
 
     `gangline limits set` changes it.
     """

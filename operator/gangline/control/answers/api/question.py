@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api import label_syntax
-from gangline.api.reservations import zone_of
 from gangline.control.answers.pages import ListPage
 
 #: items of one page, where the request gives no limit, and at most
@@ -142,7 +141,7 @@ def _instant(query: Mapping[str, str], name: str) -> int | None:
 def time_zone(name: str) -> tzinfo:
     """The time zone of this name, such as Europe/Berlin. Raises QuestionError."""
     try:
-        return zone_of(name)
+        return bounded.time_zone(name)
     except ValueError as error:
         raise QuestionError(f"timeZone: {error}") from None
 

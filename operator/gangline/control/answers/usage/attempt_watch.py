@@ -21,12 +21,20 @@ from gangline.control.answers.usage.happenings import view_of_workload
 from gangline.control.answers.workloads.snapshot import owner_of
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex
-from gangline.control.parts.messages import GpusMeasured, Messages
+from gangline.control.parts.messages import AttemptNoted, GpusMeasured, Messages
 from gangline.control.parts.part import Part
 from gangline.engine import accelerators
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import usage
-from gangline.forecast.history.attempts import CANCELLED, AttemptQuery, JobAttempt, LastAttempt, newest_first
+from gangline.forecast.history.attempts import (
+    CANCELLED,
+    PREEMPTED,
+    AttemptQuery,
+    JobAttempt,
+    LastAttempt,
+    newest_first,
+)
+from gangline.forecast.history.budgets import UsedSpan
 from gangline.forecast.history.usage import Group, UsageSum, Window
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event
@@ -80,6 +88,12 @@ class AttemptStore(Protocol):
         """
         ...
 
+    async def fold_ended(
+        self, cluster: str, since: float, without: Collection[str], take: Callable[[UsedSpan], None]
+    ) -> None:
+        """Hand over what attempts took that ended at or after `since`, but for those with these keys. Raises StoreError."""
+        ...
+
 
 class RecentAttempts:
     """The attempts of this leader alone, as many as there is room for: a namespace with many displaces its own ones."""
@@ -100,6 +114,13 @@ class RecentAttempts:
 
     async def open_attempts(self, cluster: str) -> list[JobAttempt]:
         return []
+
+    async def fold_ended(
+        self, cluster: str, since: float, without: Collection[str], take: Callable[[UsedSpan], None]
+    ) -> None:
+        for each in self._kept.values():
+            if each.ended is not None and each.ended >= since and each.key not in without:
+                take(UsedSpan.of(each))
 
     async def last_attempts(self, uids: Collection[str], without: Collection[str] = ()) -> dict[str, LastAttempt]:
         return {}
@@ -173,6 +194,9 @@ class AttemptWatch(Part):
         self._led = asyncio.Event()
         self._watching = False
         self._sums: dict[object, _KeptSums] = {}
+        self._messages = messages
+        #: whether attempts outlive this process
+        self.lasts = store is not None
         messages.subscribe(GpusMeasured, self._measured)
 
     # --- in -----------------------------------------------------------------------------------------------------------
@@ -248,6 +272,7 @@ class AttemptWatch(Part):
             if running is not None:
                 self._close(key, running)
             self._open[key] = _Open(left, seen=False)
+            self._messages.publish(AttemptNoted(left))
 
     def _begin(self) -> None:
         """Look at every Workload, and at every change from now on."""
@@ -313,13 +338,15 @@ class AttemptWatch(Part):
     def _open_new(self, raw: WorkloadObject, reserved: float) -> None:
         uid, last = self._last.get(raw.key, ("", None))
         view = view_of_workload(self._mirror, raw)
-        number, queued = 1, view.created
+        number, queued, counted = 1, view.created, 0.0
         if last is not None and uid == raw.uid:
             again = last.reserved == reserved  # within one second: the same attempt goes on
             number = last.number if again else last.number + 1
+            counted = last.ended or 0.0 if again else 0.0
             if number > 1:
                 queued = last.ended if last.ended is not None and not again else reserved
         running = _Open(reading.begun(raw, view, reserved, number, queued, self._labels_of(raw)))
+        self._messages.publish(AttemptNoted(running.attempt, counted))
         self._open[raw.key] = running
         self._last[raw.key] = raw.uid, LastAttempt(reserved, number, None)
         if self._begun is not None:
@@ -375,6 +402,7 @@ class AttemptWatch(Part):
     def _put(self, attempt: JobAttempt) -> None:
         if self._begun is not None and attempt.key in self._begun:
             self._begun[attempt.key] = attempt
+        self._messages.publish(AttemptNoted(attempt))
         self._store.put_attempt(self._mirror.cluster_id(), attempt)
 
     def _find(self, uid: str, job_uid: str) -> Preemptor | None:
@@ -448,6 +476,34 @@ class AttemptWatch(Part):
         finally:
             if (kept := self._sums.get(asked)) is not None:
                 kept.until, kept.jobs = self._now() / 1000 + lasts, jobs
+
+    # --- for budgets --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        """Whether attempts in progress are known, those that an earlier leader has left included."""
+        return self._watching and self._begun is None
+
+    def in_progress(self) -> Mapping[str, JobAttempt]:
+        """The attempts in progress, by key."""
+        return self._running()
+
+    async def fold_ended(self, since: float, take: Callable[[UsedSpan], None]) -> None:
+        """Hand over all attempts that ended at or after `since`, in a thread; those that are in progress when this is called are
+        left out. Raises StoreError.
+        """
+        await self._store.fold_ended(self._mirror.cluster_id(), since, frozenset(self._running()), take)
+
+    async def preempted(self, since: float) -> list[JobAttempt]:
+        """The attempts that were preempted at or after `since`, and those that are being stopped for others."""
+        query = AttemptQuery(since=since, end=PREEMPTED, cluster=self._mirror.cluster_id())
+        ended = [each for each in await self._store.attempts(query) if each.ended is not None]
+        stopping = [
+            replace(each.attempt, end=PREEMPTED, by_queue=each.coming.by_queue)
+            for each in self._open.values()
+            if each.coming is not None and each.coming.end == PREEMPTED
+        ]
+        return [*ended, *stopping]
 
     def _running(self) -> dict[str, JobAttempt]:
         return {each.attempt.key: each.attempt for each in self._open.values()}

@@ -156,6 +156,7 @@ def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: 
         rank=rank,
         quotas=quotas,
         note=found.reason,
+        budgets=_budgets(source, ("ClusterQueue",), name),
     )
 
 
@@ -179,11 +180,41 @@ def _below(source: Source, queue: str, key: str, found: LocalQueueFigures, talli
             consumed={resource: round(amount, 3) for resource, amount in status.consumed.items()},
             consumed_at=status.consumed_at / 1000 if status.consumed_at else None,
             half_life=half_life.half_life / 1000 if half_life is not None else None,
+            budgets=_budgets(source, ("LocalQueue", "Namespace"), queue, namespace, name),
         )
     ]
     users = {user: tally for user, tally in tallies.get(key, {}).items() if user}
     return rows + [
-        _row(USER, user, queue, tally, namespace=namespace, local_queue=name) for user, tally in sorted(users.items())
+        _row(
+            USER,
+            user,
+            queue,
+            tally,
+            namespace=namespace,
+            local_queue=name,
+            budgets=_budgets(source, ("User",), queue, namespace, name, user),
+        )
+        for user, tally in sorted(users.items())
+    ]
+
+
+def _budgets(
+    source: Source, scopes: Collection[str], queue: str, namespace: str = "", local_queue: str = "", user: str = ""
+) -> list[Json]:
+    """What is used of the budgets with these scopes."""
+    return [
+        {
+            "name": each.budget.name,
+            "per": each.budget.per,
+            "owner": each.owner,
+            "period": each.budget.period.kind,
+            "usedGpuHours": round(each.used, 3),
+            "gpuHours": each.budget.hours,
+            "at100": each.budget.at100,
+            "until": each.until,
+        }
+        for each in source.budgets(queue, namespace, local_queue, user)
+        if each.budget.per in scopes
     ]
 
 
@@ -193,13 +224,21 @@ def seen_by(sight: Sight, row: Json) -> Json | None:
         return row
     named = row | {"clusterQueue": sight.queue_name(row["clusterQueue"])}
     if row["level"] == CLUSTER_QUEUE:
-        return named | {"metadata": {"name": named["clusterQueue"]}, "name": named["clusterQueue"]}
+        budgets = row["budgets"] if named["clusterQueue"] == row["clusterQueue"] else []
+        return named | {"metadata": {"name": named["clusterQueue"]}, "name": named["clusterQueue"], "budgets": budgets}
     if sight.sees(row["namespace"]):
         return named
     if row["level"] == USER:
         return None
     label = sight.label(f"{row['namespace']}/{row['name']}")
-    return named | {"metadata": {"name": label}, "namespace": "", "name": label, "localQueue": label, "hidden": True}
+    return named | {
+        "metadata": {"name": label},
+        "namespace": "",
+        "name": label,
+        "localQueue": label,
+        "hidden": True,
+        "budgets": [],
+    }
 
 
 def _row(
@@ -223,6 +262,7 @@ def _row(
     half_life: float | None = None,
     quotas: list[Json] | None = None,
     note: str = "",
+    budgets: list[Json] | None = None,
 ) -> Json:
     meta: dict[str, Any] = {"namespace": namespace, "name": name} if namespace else {"name": name}
     return {
@@ -249,6 +289,7 @@ def _row(
         "halfLifeSeconds": half_life,
         "quotas": quotas or [],
         "note": note,
+        "budgets": budgets or [],
     }
 
 

@@ -24,15 +24,15 @@ from gangline.engine.model import Millis
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed
 from gangline.kube.resources import Json, Resource
-from gangline.objects import JobObject, WorkloadObject
+from gangline.objects import JobObject, Stored, WorkloadObject
 
 #: kinds of notices, as in QueuePolicy.spec.notify.events
 KINDS: Final = (
     *("Admitted", "StartMoved", "Overrun", "Idle", "Stalled"),
-    *("Preempted", "Evicted", "Swapped", "Finished", "Failed"),
+    *("Preempted", "Evicted", "Swapped", "Finished", "Failed", "BudgetUsed"),
 )
 #: kinds that are bad news
-WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed"})
+WARNINGS: Final = frozenset({"Overrun", "Idle", "Stalled", "Preempted", "Evicted", "Failed", "BudgetUsed"})
 _LONGEST_ADDRESS: Final = 254
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9._+#-]*@?[A-Za-z0-9._+#-]*")
 #: characters of user-written text (names, reasons) in one line of a message
@@ -51,6 +51,7 @@ _WORDS: Final = {
     "Swapped": "continues on other nodes",
     "Finished": "has finished",
     "Failed": "has failed",
+    "BudgetUsed": "is being used up",
 }
 
 
@@ -59,7 +60,7 @@ class Notice:
     """One notice. `subject` names the job: `GPUJob team/llama`; `workload` is the key of its Workload."""
 
     kind: str
-    queue: str  # ClusterQueue
+    queue: str  # ClusterQueue; "" for one that is about several
     subject: str
     text: str
     at: Millis
@@ -126,6 +127,14 @@ class Notices(Part):
         """Notify every receiver of the workload's queue. Never blocks, never raises for user-written text."""
         for receiver, terms, _ in self._audience(kind, workload):
             self._deliver(receiver, terms, self._notice(kind, workload, _line(text)))
+
+    def about_policy(self, kind: str, policy: Stored, subject: str, text: str) -> None:
+        """Notify every receiver of a policy of something that is about no single job."""
+        for rule in policy.spec.get("notify") or ():
+            if kind in rule.get("events", ()):
+                secret = rule["secretRef"]
+                receiver = Receiver(secret.get("namespace", names.SYSTEM_NAMESPACE), secret["name"])
+                self._deliver(receiver, _terms(rule), Notice(kind, "", _line(subject), _line(text), self._now()))
 
     def start_expected(self, workload: WorkloadObject, start: Millis, because: str = "") -> None:
         """Report an expected start where it is far from the one reported last."""
@@ -277,7 +286,8 @@ def compose(notices: Sequence[Notice]) -> Message:
     warning = any(notice.kind in WARNINGS for notice in notices)
     if len(notices) == 1:
         notice = notices[0]
-        return Message(notice.title, f"{notice.text}\nClusterQueue: {notice.queue}", warning)
+        queue = f"\nClusterQueue: {notice.queue}" if notice.queue else ""
+        return Message(notice.title, f"{notice.text}{queue}", warning)
     counts = {kind: sum(notice.kind == kind for notice in notices) for kind in KINDS}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     lines = [f"{notice.title}: {notice.text}" for notice in _listed(notices)]

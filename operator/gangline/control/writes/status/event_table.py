@@ -66,6 +66,7 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "WaitingForPodsReady": EventRow(_WORKLOAD, KUEUE, "an admitted gang is not ready yet"),
     "WaitingForCapacity": EventRow(_WORKLOAD, OURS, "there is quota, but no room on nodes"),
     "WaitingForArrayTasks": EventRow(_WORKLOAD, OURS, "as many tasks of its array run as may"),
+    "PreemptionLimited": EventRow(_WORKLOAD, OURS, "it would preempt others beyond a limit of their queues or its own"),
     "WaitingForReservation": EventRow(_WORKLOAD, OURS, "the room is reserved for another one"),
     "ExceedsMaxQuota": EventRow(_WORKLOAD, KUEUE, "it asks for more than there can ever be"),
     "NoMatchingFlavor": EventRow(_WORKLOAD, KUEUE, "no flavor suits its pods"),
@@ -140,5 +141,8 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     # policies
     "ForecastModelInUse": EventRow(_POLICY, OURS, "forecasts come from the trained model"),
     "ForecastModelOff": EventRow(_POLICY, OURS, "forecasts are too wrong to be used"),
+    "BudgetUsed": EventRow(
+        "QueuePolicy, Workload", OURS, "80 % of a budget, or all of it, is used; a workload does not start for it"
+    ),
     "NotificationFailed": EventRow(_POLICY, OURS, "a notification cannot be delivered"),
 }

@@ -20,6 +20,16 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetReport:
+    """What a QueuePolicy's status says about its budgets: rows, and status, reason and message of a condition."""
+
+    rows: list[Json]
+    known: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class SelectedQueues:
     """The queues that a policy selects: those for which it is in force, those that another policy has, and names of no queue."""
 
@@ -56,11 +66,12 @@ def status(
     head_delay: float = 0.0,
     trouble_of: Callable[[str], str] = lambda scorer: "",
     fallen_back: Mapping[str, PolicyFallback] | None = None,
+    budgets: BudgetReport | None = None,
 ) -> Json:
     """The policy's status: whether it is in force, and for which queues; and whether the scorers of users that it names have a
     say (`trouble_of`: why one has none).
 
-    `fallen_back`: the ClusterQueues that follow something else, because of its floor.
+    `fallen_back`: the ClusterQueues that follow something else, because of its floor; `budgets`: what is used of its budgets.
     """
     old = policy.status
     rows = [dict(row) for row in policy.conditions]
@@ -90,6 +101,7 @@ def status(
     new = {**old, "conditions": rows, "matched": found[:MOST_NAMES], "observedGeneration": generation}
     if backfill(policy) is not None:
         new["headDelaySeconds"] = quantity.format(round(head_delay))
+    _put_budgets(new, rows, budgets, now, generation)
     away = {name: fallen_back[name] for name in found if name in fallen_back} if fallen_back else {}
     new.pop("fallenBack", None)
     if away:
@@ -108,6 +120,20 @@ def scorers_named(policy: Stored) -> tuple[str, ...]:
     except ParseError:
         return ()
     return tuple(dict.fromkeys(each.plugin for each in found.scores if each.plugin)) if found is not None else ()
+
+
+def _put_budgets(
+    new: Json, rows: conditions.Conditions, report: BudgetReport | None, now: int, generation: int
+) -> None:
+    new.pop("budgets", None)
+    if report is None:
+        rows[:] = [row for row in rows if row.get("type") != names.BUDGETS_KNOWN]
+        return
+    conditions.put(
+        rows, names.BUDGETS_KNOWN, report.known, report.reason, report.message, now=now, generation=generation
+    )
+    if report.rows:
+        new["budgets"] = report.rows
 
 
 def _put_scorers(

@@ -25,7 +25,7 @@ OF_METADATA = frozenset(
     (
         *("uid", "namespace", "name", "boost", "created", "gates", "job_uid", "checkpoint_seconds"),
         *("replaced", "avoid", "healed_at", "restarts_whole", "allowed_flavors", "variant_of", "has_variants"),
-        *("unowned", "lone_pod", "waits_for"),
+        *("unowned", "lone_pod", "waits_for", "array"),
         "replaces",
     )
 )

@@ -60,9 +60,10 @@ class Scores:
     """Scores of one group of runs."""
 
     forecast: metrics.QuantileScore
-    alike: metrics.QuantileScore | None  #: of the quantiles of the last runs that are alike; None if some run has none
     points: dict[str, metrics.PointScore | None]  #: "forecast" (its median) and each baseline
     gains: dict[str, float]  #: relative reduction of a baseline's error by the forecast, on the same runs
+    #: of the quantiles of the last runs that are alike; None if some run has none
+    alike: metrics.QuantileScore | None = None
 
 
 @dataclass(frozen=True, slots=True)

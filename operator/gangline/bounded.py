@@ -230,6 +230,7 @@ def _cut(data: bytes, most_depth: int) -> bytes:
 
 #: characters of the longest name of a time zone
 LONGEST_ZONE: Final = 64
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
 
 
 def _no_zone(name: object) -> ValueError:
@@ -241,6 +242,8 @@ def time_zone(name: str) -> tzinfo:
     """The time zone of this name, such as Europe/Berlin. Raises ValueError."""
     if name == "UTC":  # which needs no data about zones
         return UTC
+    if not _ZONE.fullmatch(name):
+        raise _no_zone(name)
     from zoneinfo import ZoneInfo
 
     try:

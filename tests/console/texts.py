@@ -151,9 +151,8 @@ def _evaluated() -> Report:
     names = ("q10", "q50", "q80", "q90", "q95")
     quantiles = QuantileScore(3620, dict.fromkeys(names, 0.873), dict.fromkeys(names, 0.1234), 1.7)
     point = PointScore(3620, 0.612, 0.81, 0.55, 0.402)
-    scores = Scores(
-        quantiles, {"forecast": point, "last-two": point, "class-median": point, "request": None}, {"last-two": 0.19}
-    )
+    points = {"forecast": point, "last-two": point, "class-median": point, "request": None, "alike": point}
+    scores = Scores(quantiles, points, {"last-two": 0.19}, quantiles)
     return Report(
         Window(NOW - 864_000, NOW - 864_000, NOW),
         12_000,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.builders import clusters
 from tests.context import a_context
 from tests.control.test_answers import Reader
@@ -17,7 +18,7 @@ from gangline.api.read import conditions
 from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.sight import Everybody
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.kinds.dependencies import Dependencies
+from gangline.control.kinds.dependencies import Dependencies, JobStandings
 from gangline.control.writes.status import run_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -288,12 +289,18 @@ def test_a_change_costs_those_that_wait_for_the_job_and_no_others() -> None:
     assert set(looked_at) == {f"ns/of-a-{number}" for number in range(20)} and len(looked_at) < 100
 
 
-def test_a_long_chain_costs_bounded_steps_for_each_job() -> None:
+def test_a_long_chain_costs_bounded_steps_for_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs()
     jobs.job("n0")
     for number in range(1, 300):
         jobs.job(f"n{number}", after=waits(f"job/n{number - 1}=Succeeded"))
     assert jobs.told("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
+    judged: list[str] = []
+    of = JobStandings.of
+    monkeypatch.setattr(JobStandings, "of", lambda self, *args: judged.append(str(args)) or of(self, *args))
+    jobs.mirror.changes.workloads.add("ns/n299")
+    jobs.act()
+    assert len(judged) == 1, "the job before it is looked at, and no other"
     jobs.job("n0", COMPLETE)
     assert jobs.met("n1") == "job/n0=Succeeded" and jobs.met("n2") is None
 
@@ -333,7 +340,7 @@ def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
         jobs.delete(name)
     jobs.act()
     assert not jobs.facts and not jobs.part._told and not jobs.part._waits_for and not jobs.part._dependents
-    assert not jobs.part._last and not jobs.part._in_circles
+    assert not jobs.part._last and not jobs.part._in_circles and not jobs.part._names and not jobs.part._named
 
 
 def test_an_elastic_job_that_grows_runs() -> None:

@@ -266,6 +266,9 @@ class Dependencies(Reconciler[str]):
         #: a Workload -> what it waits for; `namespace/kind/name` of a job -> the Workloads that wait for it
         self._waits_for: dict[str, tuple[Dependency, ...]] = {}
         self._dependents: dict[str, set[str]] = {}
+        #: a Workload that waits -> the `namespace/kind/name` of its job; and the other way round
+        self._names: dict[str, str] = {}
+        self._named: dict[str, set[str]] = {}
         #: `namespace/kind/name` of jobs that others wait for -> how they were when they were last there
         self._last: dict[str, JobStanding] = {}
         #: Workloads that wait for themselves
@@ -314,22 +317,21 @@ class Dependencies(Reconciler[str]):
         before = self._waits_for.get(key, ())
         if before == wanted:
             return
-        namespace = namespace_of(key)
+        namespace, kept = namespace_of(key), {each.job for each in wanted}
         for each in before:
             job = f"{namespace}/{each.job}"
-            waiting = self._dependents.get(job)
-            if waiting is not None and not any(other.job == each.job for other in wanted):
-                waiting.discard(key)
-                if not waiting:
-                    del self._dependents[job]
-                    self._last.pop(job, None)
+            if each.job not in kept and _discard(self._dependents, job, key):
+                self._last.pop(job, None)
         for each in wanted:
             self._dependents.setdefault(f"{namespace}/{each.job}", set()).add(key)
+        own = self._names.pop(key, "")
+        _discard(self._named, own, key)
+        self._waits_for.pop(key, None)
         if wanted:
+            own = self._names[key] = self._standings.name_of(key, self._mirror.workloads.get(key))
+            self._named.setdefault(own, set()).add(key)
             self._waits_for[key] = wanted
-        else:
-            self._waits_for.pop(key, None)
-        self._changed.update(self._dependents.get(self._standings.name_of(key, self._mirror.workloads.get(key)), ()))
+        self._changed.update(self._dependents.get(own, ()))
 
     # --- one Workload -------------------------------------------------------------------------------------------------
 
@@ -353,9 +355,6 @@ class Dependencies(Reconciler[str]):
         seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
         verdicts = judged((each, self._standing(workload.namespace, each, seen)) for each in wanted)
         if patch := _record(workload, wanted, seen, verdicts):
-            if self._writes.pending(kube.WORKLOADS, key):
-                self._changed.add(key)
-                return
             done = partial(self._met, verdicts.met) if verdicts.met else None
             self._send(key, ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, patch), done=done)
             return
@@ -404,19 +403,20 @@ class Dependencies(Reconciler[str]):
         if closed == (key in self._in_circles):
             return
         (self._in_circles.add if closed else self._in_circles.discard)(key)
-        self._changed.update(self._dependents.get(self._standings.name_of(key, self._mirror.workloads.get(key)), ()))
+        self._changed.update(self._dependents.get(self._names.get(key, ""), ()))
 
     def _circle(self, key: str) -> list[str]:
         """The jobs of a circle in which this one waits for itself, in order; [] if none is found."""
-        namespace = namespace_of(key)
-        own = self._standings.name_of(key, self._mirror.workloads.get(key))
+        namespace, own = namespace_of(key), self._names.get(key)
+        if not own:
+            return []
         came_from: dict[str, str] = {}
-        to_visit = [(own, key)]
+        to_visit = [own]
         for _ in range(_MOST_STEPS):
-            if not to_visit or not own:
+            if not to_visit:
                 return []
-            name, at = to_visit.pop()
-            for each in self._waits_for.get(at, ()):
+            name = to_visit.pop()
+            for each in (each for waiting in self._named.get(name, ()) for each in self._waits_for[waiting]):
                 job = f"{namespace}/{each.job}"
                 if job == own:
                     path = [name]
@@ -425,8 +425,17 @@ class Dependencies(Reconciler[str]):
                     return [each.partition("/")[2].replace("/", " ") for each in reversed(path)]
                 if job not in came_from:
                     came_from[job] = name
-                    to_visit += [(job, next_one) for next_one in self._standings.of(namespace, each).workloads]
+                    to_visit.append(job)
         return []
+
+
+def _discard(index: dict[str, set[str]], name: str, key: str) -> bool:
+    """Remove a key from an index. Returns whether nothing is left under that name."""
+    known = index.get(name, set())
+    known.discard(key)
+    if not known:
+        index.pop(name, None)
+    return not known
 
 
 def _unmet(workload: WorkloadObject) -> tuple[Dependency, ...]:

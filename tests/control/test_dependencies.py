@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders import clusters
 from tests.context import a_context
 from tests.control.test_answers import Reader
 from tests.control.test_answers import jobs as jobs_of
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 from tests.control.test_workload_parts import WorkloadPartsWorld, row
+from tests.examples import examples
 from tests.objects import JobObject, WorkloadObject
 
-from gangline.api import names
+from gangline.api import dependencies, names
 from gangline.api.read import conditions
 from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.sight import Everybody
@@ -377,6 +380,65 @@ def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
     assert jobs.told("b") == "Waits for leaderworkerset s to run: it starts"
     assert jobs.facts["ns/b"].awaited == (model.Awaited("ns/s-0", runs=True), model.Awaited("ns/s-1", runs=True))
     assert jobs.met("b") == "podgroup/g=Running"
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[list[tuple[int, str]]], list[bool], list[bool]]:
+    """What each of some jobs waits for, by their numbers, whether it succeeds once it runs, and when the operator restarts."""
+    count = draw(st.integers(1, 7))
+    states = st.sampled_from(["Succeeded", "Failed", "Finished"])
+    others = [
+        draw(st.lists(st.tuples(st.integers(0, count - 1).filter(lambda n, own=own: n != own), states), max_size=3))
+        if count > 1
+        else []
+        for own in range(count)
+    ]
+    return (
+        others,
+        draw(st.lists(st.booleans(), min_size=count, max_size=count)),
+        draw(st.lists(st.booleans(), max_size=9)),
+    )
+
+
+@given(graphs())
+@examples(60)
+def test_exactly_those_run_whose_dependencies_came_true_whatever_the_graph(
+    graph: tuple[list[list[tuple[int, str]]], list[bool], list[bool]],
+) -> None:
+    others, succeeds, restarts = graph
+    jobs = Jobs()
+    for own, wanted in enumerate(others):
+        entries = ",".join(dict.fromkeys(f"job/j{n}={state}" for n, state in wanted))
+        jobs.job(f"j{own}", after=waits(entries) if entries else None)
+    ended: dict[int, bool] = {}
+    for round_ in range(len(others) + 1):
+        if round_ < len(restarts) and restarts[round_]:
+            jobs.restart()
+        jobs.act()
+        free = [
+            own
+            for own in range(len(others))
+            if own not in ended and not dependencies.unmet(jobs.mirror.workloads[f"ns/j{own}"].annotations)
+        ]
+        for own in free:
+            ended[own] = succeeds[own]
+            jobs.job(
+                f"j{own}",
+                COMPLETE if succeeds[own] else FAILED,
+                after=jobs.mirror.objects[kube.JOBS][f"ns/j{own}"].annotations,
+            )
+    expected: dict[int, bool] = {}
+    holds = {"Succeeded": lambda won: won, "Failed": lambda won: not won, "Finished": lambda won: True}
+    for _ in others:
+        for own, wanted in enumerate(others):
+            if all(n in expected and holds[state](expected[n]) for n, state in wanted):
+                expected[own] = succeeds[own]
+    assert ended == expected
+    for own in range(len(others)):
+        fact = jobs.facts.get(f"ns/j{own}")
+        assert (fact is None) == (own in ended), "who waits is told for what"
+        if fact is not None:
+            assert fact.message.startswith("Waits for ") == (not fact.never)
 
 
 # --- what people are told ---------------------------------------------------------------------------------------------

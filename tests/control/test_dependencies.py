@@ -14,19 +14,21 @@ from tests.control.test_answers import jobs as jobs_of
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 from tests.control.test_workload_parts import WorkloadPartsWorld, row
 from tests.examples import examples
-from tests.objects import JobObject, WorkloadObject
+from tests.fuzz import operator_loop
+from tests.objects import JobObject, WorkloadObject, as_stored
 
 from gangline.api import dependencies, names
 from gangline.api.read import conditions
 from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.sight import Everybody
+from gangline.control.controller import Controller
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kinds.dependencies import Dependencies, JobStandings
 from gangline.control.writes.status import run_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey
+from gangline.kube.resources import Json, ObjectKey, Resource
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "done"}]}
 FAILED = {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "no"}]}
@@ -439,6 +441,68 @@ def test_exactly_those_run_whose_dependencies_came_true_whatever_the_graph(
         assert (fact is None) == (own in ended), "who waits is told for what"
         if fact is not None:
             assert fact.message.startswith("Waits for ") == (not fact.never)
+
+
+class Whole:
+    """A whole operator, with a job and its Workload that wait for others. What it writes comes back as the test says."""
+
+    def __init__(self, controller: Controller, after: dict[str, str]) -> None:
+        self.controller = controller
+        self.meta = {"namespace": operator_loop.NAMESPACE, "labels": {names.QUEUE_NAME: operator_loop.QUEUE}}
+        job = a_job(**self.meta, name="b", uid="uid-b", annotations=after)
+        job["spec"]["template"]["spec"] |= operator_loop.ON_NODES
+        self.show(kube.JOBS, job)
+        [created] = self.written("create", "job-b")
+        more = {"uid": "w-b", "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        self.workload: Json = {**created, "metadata": {**created["metadata"], **more}, "status": {}}
+        self.key = f"{operator_loop.NAMESPACE}/{created['metadata']['name']}"
+        self.show(kube.WORKLOADS, self.workload)
+
+    def show(self, resource: Resource, obj: Json) -> None:
+        self.controller.sink(resource)(Upsert(as_stored(obj)))
+        self.controller.absorb()
+        self.controller.act()
+
+    def show_ended(self, name: str, status: Json) -> None:
+        self.show(kube.JOBS, a_job(**self.meta, name=name, uid=f"uid-{name}", status=status))
+
+    def written(self, verb: str, key: str) -> list[Json]:
+        """The writes of this verb that wait for the API server, which never gets them."""
+        lanes = self.controller.writes._writer._lanes.values()
+        waiting = [item.write for lane in lanes for item in lane.waiting.values()]
+        found = [write.render() for write in waiting if write.verb == verb and key in write.key.text]
+        return [body for body in found if isinstance(body, dict)]
+
+
+async def test_the_operator_as_a_whole_holds_and_releases_it() -> None:
+    whole = Whole(await operator_loop._leader(), waits("job/a=Succeeded"))
+    controller, key = whole.controller, whole.key
+    assert whole.workload["metadata"]["annotations"][names.AFTER] == "job/a=Succeeded"
+    told = controller.engine.explain(key)
+    assert told is not None and told.message == "Waits for job a to succeed: it does not exist yet"
+    assert controller.engine.state_of(key) == "Unqueued"
+    whole.show_ended("a", COMPLETE)
+    [patch] = whole.written("patch", key)
+    assert patch["metadata"]["annotations"] == {names.AFTER_MET: "job/a=Succeeded"}
+    meta = whole.workload["metadata"]
+    annotations = {**meta["annotations"], **patch["metadata"]["annotations"]}
+    whole.show(
+        kube.WORKLOADS, {**whole.workload, "metadata": {**meta, "annotations": annotations, "resourceVersion": "6"}}
+    )
+    assert controller.engine.state_of(key) == "Admitted"
+    assert not controller.quarantine.failures
+
+
+async def test_the_operator_as_a_whole_deactivates_what_is_to_be_cancelled() -> None:
+    whole = Whole(await operator_loop._leader(), cancels("job/a=Succeeded"))
+    whole.show_ended("a", FAILED)
+    [patch] = whole.written("status", whole.key)
+    wanted = conditions.find(patch["status"]["conditions"], names.DEACTIVATION_TARGET)
+    assert wanted is not None and wanted["reason"] == "DependencyNeverSatisfied"
+    meta = {**whole.workload["metadata"], "resourceVersion": "6"}
+    whole.show(kube.WORKLOADS, {**whole.workload, "metadata": meta, "status": {"conditions": [wanted]}})
+    assert [body.get("spec") for body in whole.written("patch", whole.key)] == [{"active": False}]
+    assert not whole.controller.quarantine.failures
 
 
 # --- what people are told ---------------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from gangline.api import dependencies, names
 from gangline.api.read import conditions
 from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.sight import Everybody
+from gangline.control.answers.workloads.snapshot import workload_view
+from gangline.control.answers.workloads.words import to_do, why
 from gangline.control.controller import Controller
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kinds.dependencies import Dependencies, JobStandings
@@ -528,6 +530,22 @@ async def test_why_names_whom_a_job_waits_for_and_when_that_one_ends() -> None:
     assert told["after"].startswith("first, which is expected to end in ")
     _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "never")
     assert any("Waits for gpujob none to succeed: it does not exist yet" in line.text for line in lines)
+
+
+async def test_why_says_who_has_cancelled_a_job_and_what_to_do_first() -> None:
+    def cancelled(status: Json, now: int) -> None:
+        reason, message = "DeactivatedDueToDependencyNeverSatisfied", "job a can't succeed any more: it has failed"
+        conditions.put(status.setdefault("conditions", []), names.EVICTED, True, reason, message, now=now)
+
+    workload = a_workload(a_job(annotations=waits("job/a=Succeeded")), cancelled=cancelled)
+    workload["spec"]["active"] = False
+    view = workload_view(workload, {})
+    assert why(view) == (
+        "Gangline deactivated it: it waited in vain for other jobs (job a can't succeed any more: it has failed)"
+    )
+    assert to_do(view).startswith(
+        "to correct or remove the annotation gangline.io/after of the job, then kubectl patch "
+    )
 
 
 async def test_the_expected_start_of_a_chain_is_that_of_the_jobs_before_it() -> None:

@@ -171,6 +171,26 @@ def test_what_has_come_true_is_recorded_once_and_outlives_the_other_job_and_the_
     assert [event[2] for event in jobs.events] == ["DependenciesMet", "DependenciesMet"]
 
 
+def test_a_workload_that_is_made_anew_for_the_job_does_not_wait_again() -> None:
+    """As when the job is changed while it waits for quota; the other one may be gone by then."""
+    jobs = Jobs()
+    jobs.job("a", COMPLETE)
+    jobs.job("b", after=waits("job/a=Succeeded"))
+    assert jobs.met("b")
+    jobs.delete("a")
+    jobs.restart()
+    jobs.act()
+    jobs.mirror.remove(kube.WORKLOADS, "ns/b")
+    jobs.act()
+    jobs.workload("b")
+    assert jobs.met("b") == "job/a=Succeeded" and jobs.told("b") == ""
+    jobs.delete("b")
+    jobs.act()
+    assert not jobs.part._met_before
+    jobs.job("b", after=waits("job/a=Succeeded"), uid="another")
+    assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
+
+
 def test_a_job_that_is_deleted_as_it_ends_has_ended_as_it_did() -> None:
     """`ttlSecondsAfterFinished: 0`: both events come before the next round."""
     jobs = Jobs()

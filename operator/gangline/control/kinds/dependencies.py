@@ -271,6 +271,8 @@ class Dependencies(Reconciler[str]):
         self._named: dict[str, set[str]] = {}
         #: `namespace/kind/name` of jobs that others wait for -> how they were when they were last there
         self._last: dict[str, JobStanding] = {}
+        #: `namespace/kind/name` of jobs that waited -> their UID, and what has come true for them: a Workload may be made anew
+        self._met_before: dict[str, tuple[str, frozenset[str]]] = {}
         #: Workloads that wait for themselves
         self._in_circles: set[str] = set()
         #: what the engine was told last
@@ -309,8 +311,11 @@ class Dependencies(Reconciler[str]):
                 for job in {before, self._standings.name_of(key, workload), group}:
                     self._changed.update(self._dependents.get(job, ()))
         changed_jobs = self._changed_jobs.take()
-        for ref in changed_jobs if self._dependents else ():
-            self._changed.update(self._dependents.get(name_of(ref), ()))
+        for ref in changed_jobs if self._dependents or self._met_before else ():
+            name = name_of(ref)
+            self._changed.update(self._dependents.get(name, ()))
+            if self._mirror.job(ref) is None:
+                self._met_before.pop(name, None)
 
     def _index(self, key: str, wanted: tuple[Dependency, ...]) -> None:
         """Note what a Workload waits for now. What waits for it may be part of a circle that has closed or opened."""
@@ -346,6 +351,7 @@ class Dependencies(Reconciler[str]):
             self._tell(key, model.Dependencies(key, f"The annotation {names.AFTER} {error}", needs, never=True))
             return
         self._index(key, wanted)
+        before = self._known_to_be_met(key, workload)
         if workload is None or not wanted:
             self._note_circle(key, closed=False)
             self._tell(key, None)
@@ -353,7 +359,10 @@ class Dependencies(Reconciler[str]):
                 self._change(key, key, dependency_changes.dependencies_met)
             return
         seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
-        verdicts = judged((each, self._standing(workload.namespace, each, seen)) for each in wanted)
+        verdicts = judged(
+            (each, self._standing(workload.namespace, each, seen)) for each in wanted if str(each) not in before
+        )
+        verdicts = verdicts._replace(met=[*verdicts.met, *(each for each in wanted if str(each) in before)])
         if patch := _record(workload, wanted, seen, verdicts):
             done = partial(self._met, verdicts.met) if verdicts.met else None
             self._send(key, ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, patch), done=done)
@@ -365,6 +374,17 @@ class Dependencies(Reconciler[str]):
         cancels = dependencies.policy(workload.annotations) is DependencyPolicy.CANCEL
         if verdicts.never and cancels and workload.active and not workload.is_true(names.DEACTIVATION_TARGET):
             self._change(key, key, dependency_changes.cancel(told.message))
+
+    def _known_to_be_met(self, key: str, workload: WorkloadObject | None) -> frozenset[str]:
+        """What has come true for the job of a Workload, perhaps while it had another one."""
+        uid = workload.controller_uid if workload is not None else None
+        if workload is None or uid is None or is_variant(workload):
+            return frozenset()
+        name, met = self._standings.name_of(key, workload), workload.annotations.get(names.AFTER_MET)
+        if met and self._mirror.job_with(uid) is not None:
+            self._met_before[name] = (uid, dependencies.known_as(met))
+        known, entries = self._met_before.get(name, ("", frozenset[str]()))
+        return entries if known == uid else frozenset()
 
     def _standing(self, namespace: str, dependency: Dependency, seen: frozenset[str]) -> JobStanding:
         """How the job stands, or how it was when it was last there."""

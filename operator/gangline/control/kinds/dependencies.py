@@ -137,14 +137,12 @@ class JobStandings:
 
     def _of_job(self, resource: Resource, job: JobObject) -> JobStanding:
         kind = JOB_KINDS[resource]
-        mine = self._mirror.workloads_of(job)
-        named = self._mirror.named_workload(job)
-        if named is not None and named.controller_uid == job.uid and named not in mine:
-            mine = [*mine, named]
         outcome = kind.finished(job)
         if outcome is not None:
             return _ended(outcome.success)
-        if mine:  # of an elastic job that grows, a slice waits while the job runs with another one
+        if mine := self._mirror.workloads_of(
+            job
+        ):  # of an elastic job that grows, a slice waits while the job runs with another one
             unfinished = [each for each in mine if not each.finished]
             return self._of_workloads([each for each in unfinished if each.holds_quota] or unfinished or mine)
         if not kind.is_suspended(job) and kind.pods_ready(job):

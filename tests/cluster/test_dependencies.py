@@ -60,7 +60,7 @@ async def test_a_chain_runs_in_its_order_whatever_happens_on_the_way(system: Sys
         return ((workload.get("metadata") or {}).get("annotations") or {}).get(names.AFTER_MET, "")
 
     await api.create(waiting("report", "job/train=Succeeded", "1s"))
-    await api.create(waiting("train", "job/prepare=Succeeded", "5s"))
+    await api.create(waiting("train", "job/prepare=Succeeded", "12s"))
     await api.until(
         lambda: says("train", "WaitingForDependencies", "job prepare", "does not exist yet"),
         "it names whom it waits for",

@@ -226,6 +226,15 @@ async def test_a_researcher_holds_and_releases_her_job_by_its_annotation() -> No
     assert await hold.released(api, HERE, "waits") == "job/waits is not held: it waits"
 
 
+async def test_who_releases_a_job_that_waits_for_others_hears_how_to_end_that() -> None:
+    api = cluster()
+    workload_of(api, "waits")["metadata"]["annotations"] = {names.AFTER: "job/first=Succeeded"}
+    assert await hold.released(api, HERE, "waits") == (
+        "job/waits is not held: it waits for other jobs, which its annotation names: "
+        f"`kubectl annotate job/waits -n {HERE} gangline.io/after-` ends that"
+    )
+
+
 async def test_what_an_administrator_held_only_who_may_write_workloads_releases() -> None:
     api = cluster()
     assert await hold.held(api, HERE, "waits") == "job/waits is held"

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders import clusters
 from tests.context import a_context
 from tests.control.test_answers import Reader
 from tests.control.test_answers import jobs as jobs_of
 from tests.control.test_plan import NOW, a_job, a_workload, admitted
 from tests.control.test_workload_parts import WorkloadPartsWorld, row
-from tests.objects import JobObject, WorkloadObject
+from tests.examples import examples
+from tests.fuzz import operator_loop
+from tests.objects import JobObject, WorkloadObject, as_stored
 
-from gangline.api import names
+from gangline.api import dependencies, names
 from gangline.api.read import conditions
 from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.sight import Everybody
+from gangline.control.answers.workloads.snapshot import workload_view
+from gangline.control.answers.workloads.words import to_do, why
+from gangline.control.controller import Controller
 from gangline.control.isolation.quarantine import Quarantine
-from gangline.control.kinds.dependencies import Dependencies
+from gangline.control.kinds.dependencies import Dependencies, JobStandings
 from gangline.control.writes.status import run_changes
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
-from gangline.kube.resources import Json, ObjectKey
+from gangline.kube.resources import Json, ObjectKey, Resource
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "done"}]}
 FAILED = {"conditions": [{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "no"}]}
@@ -163,6 +171,26 @@ def test_what_has_come_true_is_recorded_once_and_outlives_the_other_job_and_the_
     assert [event[2] for event in jobs.events] == ["DependenciesMet", "DependenciesMet"]
 
 
+def test_a_workload_that_is_made_anew_for_the_job_does_not_wait_again() -> None:
+    """As when the job is changed while it waits for quota; the other one may be gone by then."""
+    jobs = Jobs()
+    jobs.job("a", COMPLETE)
+    jobs.job("b", after=waits("job/a=Succeeded"))
+    assert jobs.met("b")
+    jobs.delete("a")
+    jobs.restart()
+    jobs.act()
+    jobs.mirror.remove(kube.WORKLOADS, "ns/b")
+    jobs.act()
+    jobs.workload("b")
+    assert jobs.met("b") == "job/a=Succeeded" and jobs.told("b") == ""
+    jobs.delete("b")
+    jobs.act()
+    assert not jobs.part._met_before
+    jobs.job("b", after=waits("job/a=Succeeded"), uid="another")
+    assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
+
+
 def test_a_job_that_is_deleted_as_it_ends_has_ended_as_it_did() -> None:
     """`ttlSecondsAfterFinished: 0`: both events come before the next round."""
     jobs = Jobs()
@@ -288,12 +316,18 @@ def test_a_change_costs_those_that_wait_for_the_job_and_no_others() -> None:
     assert set(looked_at) == {f"ns/of-a-{number}" for number in range(20)} and len(looked_at) < 100
 
 
-def test_a_long_chain_costs_bounded_steps_for_each_job() -> None:
+def test_a_long_chain_costs_bounded_steps_for_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Jobs()
     jobs.job("n0")
     for number in range(1, 300):
         jobs.job(f"n{number}", after=waits(f"job/n{number - 1}=Succeeded"))
     assert jobs.told("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
+    judged: list[str] = []
+    of = JobStandings.of
+    monkeypatch.setattr(JobStandings, "of", lambda self, *args: judged.append(str(args)) or of(self, *args))
+    jobs.mirror.changes.workloads.add("ns/n299")
+    jobs.act()
+    assert len(judged) == 1, "the job before it is looked at, and no other"
     jobs.job("n0", COMPLETE)
     assert jobs.met("n1") == "job/n0=Succeeded" and jobs.met("n2") is None
 
@@ -333,7 +367,7 @@ def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
         jobs.delete(name)
     jobs.act()
     assert not jobs.facts and not jobs.part._told and not jobs.part._waits_for and not jobs.part._dependents
-    assert not jobs.part._last and not jobs.part._in_circles
+    assert not jobs.part._last and not jobs.part._in_circles and not jobs.part._names and not jobs.part._named
 
 
 def test_an_elastic_job_that_grows_runs() -> None:
@@ -372,6 +406,127 @@ def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
     assert jobs.met("b") == "podgroup/g=Running"
 
 
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[list[list[tuple[int, str]]], list[bool], list[bool]]:
+    """What each of some jobs waits for, by their numbers, whether it succeeds once it runs, and when the operator restarts."""
+    count = draw(st.integers(1, 7))
+    states = st.sampled_from(["Succeeded", "Failed", "Finished"])
+    others = [
+        draw(st.lists(st.tuples(st.integers(0, count - 1).filter(lambda n, own=own: n != own), states), max_size=3))
+        if count > 1
+        else []
+        for own in range(count)
+    ]
+    return (
+        others,
+        draw(st.lists(st.booleans(), min_size=count, max_size=count)),
+        draw(st.lists(st.booleans(), max_size=9)),
+    )
+
+
+@given(graphs())
+@examples(60)
+def test_exactly_those_run_whose_dependencies_came_true_whatever_the_graph(
+    graph: tuple[list[list[tuple[int, str]]], list[bool], list[bool]],
+) -> None:
+    others, succeeds, restarts = graph
+    jobs = Jobs()
+    for own, wanted in enumerate(others):
+        entries = ",".join(dict.fromkeys(f"job/j{n}={state}" for n, state in wanted))
+        jobs.job(f"j{own}", after=waits(entries) if entries else None)
+    ended: dict[int, bool] = {}
+    for round_ in range(len(others) + 1):
+        if round_ < len(restarts) and restarts[round_]:
+            jobs.restart()
+        jobs.act()
+        free = [
+            own
+            for own in range(len(others))
+            if own not in ended and not dependencies.unmet(jobs.mirror.workloads[f"ns/j{own}"].annotations)
+        ]
+        for own in free:
+            ended[own] = succeeds[own]
+            jobs.job(
+                f"j{own}",
+                COMPLETE if succeeds[own] else FAILED,
+                after=jobs.mirror.objects[kube.JOBS][f"ns/j{own}"].annotations,
+            )
+    expected: dict[int, bool] = {}
+    holds = {"Succeeded": lambda won: won, "Failed": lambda won: not won, "Finished": lambda won: True}
+    for _ in others:
+        for own, wanted in enumerate(others):
+            if all(n in expected and holds[state](expected[n]) for n, state in wanted):
+                expected[own] = succeeds[own]
+    assert ended == expected
+    for own in range(len(others)):
+        fact = jobs.facts.get(f"ns/j{own}")
+        assert (fact is None) == (own in ended), "who waits is told for what"
+        if fact is not None:
+            assert fact.message.startswith("Waits for ") == (not fact.never)
+
+
+class Whole:
+    """A whole operator, with a job and its Workload that wait for others. What it writes comes back as the test says."""
+
+    def __init__(self, controller: Controller, after: dict[str, str]) -> None:
+        self.controller = controller
+        self.meta = {"namespace": operator_loop.NAMESPACE, "labels": {names.QUEUE_NAME: operator_loop.QUEUE}}
+        job = a_job(**self.meta, name="b", uid="uid-b", annotations=after)
+        job["spec"]["template"]["spec"] |= operator_loop.ON_NODES
+        self.show(kube.JOBS, job)
+        [created] = self.written("create", "job-b")
+        more = {"uid": "w-b", "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        self.workload: Json = {**created, "metadata": {**created["metadata"], **more}, "status": {}}
+        self.key = f"{operator_loop.NAMESPACE}/{created['metadata']['name']}"
+        self.show(kube.WORKLOADS, self.workload)
+
+    def show(self, resource: Resource, obj: Json) -> None:
+        self.controller.sink(resource)(Upsert(as_stored(obj)))
+        self.controller.absorb()
+        self.controller.act()
+
+    def show_ended(self, name: str, status: Json) -> None:
+        self.show(kube.JOBS, a_job(**self.meta, name=name, uid=f"uid-{name}", status=status))
+
+    def written(self, verb: str, key: str) -> list[Json]:
+        """The writes of this verb that wait for the API server, which never gets them."""
+        lanes = self.controller.writes._writer._lanes.values()
+        waiting = [item.write for lane in lanes for item in lane.waiting.values()]
+        found = [write.render() for write in waiting if write.verb == verb and key in write.key.text]
+        return [body for body in found if isinstance(body, dict)]
+
+
+async def test_the_operator_as_a_whole_holds_and_releases_it() -> None:
+    whole = Whole(await operator_loop._leader(), waits("job/a=Succeeded"))
+    controller, key = whole.controller, whole.key
+    assert whole.workload["metadata"]["annotations"][names.AFTER] == "job/a=Succeeded"
+    told = controller.engine.explain(key)
+    assert told is not None and told.message == "Waits for job a to succeed: it does not exist yet"
+    assert controller.engine.state_of(key) == "Unqueued"
+    whole.show_ended("a", COMPLETE)
+    [patch] = whole.written("patch", key)
+    assert patch["metadata"]["annotations"] == {names.AFTER_MET: "job/a=Succeeded"}
+    meta = whole.workload["metadata"]
+    annotations = {**meta["annotations"], **patch["metadata"]["annotations"]}
+    whole.show(
+        kube.WORKLOADS, {**whole.workload, "metadata": {**meta, "annotations": annotations, "resourceVersion": "6"}}
+    )
+    assert controller.engine.state_of(key) == "Admitted"
+    assert not controller.quarantine.failures
+
+
+async def test_the_operator_as_a_whole_deactivates_what_is_to_be_cancelled() -> None:
+    whole = Whole(await operator_loop._leader(), cancels("job/a=Succeeded"))
+    whole.show_ended("a", FAILED)
+    [patch] = whole.written("status", whole.key)
+    wanted = conditions.find(patch["status"]["conditions"], names.DEACTIVATION_TARGET)
+    assert wanted is not None and wanted["reason"] == "DependencyNeverSatisfied"
+    meta = {**whole.workload["metadata"], "resourceVersion": "6"}
+    whole.show(kube.WORKLOADS, {**whole.workload, "metadata": meta, "status": {"conditions": [wanted]}})
+    assert [body.get("spec") for body in whole.written("patch", whole.key)] == [{"active": False}]
+    assert not whole.controller.quarantine.failures
+
+
 # --- what people are told ---------------------------------------------------------------------------------------------
 
 
@@ -395,6 +550,22 @@ async def test_why_names_whom_a_job_waits_for_and_when_that_one_ends() -> None:
     assert told["after"].startswith("first, which is expected to end in ")
     _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "never")
     assert any("Waits for gpujob none to succeed: it does not exist yet" in line.text for line in lines)
+
+
+async def test_why_says_who_has_cancelled_a_job_and_what_to_do_first() -> None:
+    def cancelled(status: Json, now: int) -> None:
+        reason, message = "DeactivatedDueToDependencyNeverSatisfied", "job a can't succeed any more: it has failed"
+        conditions.put(status.setdefault("conditions", []), names.EVICTED, True, reason, message, now=now)
+
+    workload = a_workload(a_job(annotations=waits("job/a=Succeeded")), cancelled=cancelled)
+    workload["spec"]["active"] = False
+    view = workload_view(workload, {})
+    assert why(view) == (
+        "Gangline deactivated it: it waited in vain for other jobs (job a can't succeed any more: it has failed)"
+    )
+    assert to_do(view).startswith(
+        "to correct or remove the annotation gangline.io/after of the job, then kubectl patch "
+    )
 
 
 async def test_the_expected_start_of_a_chain_is_that_of_the_jobs_before_it() -> None:

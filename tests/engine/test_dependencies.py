@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.builders.engine import EngineWorld, cluster_queue, gang
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders.engine import GPU, EngineWorld, cluster_queue, gang
 from tests.engine.test_outlook import in_minutes, look, world
+from tests.examples import examples
 
 from gangline.engine.model import Awaited, Backfill, Dependencies, Gone, ReportPending
 
@@ -99,3 +102,34 @@ def test_in_a_simulation_nothing_says_when_one_will_fail() -> None:
     made = world((gang("a1", 2), 60), (gang("b2", 2, waits_for=("job a1 to fail",)), 30))
     made.put(known("b2"))
     assert "team/b2" not in look(made).starts
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["submit", "free", "wait", "finish", "decide"]), st.integers(0, 5), st.integers(1, 8)),
+    max_size=30,
+)
+
+
+@given(STEPS, st.sampled_from(["StrictFIFO", "BestEffortFIFO"]))
+@examples(80)
+def test_nothing_starts_while_its_fact_says_that_it_waits_and_nothing_waits_for_it(
+    steps: list[tuple[str, int, int]], strategy: str
+) -> None:
+    made = EngineWorld(cluster_queue("q", 8, strategy=strategy))
+    for step, number, gpus in steps:
+        name = f"w{number}"
+        known_one = made.workloads.get(f"team/{name}")
+        if step == "submit" and known_one is None:
+            made.put(gang(name, gpus, waits_for=AFTER))
+        elif step in ("free", "wait") and known_one is not None and known_one.admission is None:
+            made.change(name, waits_for=AFTER if step == "wait" else ())
+        elif step == "finish" and known_one is not None:
+            made.finish(name)
+        made.decide()
+        assert all(not each.waits_for for each in made.workloads.values() if each.admission is not None)
+        waiting = [each for each in made.workloads.values() if each.admission is None]
+        assert set(made.engine.pending("q")) == {each.key for each in waiting if not each.waits_for}
+        free = 8 - sum(each.pod_sets[0].requests[GPU] for each in made.workloads.values() if each.admission is not None)
+        ready = sorted((each for each in waiting if not each.waits_for), key=lambda each: each.created)
+        first = ready[:1] if strategy == "StrictFIFO" else ready
+        assert all(each.pod_sets[0].requests[GPU] > free for each in first), "those that wait keep nobody from starting"

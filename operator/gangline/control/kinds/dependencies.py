@@ -137,14 +137,12 @@ class JobStandings:
 
     def _of_job(self, resource: Resource, job: JobObject) -> JobStanding:
         kind = JOB_KINDS[resource]
-        mine = self._mirror.workloads_of(job)
-        named = self._mirror.named_workload(job)
-        if named is not None and named.controller_uid == job.uid and named not in mine:
-            mine = [*mine, named]
         outcome = kind.finished(job)
         if outcome is not None:
             return _ended(outcome.success)
-        if mine:  # of an elastic job that grows, a slice waits while the job runs with another one
+        if mine := self._mirror.workloads_of(
+            job
+        ):  # of an elastic job that grows, a slice waits while the job runs with another one
             unfinished = [each for each in mine if not each.finished]
             return self._of_workloads([each for each in unfinished if each.holds_quota] or unfinished or mine)
         if not kind.is_suspended(job) and kind.pods_ready(job):
@@ -266,8 +264,13 @@ class Dependencies(Reconciler[str]):
         #: a Workload -> what it waits for; `namespace/kind/name` of a job -> the Workloads that wait for it
         self._waits_for: dict[str, tuple[Dependency, ...]] = {}
         self._dependents: dict[str, set[str]] = {}
+        #: a Workload that waits -> the `namespace/kind/name` of its job; and the other way round
+        self._names: dict[str, str] = {}
+        self._named: dict[str, set[str]] = {}
         #: `namespace/kind/name` of jobs that others wait for -> how they were when they were last there
         self._last: dict[str, JobStanding] = {}
+        #: `namespace/kind/name` of jobs that waited -> their UID, and what has come true for them: a Workload may be made anew
+        self._met_before: dict[str, tuple[str, frozenset[str]]] = {}
         #: Workloads that wait for themselves
         self._in_circles: set[str] = set()
         #: what the engine was told last
@@ -306,30 +309,32 @@ class Dependencies(Reconciler[str]):
                 for job in {before, self._standings.name_of(key, workload), group}:
                     self._changed.update(self._dependents.get(job, ()))
         changed_jobs = self._changed_jobs.take()
-        for ref in changed_jobs if self._dependents else ():
-            self._changed.update(self._dependents.get(name_of(ref), ()))
+        for ref in changed_jobs if self._dependents or self._met_before else ():
+            name = name_of(ref)
+            self._changed.update(self._dependents.get(name, ()))
+            if self._mirror.job(ref) is None:
+                self._met_before.pop(name, None)
 
     def _index(self, key: str, wanted: tuple[Dependency, ...]) -> None:
         """Note what a Workload waits for now. What waits for it may be part of a circle that has closed or opened."""
         before = self._waits_for.get(key, ())
         if before == wanted:
             return
-        namespace = namespace_of(key)
+        namespace, kept = namespace_of(key), {each.job for each in wanted}
         for each in before:
             job = f"{namespace}/{each.job}"
-            waiting = self._dependents.get(job)
-            if waiting is not None and not any(other.job == each.job for other in wanted):
-                waiting.discard(key)
-                if not waiting:
-                    del self._dependents[job]
-                    self._last.pop(job, None)
+            if each.job not in kept and _discard(self._dependents, job, key):
+                self._last.pop(job, None)
         for each in wanted:
             self._dependents.setdefault(f"{namespace}/{each.job}", set()).add(key)
+        own = self._names.pop(key, "")
+        _discard(self._named, own, key)
+        self._waits_for.pop(key, None)
         if wanted:
+            own = self._names[key] = self._standings.name_of(key, self._mirror.workloads.get(key))
+            self._named.setdefault(own, set()).add(key)
             self._waits_for[key] = wanted
-        else:
-            self._waits_for.pop(key, None)
-        self._changed.update(self._dependents.get(self._standings.name_of(key, self._mirror.workloads.get(key)), ()))
+        self._changed.update(self._dependents.get(own, ()))
 
     # --- one Workload -------------------------------------------------------------------------------------------------
 
@@ -344,6 +349,7 @@ class Dependencies(Reconciler[str]):
             self._tell(key, model.Dependencies(key, f"The annotation {names.AFTER} {error}", needs, never=True))
             return
         self._index(key, wanted)
+        before = self._known_to_be_met(key, workload)
         if workload is None or not wanted:
             self._note_circle(key, closed=False)
             self._tell(key, None)
@@ -351,11 +357,11 @@ class Dependencies(Reconciler[str]):
                 self._change(key, key, dependency_changes.dependencies_met)
             return
         seen = dependencies.known_as(workload.annotations.get(names.AFTER_SEEN, ""))
-        verdicts = judged((each, self._standing(workload.namespace, each, seen)) for each in wanted)
+        verdicts = judged(
+            (each, self._standing(workload.namespace, each, seen)) for each in wanted if str(each) not in before
+        )
+        verdicts = verdicts._replace(met=[*verdicts.met, *(each for each in wanted if str(each) in before)])
         if patch := _record(workload, wanted, seen, verdicts):
-            if self._writes.pending(kube.WORKLOADS, key):
-                self._changed.add(key)
-                return
             done = partial(self._met, verdicts.met) if verdicts.met else None
             self._send(key, ObjectKey.of(kube.WORKLOADS, workload), "patch", steps.fenced(workload, patch), done=done)
             return
@@ -366,6 +372,17 @@ class Dependencies(Reconciler[str]):
         cancels = dependencies.policy(workload.annotations) is DependencyPolicy.CANCEL
         if verdicts.never and cancels and workload.active and not workload.is_true(names.DEACTIVATION_TARGET):
             self._change(key, key, dependency_changes.cancel(told.message))
+
+    def _known_to_be_met(self, key: str, workload: WorkloadObject | None) -> frozenset[str]:
+        """What has come true for the job of a Workload, perhaps while it had another one."""
+        uid = workload.controller_uid if workload is not None else None
+        if workload is None or uid is None or is_variant(workload):
+            return frozenset()
+        name, met = self._standings.name_of(key, workload), workload.annotations.get(names.AFTER_MET)
+        if met and self._mirror.job_with(uid) is not None:
+            self._met_before[name] = (uid, dependencies.known_as(met))
+        known, entries = self._met_before.get(name, ("", frozenset[str]()))
+        return entries if known == uid else frozenset()
 
     def _standing(self, namespace: str, dependency: Dependency, seen: frozenset[str]) -> JobStanding:
         """How the job stands, or how it was when it was last there."""
@@ -404,19 +421,20 @@ class Dependencies(Reconciler[str]):
         if closed == (key in self._in_circles):
             return
         (self._in_circles.add if closed else self._in_circles.discard)(key)
-        self._changed.update(self._dependents.get(self._standings.name_of(key, self._mirror.workloads.get(key)), ()))
+        self._changed.update(self._dependents.get(self._names.get(key, ""), ()))
 
     def _circle(self, key: str) -> list[str]:
         """The jobs of a circle in which this one waits for itself, in order; [] if none is found."""
-        namespace = namespace_of(key)
-        own = self._standings.name_of(key, self._mirror.workloads.get(key))
+        namespace, own = namespace_of(key), self._names.get(key)
+        if not own:
+            return []
         came_from: dict[str, str] = {}
-        to_visit = [(own, key)]
+        to_visit = [own]
         for _ in range(_MOST_STEPS):
-            if not to_visit or not own:
+            if not to_visit:
                 return []
-            name, at = to_visit.pop()
-            for each in self._waits_for.get(at, ()):
+            name = to_visit.pop()
+            for each in (each for waiting in self._named.get(name, ()) for each in self._waits_for[waiting]):
                 job = f"{namespace}/{each.job}"
                 if job == own:
                     path = [name]
@@ -425,8 +443,17 @@ class Dependencies(Reconciler[str]):
                     return [each.partition("/")[2].replace("/", " ") for each in reversed(path)]
                 if job not in came_from:
                     came_from[job] = name
-                    to_visit += [(job, next_one) for next_one in self._standings.of(namespace, each).workloads]
+                    to_visit.append(job)
         return []
+
+
+def _discard(index: dict[str, set[str]], name: str, key: str) -> bool:
+    """Remove a key from an index. Returns whether nothing is left under that name."""
+    known = index.get(name, set())
+    known.discard(key)
+    if not known:
+        index.pop(name, None)
+    return not known
 
 
 def _unmet(workload: WorkloadObject) -> tuple[Dependency, ...]:

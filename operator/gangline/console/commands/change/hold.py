@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gangline.api import names
+from gangline.api import dependencies, names
 from gangline.console.output import terminal
 from gangline.console.views import access, completing, denied, targets
 from gangline.console.views.targets import JobChoice, SeenVersions
@@ -145,7 +145,7 @@ async def released(
         if workload["spec"].get("active") is False:
             await targets.patched(api, WORKLOADS, workload, {"spec": {"active": True}}, dry_run=dry_run)
         elif not released_by_author:
-            return f"{target.title} is not held: it {target.what_it_does()}"
+            return f"{target.title} is not held: it {target.what_it_does()}{_for_others(target, workload)}"
         return f"{target.title} is queued again"
 
     return await targets.until_unchanged(attempt)
@@ -154,6 +154,15 @@ async def released(
 def _by_author(target: targets.Target) -> bool:
     """Whether the job's own annotation holds it."""
     return target.job is not None and names.is_held(target.job["metadata"].get("annotations") or {})
+
+
+def _for_others(target: targets.Target, workload: Json) -> str:
+    """How a job that waits for other jobs gets into its queue without them; "" for one that does not."""
+    meta = workload["metadata"]
+    if target.holds or not dependencies.waits_for(meta.get("annotations") or {}):
+        return ""
+    command = f"kubectl annotate {target.title} -n {meta['namespace']} {names.AFTER}-"
+    return f" for other jobs, which its annotation names: `{command}` ends that"
 
 
 def _annotated(value: str | None) -> Json:

@@ -67,11 +67,14 @@ def why(view: WorkloadView) -> str:
     return f"{view.reason}: {view.message}" if view.message else view.reason
 
 
+#: in the reason of an eviction: other jobs can't become so any more for which the workload waited
+_IN_VAIN: Final = "DependencyNeverSatisfied"
 #: reason of an eviction -> who deactivated the workload, and why
 _DEACTIVATED = {
     "RequeuingLimitExceeded": "Gangline deactivated it: its pods were not ready in time too often",
     "MaximumExecutionTimeExceeded": "Gangline deactivated it: its maximum execution time is over",
     "AdmissionCheck": "Gangline deactivated it: an admission check rejected it",
+    _IN_VAIN: "Gangline deactivated it: it waited in vain for other jobs",
 }
 
 
@@ -107,7 +110,12 @@ def to_do(view: WorkloadView) -> str:
         return f"gangline release {view.job} -n {view.namespace}"
     if view.state is JobState.INACTIVE:
         activate = """-p '{"spec":{"active":true}}'"""
-        return f"kubectl patch workload {view.name} -n {view.namespace} --type merge {activate}, to queue it again"
+        first = (
+            f"to correct or remove the annotation {names.AFTER} of the job, then " if _IN_VAIN in view.reason else ""
+        )
+        return (
+            f"{first}kubectl patch workload {view.name} -n {view.namespace} --type merge {activate}, to queue it again"
+        )
     return _OUTSIDE.get(view.reason, "") if view.state in (JobState.NOT_QUEUED, JobState.NOT_MANAGED) else ""
 
 

@@ -1,4 +1,4 @@
-"""Arrays with a limit, and sessions, on a real API server: the limit through a killed operator, and a session whose pod is away."""
+"""Arrays with a limit, and sessions, on a real API server: a limit through a killed operator, and a session without a kubelet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import pty
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from tests.cluster import harness
@@ -82,9 +83,10 @@ async def test_the_limit_of_an_array_and_the_end_of_a_session(system: System, ap
     master, slave = pty.openpty()
     try:
         job = await api.get(kube.GPU_JOBS, "shell")
-        code = await asyncio.wait_for(
-            session.hold(api.client, "default", job, submitted.in_terminal([]), OwnStreams(slave)), 120
-        )
+        held = session.hold(api.client, "default", job, submitted.in_terminal([]), OwnStreams(slave))
+        code = await asyncio.wait_for(held, 120)
+    except click.ClickException as error:  # what the API server says of a node without a kubelet depends on its version
+        code = error.exit_code
     finally:
         os.close(master)
         os.close(slave)

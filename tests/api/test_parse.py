@@ -241,6 +241,16 @@ def test_the_hold_of_the_author_is_a_gate_while_it_waits(written: str, gates: tu
     assert parse.workload(workload(annotations={names.HOLD: written}, status=status)).gates == (), "it keeps its quota"
 
 
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("10", 10), ("1", 1), ("0", 1), ("", 1), ("ten", 1), ("-3", 1), ("9" * 5000, 1)]
+)
+def test_the_limit_of_an_array(limit: str, expected: int) -> None:
+    found = parse.workload(workload(annotations={names.ARRAY: "sweep", names.ARRAY_LIMIT: limit}))
+    assert found.array == model.ArrayLimit("sweep", expected)
+    assert parse.workload(workload(annotations={names.ARRAY_LIMIT: limit})).array is None
+    assert parse.workload(workload(annotations={names.ARRAY: "sweep"})).array is None
+
+
 def test_on_hold_and_requeued() -> None:
     held = parse.workload(
         workload(status={"conditions": [condition("QuotaReserved", "False", "OnHold"), condition("Requeued", "True")]})

@@ -208,6 +208,21 @@ def loaded(server: StandIn, folder: Path, *arguments: str, **environment: str) -
     return done.stdout, json.loads(done.stderr.splitlines()[-1])
 
 
+POD = {
+    "name": "resnet-0",
+    "podSet": "main",
+    "rank": 0,
+    "node": "gpu-1",
+    "state": "Ready",
+    "created": 1.0,
+    "obstacle": "",
+    "gpuUse": 0.5,
+    "gpuMemoryBytes": 2.0**30,
+    "idleSince": None,
+    "measuredAt": 1.0,
+}
+
+
 @pytest.fixture
 def operator() -> Iterator[StandIn]:
     """The answers of an operator about one job that waits, a run, and a queue."""
@@ -223,6 +238,11 @@ def operator() -> Iterator[StandIn]:
         job: item,
         f"{job}/why": explained,
         f"{job}/remedies": {"startsInSeconds": {"p50": 60, "p90": 90}, "because": "", "remedies": []},
+        f"{job}/pods": {"job": item, "pods": [POD]},
+        f"{KUEUE}/namespaces/ml/localqueues": listed("LocalQueue", [local_queue()]),
+        "/apis/gangline.io/v1alpha1/namespaces/ml/gpujobs": {
+            "metadata": {"name": "resnet-x", "uid": "u1", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}}
+        },
         f"{KUEUE}/namespaces/ml/workloads": listed("Workload", [pending("resnet", namespace="ml")]),
     }
     with serving(answers) as server:
@@ -245,11 +265,16 @@ def operator() -> Iterator[StandIn]:
         "share",
         "nodes",
         "why resnet",
+        "usage resnet",
+        "submit --help",
+        "submit --gpus 1 --image x:1 -- true",
+        "exec --help",
     ],
 )
 def test_commands_that_ask_load_few_modules_and_no_operator(line: str, operator: StandIn, tmp_path: Path) -> None:
     told, modules = loaded(operator, tmp_path, *line.split())
     assert "resnet" in told or line in ("history", "share", "nodes") or "--help" in line
+    assert "usage" not in line or ("50 %" in told and "1.0 GiB" in told)
     ours = [name for name in modules if name.split(".")[0].startswith("gangline")]
     assert [name for name in modules if HEAVY.match(name)] == []
     assert len(ours) <= OURS and len(modules) <= ALL, (len(ours), len(modules))

@@ -418,7 +418,13 @@ def children(pid: int) -> list[str]:
 )
 def test_a_session_has_a_limit_and_is_one_job(name: str, value: str, said: str) -> None:
     with pytest.raises(wishes.WishError, match=said):
-        submitted.check(wishes.merged([submitted.default_limit()], [wishes.given(name, value)]))
+        submitted.of_session(wishes.merged([wishes.given(name, value)]))
+
+
+def test_a_session_that_names_no_limit_has_one() -> None:
+    for given, limit in (((), "4h"), ((wishes.given("time", "30"),), "30")):
+        found = submitted.of_session(wishes.merged(given)).one("time")
+        assert found is not None and found.value == limit
 
 
 @pytest.mark.parametrize("line", ["-i train.sh", "-i --from a", "-i -W", "-i -f -- bash", "-i", "-i -- bash"])

@@ -593,6 +593,54 @@ def test_a_job_is_repeated_under_another_name(api: Api) -> None:
     assert again["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "other"
 
 
+def test_a_job_is_repeated_as_its_author_wrote_it(api: Api) -> None:
+    """Not as it was admitted: with a node selector and fewer pods, held meanwhile, with the labels of its controller."""
+    written = {"containers": [{"name": "main", "image": IMAGE}], "restartPolicy": "Never"}
+    admitted = {**written, "nodeSelector": {"gpu": "a100"}}
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "fit", "uid": "j1", "controller": True}
+    own = {"controller-uid": "j1", "batch.kubernetes.io/job-name": "fit", "team": "vision"}
+    api.objects["jobs", "fit"] = {
+        "metadata": {
+            "name": "fit",
+            "namespace": "ml",
+            "uid": "j1",
+            "labels": {**own, "kueue.x-k8s.io/queue-name": "team", "gangline.io/array": "fit"},
+            "annotations": {"gangline.io/hold": "true", "gangline.io/array-limit": "2", "note": "kept"},
+        },
+        "spec": {
+            "parallelism": 2,
+            "completions": 8,
+            "selector": {"matchLabels": {"controller-uid": "j1"}},
+            "suspend": False,
+            "template": {"metadata": {"labels": own, "creationTimestamp": None}, "spec": admitted},
+        },
+    }
+    pod_set = {"name": "main", "count": 4, "minCount": 2, "template": {"metadata": {"labels": own}, "spec": written}}
+    api.objects["workloads", "job-fit"] = {
+        "metadata": {
+            "name": "job-fit",
+            "namespace": "ml",
+            "uid": "w1",
+            "ownerReferences": [reference],
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"queueName": "team", "podSets": [pod_set]},
+        "status": {},
+    }
+    done = submit("--from", "job/fit")
+    assert done.exit_code == 0, done.output
+    [(plural, again)] = api.created
+    assert plural == "jobs" and again["metadata"]["name"].startswith("fit-")
+    assert again["metadata"]["labels"] == {"team": "vision", "kueue.x-k8s.io/queue-name": "team"}
+    assert again["metadata"]["annotations"] == {"note": "kept"}
+    assert again["spec"] == {
+        "parallelism": 4,
+        "completions": 8,
+        "suspend": True,
+        "template": {"metadata": {"labels": {"team": "vision"}}, "spec": written},
+    }
+
+
 # --- the end of a job -------------------------------------------------------------------------------------------------
 
 

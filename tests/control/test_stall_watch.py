@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.nodes.stall import progress_reports
 from gangline.control.nodes.stall.progress_reports import BadReportError
-from gangline.control.nodes.stall.stall_watch import StallWatch
+from gangline.control.nodes.stall.stall_watch import SHARED, STALE, StallWatch
 from gangline.control.parts.messages import GpusMeasured, Messages, OwnPaceEnded
 from gangline.control.writes.notify.notices import Notices
 from gangline.control.writes.status import run_changes, status_changes
@@ -65,8 +67,10 @@ class FakeSource:
     def __init__(self) -> None:
         self.readings: list[Reading] = []
         self.fails = False
+        self.asked = 0
 
     async def read(self) -> list[Reading]:
+        self.asked += 1
         if self.fails:
             raise SourceError("down")
         return self.readings
@@ -358,6 +362,29 @@ def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again
     world.forecasts.tell_again("ml/job-a")
     assert told() == 2, "whatever it had said before"
     world.forecasts.tell_again("ml/nobody")
+
+
+async def test_who_asks_for_the_use_of_gpus_gets_a_reading_that_is_not_old() -> None:
+    place = Place(None)
+    reading = Reading("team", "p", START / 1000, gpu=0.0, gpu_memory=2.0**30)
+    place.source.readings = [reading]
+    assert place.watch.of_pod("team/p") is None
+    await asyncio.gather(*(place.watch.refresh() for _ in range(50)))
+    found = place.watch.of_pod("team/p")
+    assert place.source.asked == 1, "one for all who ask"
+    assert found is not None and (found.gpu, found.gpu_memory, found.idle_since) == (0.0, 2.0**30, START)
+    place.now += SHARED
+    place.source.readings = [replace(reading, at=place.now / 1000, gpu=0.5)]
+    await place.watch.refresh()
+    assert place.source.asked == 2 and (found.gpu, found.idle_since) == (0.5, None)
+    place.now += STALE
+    assert place.watch.of_pod("team/p") is None, "what is old is not shown"
+
+
+async def test_where_a_policy_has_telemetry_read_nobody_else_reads_it() -> None:
+    place = Place({"after": "10m"})
+    await place.watch.refresh()
+    assert place.source.asked == 0
 
 
 def test_what_telemetry_measures_is_passed_on_but_for_gaps() -> None:

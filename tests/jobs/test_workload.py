@@ -106,6 +106,21 @@ def test_what_a_job_waits_for_follows_the_job() -> None:
     assert workload.changed_annotations(KIND, built, job) == workload.changed_dependencies(built, {}) == gone
 
 
+def test_the_limit_of_an_array_follows_the_job() -> None:
+    built, job = _pair()
+    job["metadata"]["annotations"] = {names.ARRAY_LIMIT: "3"}
+    assert workload.changed_annotations(KIND, built, job) == {}, "of no array"
+    job["metadata"]["labels"] = {names.ARRAY: "sweep"}
+    wanted = {names.ARRAY: "sweep", names.ARRAY_LIMIT: "3"}
+    assert workload.changed_annotations(KIND, built, job) == wanted
+    new = workload.build(KIND, job, KIND.pod_sets(job), queue="q", priority=0)
+    assert new["metadata"]["annotations"] == wanted
+    built["metadata"]["annotations"] = dict(wanted)
+    assert workload.changed_annotations(KIND, built, job) == {}
+    job["metadata"]["annotations"] = {}
+    assert workload.changed_annotations(KIND, built, job) == dict.fromkeys(wanted)
+
+
 def test_build():
     job = batch_job(
         annotations={

@@ -308,6 +308,22 @@ def test_checkpoint_interval(value: str, said: str):
     assert found == [] if not said else said in found[0] and names.CHECKPOINT_INTERVAL in found[0]
 
 
+@pytest.mark.parametrize(
+    ("labels", "limit", "said"),
+    [
+        ({names.ARRAY: "sweep"}, "10", ""),
+        ({names.ARRAY: "sweep"}, "0", "should be a whole number greater than 0"),
+        ({names.ARRAY: "sweep"}, "ten", "should be a whole number greater than 0"),
+        ({names.ARRAY: "sweep"}, "9" * 5000, "should be a whole number greater than 0"),
+        ({}, "10", "Required value: names the array whose tasks the limit is for"),
+    ],
+)
+def test_the_limit_of_an_array(labels: dict[str, str], limit: str, said: str):
+    obj = job(queue="main", labels=labels, annotations={names.ARRAY_LIMIT: limit})
+    found = errors(obj, obj)
+    assert bool(found) == bool(said) and all(said in each for each in found), found
+
+
 def test_a_running_job_is_adopted_by_naming_queue_and_workload_at_once():
     adopted = running(job(queue="main", labels={names.PREBUILT_WORKLOAD: "job-train"}))
     assert errors(adopted, running(job())) == []

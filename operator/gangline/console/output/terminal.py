@@ -110,6 +110,11 @@ def can_ask() -> bool:
     return _captured.get() is None and sys.stdin.isatty()
 
 
+def is_here() -> bool:
+    """Whether standard input and output are a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
 def confirm(question: str) -> None:
     """Ask, and go on at a yes. Raises click.ClickException for a no, and click.UsageError where there is no terminal to ask."""
     if not can_ask():

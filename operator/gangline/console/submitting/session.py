@@ -11,7 +11,7 @@ from typing import Final
 
 from gangline.console.submitting import wishes
 from gangline.console.submitting.gpu_job import UNLIMITED, Work
-from gangline.console.submitting.wishes import Given, Wishes
+from gangline.console.submitting.wishes import Wishes
 
 #: the time limit of a session that names none
 LIMIT: Final = "4h"
@@ -52,15 +52,12 @@ def in_terminal(words: Sequence[str]) -> list[str]:
     return ["sh", "-c", f'echo $$ >"{_MARK}"; {run}', "session", *words]
 
 
-def default_limit() -> Given:
-    """The time limit, for a session whose options and profile name none."""
-    return wishes.given("time", LIMIT)
-
-
-def check(merged: Wishes) -> None:
-    """Raises WishError for options that a session can't have."""
+def of_session(merged: Wishes) -> Wishes:
+    """The options of a session, with a time limit where none is named. Raises WishError for what a session can't have."""
     if array := merged.one("array"):
         raise array.refuse("a session is one job")
     limit = merged.one("time")
     if limit is not None and limit.value.upper() in UNLIMITED:
         raise limit.refuse("a session has a limit: it would keep its GPUs as long as its terminal is open")
+    least = {} if limit is not None else {"time": [wishes.given("time", LIMIT)]}
+    return Wishes({**merged.by_name, **least}, merged.remarks)

@@ -70,10 +70,7 @@ class OwnStreams:
 
     @property
     def is_terminal(self) -> bool:
-        try:
-            return os.isatty(self._input) and (self._source is not None or sys.stdout.isatty())
-        except (OSError, ValueError):  # there is no standard input
-            return False
+        return terminal.is_here() if self._source is None else os.isatty(self._source)
 
     @contextmanager
     def raw(self) -> Iterator[None]:
@@ -104,7 +101,7 @@ class OwnStreams:
     async def pieces(self) -> AsyncIterator[bytes]:
         try:
             source = self._input
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):  # there is no standard input
             return
         while True:
             await _readable(source)

@@ -72,7 +72,7 @@ class ArrayTurns:
         return place < len(turns) and turns[place] == known.rank
 
     def figures(self, gang: WorkloadState) -> tuple[int, int, int] | None:
-        """Of the array of a task that waits without a turn: its limit, the tasks that hold quota, and those that are next."""
+        """The limit of an array, its tasks that hold quota, and those that are next; None for a task that waits for no turn."""
         known = self._members.get(gang.uid)
         if known is None or known.rank is None or self.has_turn(gang):
             return None

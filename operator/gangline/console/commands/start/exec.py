@@ -14,7 +14,9 @@ from gangline.console.views.remote_terminal import OwnStreams, PodOfJob
 @click.argument("job", metavar="JOB[:RANK]", shell_complete=completing.jobs)
 @click.argument("words", metavar="[-- COMMAND [ARG…]]", nargs=-1, type=click.UNPROCESSED)
 @click.option("-c", "--container", default="", help="The container; by default the first one.")
-@click.option("--tty/--no-tty", default=None, help="With a terminal, or without (default: as this process has one).")
+@click.option(
+    "--tty/--no-tty", default=None, help="Give the command a terminal, or none (default: as this process has one)."
+)
 @access.cluster_options
 def command(
     job: str,

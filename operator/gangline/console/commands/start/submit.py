@@ -16,13 +16,11 @@ from gangline.api import names
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import document
 from gangline.console.output.spelling import meant
-from gangline.console.submitting import gpu_job, session, wishes
+from gangline.console.submitting import gpu_job, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
 from gangline.console.submitting.wishes import OPTIONS, PROFILE, Given, Profile, WishError
 from gangline.console.views import access, completing, denied, follow_job, job_end, targets, what_if
-from gangline.console.views import session as held_session
 from gangline.console.views.pod_logs import LogQuery
-from gangline.console.views.remote_terminal import OwnStreams
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.kube.resources import CONFIG_MAPS, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -122,8 +120,7 @@ def command(
             "--interactive opens a terminal for a shell, or for a command after --: it goes with no script, nor with --from, "
             "--wait or --follow"
         )
-    streams = OwnStreams()
-    if interactive and not (dry_run or streams.is_terminal):
+    if interactive and not dry_run and not terminal.is_here():
         raise click.UsageError("--interactive needs a terminal; `gangline submit --wait -- COMMAND` needs none")
     if bool(words) == bool(repeated) and not interactive:
         raise click.UsageError("name a script, a command after --, or a job that is to be repeated (--from)")
@@ -136,7 +133,7 @@ def command(
             "--follow is for one job, and --array makes many: `gangline logs JOB -f` follows one of them"
         )
     try:
-        work = session.keeper() if interactive else None if repeated else _work(words, is_command=is_command)
+        work = None if repeated else _work(words, is_command=is_command, interactive=interactive)
     except WishError as error:
         raise _refusal(error) from error
 
@@ -155,7 +152,7 @@ def command(
                 return 0
             stored = await create_jobs(api, where, resource, made)
             if interactive:
-                return await held_session.hold(api, where, stored[0], session.in_terminal(words), streams)
+                return await _session(api, where, stored[0], words)
             jobs = [job["metadata"]["name"] for job in made.jobs]
             if follow:
                 await follow_job.follow(api, where, f"{resource.kind.lower()}/{jobs[0]}", LogQuery())
@@ -165,8 +162,21 @@ def command(
         raise click.exceptions.Exit(code)
 
 
-def _work(words: Sequence[str], *, is_command: bool) -> Work:
+async def _session(api: ApiClient, namespace: str, job: Json, words: Sequence[str]) -> int:
+    """Open a terminal in a job that waits for one. Returns its exit code."""
+    from gangline.console.submitting.session import in_terminal  # what only sessions need
+    from gangline.console.views.remote_terminal import OwnStreams
+    from gangline.console.views.session import hold
+
+    return await hold(api, namespace, job, in_terminal(words), OwnStreams())
+
+
+def _work(words: Sequence[str], *, is_command: bool, interactive: bool) -> Work:
     """What is to run. Raises WishError, and click.ClickException for a script that can't be read."""
+    if interactive:
+        from gangline.console.submitting.session import keeper  # as above
+
+        return keeper()
     if is_command:
         return Work(words)
     path = Path(words[0])
@@ -197,10 +207,11 @@ async def prepared_jobs(
     try:
         found = wishes.directives(work.script, work.name) if work.script is not None else wishes.Directives()
         profile, remarks = await _profile(api, namespace)
-        least = [session.default_limit()] if interactive else []
-        merged = wishes.merged(least, profile.given, found.given, given)
+        merged = wishes.merged(profile.given, found.given, given)
         if interactive:
-            session.check(merged)
+            from gangline.console.submitting.session import of_session  # as above
+
+            merged = of_session(merged)
         queue = await _queue(api, namespace, gpu_job.queue_name(merged, profile))
         made = gpu_job.submission(merged, profile, work, _suffix(), environment, queue)
     except WishError as error:
@@ -320,11 +331,11 @@ async def _again(api: ApiClient, namespace: str, job: str, given: Sequence[Given
     name = exact or f"{_stem(old)}-{_suffix()}"
     labels = _kept(body["metadata"].get("labels") or {}, names.ARRAY)
     meta: Json = {"name": name, "namespace": namespace, "labels": labels | ({names.QUEUE_NAME: queue} if queue else {})}
-    if annotations := _kept(body["metadata"].get("annotations") or {}, names.ARRAY_LIMIT):
+    if annotations := _kept(body["metadata"].get("annotations") or {}, names.ARRAY_LIMIT, names.HOLD):
         meta["annotations"] = annotations
     spec = {key: value for key, value in body["spec"].items() if key not in ("suspend", "selector", "manualSelector")}
     if resource == JOBS:
-        spec["template"] = await _template(api, target.workload, spec["template"])
+        spec |= await _before_admission(api, target.workload, spec)
         spec["suspend"] = True
     script = await _script(api, namespace, old, name, spec)
     return resource, Submission(
@@ -342,15 +353,20 @@ def _kept(values: Mapping[str, str], *but: str) -> dict[str, str]:
     return {key: value for key, value in values.items() if not key.startswith(_SET_BY_SYSTEMS) and key not in but}
 
 
-async def _template(api: ApiClient, workload: Json | None, template: Json) -> Json:
-    """The Job's template as it was before it was admitted, which its Workload has kept."""
+async def _before_admission(api: ApiClient, workload: Json | None, spec: Json) -> Json:
+    """The Job's template as it was before it was admitted, which its Workload has kept; and its parallelism, where it may have
+    been admitted with fewer pods.
+    """
+    template, parallelism = spec["template"], {}
     if workload is not None:
-        template = (await api.get(WORKLOADS, workload["metadata"]["namespace"], workload["metadata"]["name"]))["spec"][
-            "podSets"
-        ][0]["template"]
+        meta = workload["metadata"]
+        pod_set = (await api.get(WORKLOADS, meta["namespace"], meta["name"]))["spec"]["podSets"][0]
+        template = pod_set["template"]
+        parallelism = {"parallelism": pod_set["count"]} if pod_set.get("minCount") is not None else {}
     meta = template.get("metadata") or {}
     kept = {**meta, "labels": _kept(meta.get("labels") or {})}
-    return {**template, "metadata": {key: value for key, value in kept.items() if value and key != "creationTimestamp"}}
+    named = {key: value for key, value in kept.items() if value and key != "creationTimestamp"}
+    return {"template": {**template, "metadata": named}, **parallelism}
 
 
 async def _script(api: ApiClient, namespace: str, old: str, new: str, spec: Json) -> str | None:

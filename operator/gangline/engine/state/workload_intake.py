@@ -119,6 +119,7 @@ class WorkloadIntake:
             and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
             and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
             and (old.replaces, old.job_uid) == (new.replaces, new.job_uid)
+            and (not self._store.windows or old.execution_left == new.execution_left)  # it may end before a window now
             and queue_time(new, self._store.settings) == gang.since
         )
 

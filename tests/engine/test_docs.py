@@ -39,3 +39,10 @@ def test_every_example_of_the_page_of_elastic_jobs_holds() -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 10
     assert result.failed == 0
+
+
+def test_every_example_of_the_reservations_page_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reservations.md"
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 5
+    assert result.failed == 0

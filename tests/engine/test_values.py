@@ -48,7 +48,6 @@ MUTABLE = {
     "pipeline._Table",
     "scorers.Field",
     "simulation.SimulatedRun",
-    "array_turns._Array",
     "attempt.Attempt",
     "attempt.CycleTally",
     "capacity.NodeHolding",

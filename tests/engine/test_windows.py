@@ -127,6 +127,13 @@ def test_a_workload_with_a_limit_is_not_kept_behind_one_of_its_shape_without() -
     assert of(world.decide(), Admit) == ["w4"]
 
 
+def test_a_workload_that_gets_a_limit_while_it_waits_is_tried_again() -> None:
+    world = NodeWorld(node("n0"), queue(100), window("n0"), plain("w1", 1))
+    assert of(world.decide(), Admit) == []
+    world.change("w1", max_execution_seconds=3600)
+    assert of(world.decide(), Admit) == ["w1"]
+
+
 def test_nodes_are_selected_by_label_and_those_that_come_later_too() -> None:
     world = NodeWorld(node("n0", "p0"), queue(100), window(node_labels={"pool": "x"}), plain("w1", 1))
     world.put(node("n1", "p0", labels={"pool": "x"}))

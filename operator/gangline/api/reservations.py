@@ -42,6 +42,9 @@ MOST_QUEUES: Final = 64
 
 #: characters of the longest instant
 _LONGEST_INSTANT: Final = 40
+_LONGEST_TIME_OF_DAY: Final = 5
+
+_TIME_OF_DAY: Final = re.compile(TIME_OF_DAY, re.ASCII)
 
 
 class ReservationError(ValueError):
@@ -217,9 +220,12 @@ def _weekly(schedule: Json) -> Weekly:
     for i, day in enumerate(days):
         if day not in DAYS:
             raise ReservationError(f"{path}.days[{i}]", f"must be one of {', '.join(DAYS)}")
-    time = _text(schedule.get("time"), f"{path}.time")
-    if len(time) != 5 or not re.fullmatch(TIME_OF_DAY.removeprefix("^").removesuffix("$"), time, re.ASCII):
-        raise ReservationError(f"{path}.time", "must be a time of day such as 17:40")
+    try:
+        minute = minute_of_day(_text(schedule.get("time"), f"{path}.time"))
+    except ReservationError:
+        raise
+    except ValueError:
+        raise ReservationError(f"{path}.time", "must be a time of day such as 17:40") from None
     length = _length(_text(schedule.get("duration"), f"{path}.duration"), f"{path}.duration", LONGEST_WEEKLY)
     if length < 1000:
         raise ReservationError(f"{path}.duration", "must be at least 1s")
@@ -228,8 +234,15 @@ def _weekly(schedule: Json) -> Weekly:
         bounded.time_zone(zone)
     except ValueError as error:
         raise ReservationError(f"{path}.timeZone", str(error)) from None
-    hours, _, minutes = time.partition(":")
-    return Weekly(frozenset(DAYS.index(day) for day in days), int(hours) * 60 + int(minutes), length, zone)
+    return Weekly(frozenset(DAYS.index(day) for day in days), minute, length, zone)
+
+
+@bounded.parser(_LONGEST_TIME_OF_DAY, worst=("17:40", "9", ":", "٣"))
+def minute_of_day(text: str) -> int:
+    """The minutes from midnight to a time of day such as 17:40. Raises ValueError."""
+    if _TIME_OF_DAY.match(text) is None:
+        raise ValueError(bounded.shown(text))
+    return int(text[:2]) * 60 + int(text[3:])
 
 
 def _length(value: Any, path: str, longest: Millis) -> Millis:

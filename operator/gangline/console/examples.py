@@ -95,16 +95,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "notify test": (("team --to mira@example.com", "to the receivers of the QueuePolicy team"),),
     # --- keep nodes free ---
-    "reserve create": (
-        (
-            "weekly --days Sunday --time 02:00 --duration 6h --time-zone Europe/Berlin -l rack=r1 --maintenance",
-            "a maintenance of a rack, every week",
-        ),
-        (
-            "deadline --start 2026-12-01T08:00:00Z --end 2026-12-03T20:00:00Z --flavor h100 --count 4 --for cq/vision",
-            "four nodes for a ClusterQueue, once",
-        ),
-    ),
+    "reserve create": (("w --days Sun --time 02:00 --duration 6h -l r=1 -m", "a maintenance of a rack, every week"),),
     "reserve list": (("", "windows, nodes, and what keeps a Reservation from being honoured"),),
     "reserve delete": (("weekly", "other jobs may use its nodes at once"),),
     # --- try Gangline on this machine ---

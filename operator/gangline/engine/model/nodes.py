@@ -82,7 +82,7 @@ class ReservedWindow:
     #: whose workloads may use it: names of ClusterQueues, and keys of LocalQueues
     cluster_queues: frozenset[str] = frozenset()
     local_queues: frozenset[str] = frozenset()
-    #: so long before `begin` the workloads that will be stopped are told
+    #: so long before `begin` it is announced to the workloads that will be stopped
     notice: Millis = 0
 
     @property

@@ -128,7 +128,8 @@ class Budgets(Part):
         self._kept_from: list[float] = []
         self._tidy_at = 0
         self._to_read = asyncio.Event()
-        self._past_preemptions_known = self._asked_preemptions = False
+        self._past_preemptions_known = False
+        self._asked_preemptions_at = 0
         #: attempts that were noted while the history was read
         self._meanwhile: list[tuple[JobAttempt, float]] | None = None
         self._levels: dict[Account, int] = {}
@@ -280,8 +281,8 @@ class Budgets(Part):
             except (ParseError, ValueError):  # the policy is in force nowhere, and its status says why
                 continue
         self._limited = any(self._has_limits(name) for name in set(policy_of.values()))
-        if self._limited and not self._past_preemptions_known and not self._asked_preemptions:
-            self._asked_preemptions = True
+        if self._limited and not self._past_preemptions_known and not self._asked_preemptions_at:
+            self._asked_preemptions_at = self._now()
             self._observe(model.Put(PreemptionsUnknown(self._now() + PATIENCE)))
         if not budgets and not self._use.budgets:
             self._policy_of = policy_of
@@ -384,10 +385,13 @@ class Budgets(Part):
         return True
 
     async def _read_preemptions(self, record: AttemptRecord) -> None:
-        """Tell the engine what was preempted before this process began to decide."""
-        led = self._now() / 1000
-        for each in await record.preempted(led - _DAY):
-            at = each.ended if each.ended is not None else led
+        """Tell the engine what was preempted before. What it has preempted itself, once that took too long, it has counted."""
+        late = self._now() >= self._asked_preemptions_at + PATIENCE
+        asked = self._asked_preemptions_at / 1000
+        for each in await record.preempted(asked - _DAY):
+            at = each.ended if each.ended is not None else self._now() / 1000
+            if late and at > asked:
+                continue
             stages = each.stages(at)
             lost = stages.ended - stages.losing
             key = f"{each.namespace}/{each.workload}"

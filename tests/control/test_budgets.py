@@ -27,6 +27,7 @@ from gangline.engine.model import Gone, PastPreemption, PreemptionsUnknown, Put,
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.budgets import UsedSpan
 from gangline.kube import resources as kube
+from gangline.kube.reflector import Upsert
 from gangline.objects import Stored
 
 Json = dict[str, Any]
@@ -316,6 +317,26 @@ async def test_each_user_has_an_own_budget_and_jobs_without_one_share_theirs(his
     assert leader.held() == [], "bob has used nothing"
     assert [each.owner for each in leader.budgets.uses()] == ["alice"]
     assert leader.budgets.shares() == {("p", "b", "alice"): pytest.approx(1.0, abs=0.01)}
+    leader.end()
+
+
+async def test_a_namespace_that_gets_the_label_of_a_team_takes_from_its_budget(history: History) -> None:
+    leader = await Operator(rolling(per="NamespaceLabel", label="team"), history).lead()
+    leader.run()
+    leader.later(HOUR)
+    assert leader.held() == ["urgent"]
+    assert [each.owner for each in leader.budgets.uses()] == [""]
+    (fact,) = leader.spent.values()
+    assert "of namespaces without the label team is used" in fact.text
+    space = Stored({"kind": "Namespace", "metadata": {"name": "ml", "uid": "ml", "labels": {"team": "vision"}}})
+    space["metadata"]["resourceVersion"] = "950"
+    leader.here.mirror.upsert(kube.NAMESPACES, space)
+    leader.budgets.observe(kube.NAMESPACES, Upsert(space))
+    leader.act()
+    await leader.read()
+    assert [each.owner for each in leader.budgets.uses()] == ["vision"]
+    (fact,) = leader.spent.values()
+    assert "of namespaces with team=vision is used" in fact.text
     leader.end()
 
 

@@ -195,6 +195,7 @@ class Engine:
         if explanation.reason == "WaitingForCapacity":
             explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
+        message += _after_others(self._store.budgets.known.get(workload))
         return replace(explanation, message=message, position=queue.pending.position(gang))
 
     def quota_limits(self, cluster_queue: str, flavor: str, resource: str) -> QuotaLimits | None:
@@ -487,6 +488,13 @@ def _by_floor(queue: ClusterQueue) -> str:
     """What is added to the reason of a workload whose queue does not follow its policy."""
     told = {"BestEffort": "BestEffortFIFO", "Easy": "EASY (in order of age, one reservation)"}.get(queue.fallen_back)
     return f". The queue follows {told} for now, since its QueuePolicy would make workloads wait longer" if told else ""
+
+
+def _after_others(spent: SpentBudget | None) -> str:
+    """What is added to the reason of a workload that goes after others, since its budget is used."""
+    if spent is None or spent.holds:
+        return ""
+    return f". The workload goes after others of its priority: {spent.text}"
 
 
 def key_of(item: Item) -> str:

@@ -41,6 +41,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.placing.policy_ranking import rank_nodes
 from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.states import Journal, Transition
 from gangline.engine.quota.quota_ledger import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
@@ -76,11 +77,12 @@ class Engine:
         self.settings = settings or Settings()
         self._journal = Journal()
         self._tally = CycleTally()
+        self._preemptions = PreemptionLog()
         self._build()
 
     def _build(self) -> None:
         """The state of an engine without facts."""
-        self._store = store = Store(self.settings, self._journal)
+        self._store = store = Store(self.settings, self._journal, self._preemptions)
         self._intake = WorkloadIntake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)

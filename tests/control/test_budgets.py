@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -337,6 +338,25 @@ async def test_a_namespace_that_gets_the_label_of_a_team_takes_from_its_budget(h
     assert [each.owner for each in leader.budgets.uses()] == ["vision"]
     (fact,) = leader.spent.values()
     assert "of namespaces with team=vision is used" in fact.text
+    leader.end()
+
+
+async def test_a_job_without_gpus_is_not_held(history: History) -> None:
+    leader = await Operator(rolling(hours="0"), history).lead()
+    assert leader.held() == ["train", "urgent"]
+
+    def without_gpus(pod_set: Json) -> Json:
+        pod_set = copy.deepcopy(pod_set)
+        for container in pod_set["template"]["spec"]["containers"]:
+            container["resources"] = {"requests": {"cpu": "1"}}
+        return pod_set
+
+    raw = copy.deepcopy(dict(leader.here.mirror.workloads[leader.key("urgent")]))
+    raw["spec"] = {**raw["spec"], "podSets": [without_gpus(each) for each in raw["spec"]["podSets"]]}
+    raw["metadata"] |= {"resourceVersion": "2000"}
+    leader.here.mirror.upsert(kube.WORKLOADS, raw)
+    leader.act()
+    assert leader.held() == ["train"]
     leader.end()
 
 

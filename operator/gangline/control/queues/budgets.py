@@ -26,7 +26,7 @@ from gangline.control.parts.messages import AttemptNoted, FactObserved
 from gangline.control.parts.part import Part
 from gangline.control.writes.status.policy_status import BudgetReport
 from gangline.engine import hours_text, model, span_text
-from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget
+from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget, accelerators_of
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import JobAttempt
 from gangline.forecast.history.budgets import ROLLING, Account, Budget, BudgetUse, Span, UsedSpan
@@ -491,7 +491,8 @@ class Budgets(Part):
         """Tell the engine what the budgets say about a workload, if that is new."""
         raw, value = self._mirror.workloads.get(key), self._mirror.workload_value(key)
         waits = raw is not None and value is not None and value.admission is None and not value.finished
-        accounts = self._concerned(raw) if raw is not None and waits else ()
+        takes = value is not None and bool(accelerators_of(value.pod_sets))  # others take nothing from a budget
+        accounts = self._concerned(raw) if raw is not None and waits and takes else ()
         if (before := self._accounts_of.get(key, ())) != accounts:
             for account in before:
                 self._waiters.get(account, {}).pop(key, None)

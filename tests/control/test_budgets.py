@@ -29,7 +29,7 @@ from gangline.forecast.errors import StoreError
 from gangline.forecast.history.budgets import UsedSpan
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Upsert
-from gangline.objects import Stored
+from gangline.objects import Stored, view
 
 Json = dict[str, Any]
 HOUR = 3600
@@ -354,7 +354,7 @@ async def test_a_job_without_gpus_is_not_held(history: History) -> None:
     raw = copy.deepcopy(dict(leader.here.mirror.workloads[leader.key("urgent")]))
     raw["spec"] = {**raw["spec"], "podSets": [without_gpus(each) for each in raw["spec"]["podSets"]]}
     raw["metadata"] |= {"resourceVersion": "2000"}
-    leader.here.mirror.upsert(kube.WORKLOADS, raw)
+    leader.here.mirror.upsert(kube.WORKLOADS, view(kube.WORKLOADS, raw))
     leader.act()
     assert leader.held() == ["train"]
     leader.end()

@@ -72,6 +72,9 @@ def test_limits_are_read_and_none_means_as_ever() -> None:
         ({"timeZone": "Mars/Olympus"}, "spec.budgets[0].timeZone"),
         ({"timeZone": "../../etc/passwd"}, "there is no time zone"),
         ({"timeZone": "Europe"}, "there is no time zone"),
+        ({"per": "NamespaceLabel"}, "spec.budgets[0].label: Required value"),
+        ({"per": "NamespaceLabel", "label": "not a key"}, "spec.budgets[0].label"),
+        ({"per": "User", "label": "team"}, "needs per NamespaceLabel"),
         ({"per": "LocalQueue", "only": ["q"]}, "spec.budgets[0].only[0]"),
     ],
 )

@@ -41,6 +41,7 @@ async def queue(system: System, api: harness.Api) -> AsyncIterator[None]:
     )
     yield
     system.kill_operators()
+    await api.client.delete(kube.QUEUE_POLICIES, None, "budgets")
     await api.wipe()
 
 
@@ -48,7 +49,7 @@ async def test_a_budget_holds_starts_through_a_kill_and_until_its_window_has_pas
     system: System, queue: None, api: harness.Api, tmp_path: Path
 ) -> None:
     history = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
-    first = system.operator("first", visibility=None, forecasts=history)
+    first = system.operator("first", forecasts=history)
     first.wait_ready()
 
     async def waits() -> bool:
@@ -79,7 +80,7 @@ async def test_a_budget_holds_starts_through_a_kill_and_until_its_window_has_pas
     await api.until(reported, "the policy's status names who has used the budget")
     await asyncio.sleep(2)  # the attempt is written
     first.kill()
-    system.operator("second", visibility=None, forecasts=history).wait_ready()
+    system.operator("second", forecasts=history).wait_ready()
     await api.until(admitted, "the second job starts when the first one's hours have left the window", WINDOW + 60)
     started = await api.workload_of("second")
     assert started is not None

@@ -123,6 +123,23 @@ def test_inputs_are_what_the_engine_knew_just_before(tmp_path: Path) -> None:
     assert queue["head"] == before["head"] and queue["reservedUntil"] == (before["start"] or 0) / 1000 > 0
 
 
+def test_a_preemption_that_would_have_lost_less_with_another_victim_says_so(tmp_path: Path) -> None:
+    world = Contended(tmp_path / "audit")
+    world.put(gang("saves1", 4, checkpoint_seconds=60.0))
+    world.decide()
+    world.now += 600_000
+    world.put(gang("loses2", 4))  # started last, so that it is preempted first
+    world.decide()
+    world.now += 630_000
+    world.put(gang("high3", 8, priority=9))
+    decided = world.decide()
+    assert [each.workload for each in decided if isinstance(each, Preempt)] == ["team/loses2"]
+    world.log.close()
+    told = inputs_here(*of_kind(world.log.index, Preempt, "team/loses2"))["inputs"]["cheaper"]
+    assert told["chosen"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 630 / 3600, abs=0.01)}
+    assert told["instead"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 30 / 3600, abs=0.01)}
+
+
 def test_inputs_are_those_of_each_decision_of_a_busy_record(tmp_path: Path) -> None:
     """Every tenth decision of a record over several files, with what the engine knew before it."""
     path = tmp_path / "audit"

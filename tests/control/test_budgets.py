@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from gangline.engine.model import Gone, PastPreemption, PreemptionsUnknown, Put,
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.budgets import UsedSpan
 from gangline.kube import resources as kube
-from gangline.objects import Stored
+from gangline.kube.reflector import Upsert
+from gangline.objects import Stored, view
 
 Json = dict[str, Any]
 HOUR = 3600
@@ -316,6 +318,45 @@ async def test_each_user_has_an_own_budget_and_jobs_without_one_share_theirs(his
     assert leader.held() == [], "bob has used nothing"
     assert [each.owner for each in leader.budgets.uses()] == ["alice"]
     assert leader.budgets.shares() == {("p", "b", "alice"): pytest.approx(1.0, abs=0.01)}
+    leader.end()
+
+
+async def test_a_namespace_that_gets_the_label_of_a_team_takes_from_its_budget(history: History) -> None:
+    leader = await Operator(rolling(per="NamespaceLabel", label="team"), history).lead()
+    leader.run()
+    leader.later(HOUR)
+    assert leader.held() == ["urgent"]
+    assert [each.owner for each in leader.budgets.uses()] == [""]
+    (fact,) = leader.spent.values()
+    assert "of namespaces without the label team is used" in fact.text
+    space = Stored({"kind": "Namespace", "metadata": {"name": "ml", "uid": "ml", "labels": {"team": "vision"}}})
+    space["metadata"]["resourceVersion"] = "950"
+    leader.here.mirror.upsert(kube.NAMESPACES, space)
+    leader.budgets.observe(kube.NAMESPACES, Upsert(space))
+    leader.act()
+    await leader.read()
+    assert [each.owner for each in leader.budgets.uses()] == ["vision"]
+    (fact,) = leader.spent.values()
+    assert "of namespaces with team=vision is used" in fact.text
+    leader.end()
+
+
+async def test_a_job_without_gpus_is_not_held(history: History) -> None:
+    leader = await Operator(rolling(hours="0"), history).lead()
+    assert leader.held() == ["train", "urgent"]
+
+    def without_gpus(pod_set: Json) -> Json:
+        pod_set = copy.deepcopy(pod_set)
+        for container in pod_set["template"]["spec"]["containers"]:
+            container["resources"] = {"requests": {"cpu": "1"}}
+        return pod_set
+
+    raw = copy.deepcopy(dict(leader.here.mirror.workloads[leader.key("urgent")]))
+    raw["spec"] = {**raw["spec"], "podSets": [without_gpus(each) for each in raw["spec"]["podSets"]]}
+    raw["metadata"] |= {"resourceVersion": "2000"}
+    leader.here.mirror.upsert(kube.WORKLOADS, view(kube.WORKLOADS, raw))
+    leader.act()
+    assert leader.held() == ["train"]
     leader.end()
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from gangline.engine import Engine
+import orjson
+import pytest
+
+from gangline.control.audit.fact_codec import change_from_json, change_to_json
+from gangline.engine import Engine, IsolatedEngine
 from gangline.engine.model import (
     Admit,
     ClusterQueue,
@@ -24,6 +28,7 @@ from gangline.engine.model import (
     ReportPending,
     ResourceGroup,
     Settings,
+    SpentBudget,
     Workload,
     WriteFailed,
 )
@@ -42,10 +47,13 @@ def queue(name: str, gpus: int, limits: PreemptionLimits | None = None) -> Clust
 
 
 def cluster(
-    owner: PreemptionLimits | None = None, borrower: PreemptionLimits | None = None, running: int = 4
+    owner: PreemptionLimits | None = None,
+    borrower: PreemptionLimits | None = None,
+    running: int = 4,
+    kind: type[Engine] = Engine,
 ) -> Engine:
     """`owner` owns 4 GPUs, on which workloads of `borrower` run since 0."""
-    engine = Engine(Settings(pods_ready=None))
+    engine = kind(Settings(pods_ready=None))
     engine.observe(Put(Flavor("a100")))
     for each in (queue("owner", 4, owner), queue("borrower", 0, borrower)):
         engine.observe(Put(each))
@@ -97,7 +105,9 @@ def test_a_queue_causes_so_many_preemptions_an_hour_and_the_next_one_when_the_fi
     explanation = engine.explain("team/o2")
     assert explanation is not None
     assert explanation.reason == "PreemptionLimited"
-    assert "ClusterQueue owner may cause 2 preemption(s) an hour: 2 so far and 1 more" in explanation.message
+    assert (
+        "ClusterQueue owner may cause 2 preemption(s) an hour, and 2 were within the last hour" in explanation.message
+    )
     assert engine.next_wakeup(3000) == 1000 + HOUR
     assert preempted(engine, 1000 + HOUR - 1) == []
     assert len(preempted(engine, 1000 + HOUR)) == 1
@@ -132,7 +142,10 @@ def test_lost_gpu_hours_count_for_a_day() -> None:
     assert preempted(engine, 25 * HOUR - 1) == []
     explanation = engine.explain("team/o2")
     assert explanation is not None
-    assert "ClusterQueue borrower may suffer 2.5 lost GPU-hours a day: 2 so far" in explanation.message
+    assert (
+        "ClusterQueue borrower may suffer 2.5 lost GPU-hours a day, and 2 were within the last day"
+        in explanation.message
+    )
 
 
 def test_past_preemptions_survive_a_restart_by_their_facts() -> None:
@@ -162,6 +175,25 @@ def test_queues_with_limits_preempt_nobody_until_it_is_known_what_was_preempted_
     assert len(preempted(again, 60_000)) == 1
     engine.observe(Gone(PreemptionsUnknown, PreemptionsUnknown.name))
     assert len(preempted(engine, 2000)) == 1
+
+
+def test_an_engine_that_is_built_again_remembers_what_it_preempted() -> None:
+    engine = cluster(causes(per_hour=1), kind=IsolatedEngine)
+    assert isinstance(engine, IsolatedEngine)
+    submit(engine, "o0")
+    assert len(preempted(engine, 1000)) == 1
+    engine._rebuild()
+    submit(engine, "o1")
+    assert preempted(engine, 2000) == []
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [PastPreemption("team/a", 5, "q", "p", 7), PreemptionsUnknown(9), SpentBudget("team/a", "it is used", until=3)],
+)
+def test_the_record_has_these_facts(fact: Any) -> None:
+    for change in (Put(fact), Gone(type(fact), "x")):
+        assert change_from_json(orjson.loads(orjson.dumps(change_to_json(change)))) == change
 
 
 def test_a_preemption_that_could_not_be_written_does_not_count() -> None:

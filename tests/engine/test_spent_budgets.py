@@ -119,6 +119,9 @@ def test_a_lowered_workload_goes_after_all_others_of_its_priority_in_every_order
     for forecast in FORECASTS:
         engine.observe(Put(forecast))
     engine.observe(Put(spent("a", holds=False)))
+    explanation = engine.explain("team/a")
+    assert explanation is not None
+    assert explanation.message.endswith(f". The workload goes after others of its priority: {TEXT}")
     order = [name.partition("/")[2] for name in engine.pending("q")]
     assert order[-2:] == ["a", "low"]
     assert set(order[:2]) == {"b", "c"}

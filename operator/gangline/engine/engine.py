@@ -42,6 +42,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.placing.policy_ranking import rank_nodes
 from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.states import Journal, Transition
 from gangline.engine.quota.quota_ledger import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
@@ -77,11 +78,12 @@ class Engine:
         self.settings = settings or Settings()
         self._journal = Journal()
         self._tally = CycleTally()
+        self._preemptions = PreemptionLog()
         self._build()
 
     def _build(self) -> None:
         """The state of an engine without facts."""
-        self._store = store = Store(self.settings, self._journal)
+        self._store = store = Store(self.settings, self._journal, self._preemptions)
         self._intake = WorkloadIntake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
@@ -199,6 +201,7 @@ class Engine:
         if explanation.reason == "WaitingForCapacity":
             explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
+        message += _after_others(self._store.budgets.known.get(workload))
         return replace(explanation, message=message, position=queue.pending.position(gang))
 
     def quota_limits(self, cluster_queue: str, flavor: str, resource: str) -> QuotaLimits | None:
@@ -496,6 +499,13 @@ def _by_floor(queue: ClusterQueue) -> str:
     """What is added to the reason of a workload whose queue does not follow its policy."""
     told = {"BestEffort": "BestEffortFIFO", "Easy": "EASY (in order of age, one reservation)"}.get(queue.fallen_back)
     return f". The queue follows {told} for now, since its QueuePolicy would make workloads wait longer" if told else ""
+
+
+def _after_others(spent: SpentBudget | None) -> str:
+    """What is added to the reason of a workload that goes after others, since its budget is used."""
+    if spent is None or spent.holds:
+        return ""
+    return f". The workload goes after others of its priority: {spent.text}"
 
 
 def key_of(item: Item) -> str:

@@ -505,7 +505,14 @@ export interface DecisionInputs {
     queue: KnownQueue | null
     by: KnownWorkload | null
     nodes: { free: { gpus: number; nodes: number }[] } | null
+    /** What another choice of victims would have lost, where that is less. */
+    cheaper?: { chosen: PreemptionLoss; instead: PreemptionLoss } | null
   }
+}
+
+export interface PreemptionLoss {
+  workloads: number
+  lostGpuHours: number
 }
 
 /** The recorded decisions of a time, decided again. */

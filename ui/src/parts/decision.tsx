@@ -105,9 +105,19 @@ function Known({ told }: { told: DecisionInputs }) {
         {decision.jobName && <KnownJob title={jobLabel(decision)} known={inputs.workload} at={decision.at} />}
         {inputs.by && <KnownJob title={decision.by ? `For ${decision.by}` : 'For the job that preempts it'} known={inputs.by} at={decision.at} />}
       </div>
+      {inputs.cheaper && <Cheaper loss={inputs.cheaper} />}
       {inputs.queue && <KnownQuota queue={inputs.queue} at={decision.at} />}
       <FreeNodes free={inputs.nodes?.free ?? []} />
     </div>
+  )
+}
+
+/** That fewer GPU-hours would have been lost by another choice of victims. */
+function Cheaper({ loss: { chosen, instead } }: { loss: NonNullable<DecisionInputs['inputs']['cheaper']> }) {
+  return (
+    <p>
+      {number(chosen.workloads)} preempted, {number(chosen.lostGpuHours)} GPU-hours lost. With preemption.victims: LeastLostWork it would have been {number(instead.workloads)} preempted and {number(instead.lostGpuHours)} GPU-hours lost.
+    </p>
   )
 }
 

@@ -22,7 +22,14 @@ from gangline.api.schema.v1alpha1.placement import PlacementFilterSpec, Placemen
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
-from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW, Budget, Period
+from gangline.forecast.history.budgets import (
+    LONGEST_WINDOW,
+    NAMESPACE_LABEL,
+    ROLLING,
+    SHORTEST_WINDOW,
+    Budget,
+    Period,
+)
 from gangline.kube.resources import Json, key_of
 
 Policy = TypeVar("Policy", bound=Json)
@@ -227,6 +234,8 @@ def _budget(policy: str, said: queuepolicy.BudgetSpec, place: int) -> Budget:
     length = _seconds(said.window) or 0.0
     if said.period == ROLLING and not SHORTEST_WINDOW <= length <= LONGEST_WINDOW:
         raise ParseError(f"spec.budgets[{place}].window", "must be from 1m to 8784h")
+    if said.per == NAMESPACE_LABEL and not said.label:
+        raise ParseError(f"spec.budgets[{place}].label", "a budget per NamespaceLabel names a label")
     try:
         zone = bounded.time_zone(said.time_zone)
     except ValueError as error:
@@ -235,6 +244,7 @@ def _budget(policy: str, said: queuepolicy.BudgetSpec, place: int) -> Budget:
         policy=policy,
         name=said.name,
         per=said.per,
+        label=said.label or "",
         hours=max(0.0, quantity.parse_number(said.gpu_hours)),
         period=Period(said.period, zone, length if said.period == ROLLING else 0.0),
         only=None if said.only is None else frozenset(said.only),

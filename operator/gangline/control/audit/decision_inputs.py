@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from gangline.control.audit.audit_check import named, without_reports
@@ -91,6 +92,7 @@ class _Known:
             "queue": _queue(engine, queue) if queue else None,
             "by": self._workload(by, entry.now) if by else None,
             "nodes": _nodes(engine),
+            "cheaper": self._cheaper(entry, decision) if isinstance(decision, model.Preempt) else None,
         }
         repeated = tuple(engine.decide(entry.now, entry.room))
         recorded = entry.decisions
@@ -103,6 +105,33 @@ class _Known:
             "inputs": known,
             "version": self._version,
         }
+
+    def _cheaper(self, entry: Round, decision: model.Preempt) -> Json | None:
+        """What would have been lost if the queue of the preemptor chose its victims by least lost work, within its rules; None
+        where that loses no less, or preempts nobody for it.
+        """
+        engine = self._known()
+        queue, other = engine.cluster_queue_of(decision.by), Engine(engine.settings)
+        for fact in engine.facts():
+            if isinstance(fact, model.Put) and isinstance(fact.item, model.ClusterQueue) and fact.item.name == queue:
+                victims = replace(fact.item.victims or model.VictimPolicy(), choice="LeastLostWork")
+                fact = model.Put(replace(fact.item, victims=victims))
+            other.observe(fact)
+        chosen = self._lost(entry.decisions, decision.by, entry.now)
+        better = self._lost(other.decide(entry.now, entry.room), decision.by, entry.now)
+        if not better["workloads"] or better["lostGpuHours"] >= chosen["lostGpuHours"]:
+            return None
+        return {"chosen": chosen, "instead": better}
+
+    def _lost(self, decisions: Iterable[model.Decision], by: str, now: model.Millis) -> Json:
+        """How many workloads are preempted for one, and the GPU-hours that they lose."""
+        victims = [each.workload for each in decisions if isinstance(each, model.Preempt) and each.by == by]
+        seconds = sum(
+            accelerators_of(self._workloads[key].pod_sets) * self._known().unsaved_seconds(key, now)
+            for key in victims
+            if key in self._workloads
+        )
+        return {"workloads": len(victims), "lostGpuHours": round(seconds / 3600, 3)}
 
     def _workload(self, key: str, now: model.Millis) -> Json | None:
         """What was known of a workload; None for an unknown one."""

@@ -26,12 +26,13 @@ from gangline.control.parts.messages import AttemptNoted, FactObserved
 from gangline.control.parts.part import Part
 from gangline.control.writes.status.policy_status import BudgetReport
 from gangline.engine import hours_text, model, span_text
-from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget
+from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget, accelerators_of
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import JobAttempt
 from gangline.forecast.history.budgets import ROLLING, Account, Budget, BudgetUse, Span, UsedSpan
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json
+from gangline.kube.reflector import Event
+from gangline.kube.resources import Json, Resource
 from gangline.objects import Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class Budgets(Part):
     """Keeps the use of budgets, and tells the engine whose are used up."""
 
     name = "budgets"
+    kinds = (kube.NAMESPACES,)
 
     def __init__(self, context: Context, observe: Callable[[model.Change], None]) -> None:
         self._mirror = context.mirror
@@ -118,6 +120,9 @@ class Budgets(Part):
         self._use = BudgetUse((), {})
         self._policy_of: dict[str, str] = {}
         self._policy_names: set[str] = set()
+        #: of namespaces, those that budgets name; some namespace may have other ones now
+        self._labels: dict[str, dict[str, str]] = {}
+        self._regrouped = False
         self._routes: dict[str, str] = {}  # LocalQueue -> ClusterQueue
         self._limited = False  # some queue has limits of preemption
         #: the history was read for the present budgets; since when it was not, in milliseconds
@@ -128,7 +133,8 @@ class Budgets(Part):
         self._kept_from: list[float] = []
         self._tidy_at = 0
         self._to_read = asyncio.Event()
-        self._past_preemptions_known = self._asked_preemptions = False
+        self._past_preemptions_known = False
+        self._asked_preemptions_at = 0
         #: attempts that were noted while the history was read
         self._meanwhile: list[tuple[JobAttempt, float]] | None = None
         self._levels: dict[Account, int] = {}
@@ -181,6 +187,10 @@ class Budgets(Part):
                 key = policy, row.get("name", ""), row.get("owner", ""), reached
                 self._announced[key] = self._now() / 1000 if rolling else since
 
+    def observe(self, resource: Resource, event: Event) -> None:
+        """A namespace that has another label may belong to another owner."""
+        self._regrouped = self._regrouped or bool(self._label_keys())
+
     def _noted(self, message: AttemptNoted) -> None:
         if self._meanwhile is not None:
             self._meanwhile.append((message.attempt, message.counted))
@@ -204,7 +214,7 @@ class Budgets(Part):
     # --- rounds -------------------------------------------------------------------------------------------------------
 
     def act(self, now: int) -> None:
-        if changed := self._changed_policies.take():
+        if (changed := self._changed_policies.take()) or self._regrouped:
             self._configure(changed)
         if not self._use.budgets and not self._told:
             self._changed.take()
@@ -279,20 +289,27 @@ class Budgets(Part):
                 budgets += policy_reader.budgets(obj)
             except (ParseError, ValueError):  # the policy is in force nowhere, and its status says why
                 continue
+        self._regrouped = False
+        keys = {budget.label for budget in budgets if budget.label}
+        spaces = self._mirror.objects[kube.NAMESPACES].values() if keys else ()
+        labels = {space.name: {key: space.labels[key] for key in keys & space.labels.keys()} for space in spaces}
         self._limited = any(self._has_limits(name) for name in set(policy_of.values()))
-        if self._limited and not self._past_preemptions_known and not self._asked_preemptions:
-            self._asked_preemptions = True
+        if self._limited and not self._past_preemptions_known and not self._asked_preemptions_at:
+            self._asked_preemptions_at = self._now()
             self._observe(model.Put(PreemptionsUnknown(self._now() + PATIENCE)))
         if not budgets and not self._use.budgets:
             self._policy_of = policy_of
             if self._limited and not self._past_preemptions_known:
                 self._to_read.set()
-        elif tuple(budgets) != self._use.budgets or policy_of != self._policy_of:
-            self._policy_of = policy_of
-            self._use = BudgetUse(budgets, policy_of)
+        elif (tuple(budgets), policy_of, labels) != (self._use.budgets, self._policy_of, self._labels):
+            self._policy_of, self._labels = policy_of, labels
+            self._use = BudgetUse(budgets, policy_of, labels)
             self._read_again()
         elif self._limited and not self._past_preemptions_known:
             self._to_read.set()
+
+    def _label_keys(self) -> set[str]:
+        return {budget.label for budget in self._use.budgets if budget.label}
 
     def _policy_in_force(self, queue: Stored) -> str | None:
         try:
@@ -310,7 +327,7 @@ class Budgets(Part):
     def _read_again(self) -> None:
         """Count anew: what runs at once, and what has ended as soon as the history answers."""
         now = self._now() / 1000
-        self._use = BudgetUse(self._use.budgets, self._policy_of)
+        self._use = BudgetUse(self._use.budgets, self._policy_of, self._labels)
         if self._record is not None:
             for attempt in self._record.in_progress().values():
                 self._use.note(attempt, now)
@@ -366,7 +383,7 @@ class Budgets(Part):
         if self._is_read or not self._use.budgets:
             return True
         old, now = self._use, self._now() / 1000
-        use, running = BudgetUse(old.budgets, self._policy_of), dict(record.in_progress())
+        use, running = BudgetUse(old.budgets, self._policy_of, self._labels), dict(record.in_progress())
         self._meanwhile = []
         try:
             await record.fold_ended(use.since(now), lambda span: use.add_past(span, now))
@@ -384,10 +401,13 @@ class Budgets(Part):
         return True
 
     async def _read_preemptions(self, record: AttemptRecord) -> None:
-        """Tell the engine what was preempted before this process began to decide."""
-        led = self._now() / 1000
-        for each in await record.preempted(led - _DAY):
-            at = each.ended if each.ended is not None else led
+        """Tell the engine what was preempted before. What it has preempted itself, once that took too long, it has counted."""
+        late = self._now() >= self._asked_preemptions_at + PATIENCE
+        asked = self._asked_preemptions_at / 1000
+        for each in await record.preempted(asked - _DAY):
+            at = each.ended if each.ended is not None else self._now() / 1000
+            if late and at > asked:
+                continue
             stages = each.stages(at)
             lost = stages.ended - stages.losing
             key = f"{each.namespace}/{each.workload}"
@@ -471,7 +491,8 @@ class Budgets(Part):
         """Tell the engine what the budgets say about a workload, if that is new."""
         raw, value = self._mirror.workloads.get(key), self._mirror.workload_value(key)
         waits = raw is not None and value is not None and value.admission is None and not value.finished
-        accounts = self._concerned(raw) if raw is not None and waits else ()
+        takes = value is not None and bool(accelerators_of(value.pod_sets))  # others take nothing from a budget
+        accounts = self._concerned(raw) if raw is not None and waits and takes else ()
         if (before := self._accounts_of.get(key, ())) != accounts:
             for account in before:
                 self._waiters.get(account, {}).pop(key, None)
@@ -588,7 +609,9 @@ def _level(budget: Budget, used: float) -> int:
 
 def _whose(budget: Budget, owner: str) -> str:
     if not owner:
-        return "jobs without a user"
+        return "jobs without a user" if budget.per == "User" else f"namespaces without the label {budget.label}"
+    if budget.per == "NamespaceLabel":
+        return f"namespaces with {budget.label}={owner}"
     kind = {"User": "user", "Namespace": "namespace"}.get(budget.per, budget.per)
     return f"{kind} {owner}"
 

@@ -115,18 +115,15 @@ def _beyond(
         times = [(each.at, 1) for each in lately if each.at > now - HOUR]
         until = _frees(times, len(victims), most, HOUR)
         if until is not None:
-            yield _reached(f"{who} {most} preemption(s) an hour", len(times), len(victims), until)
+            yield _reached(f"{who} {most} preemption(s) an hour, and {len(times)} were within the last hour", until)
     if (hours := bounds.lost_gpu_hours_per_day) is not None:
         lost = [(each.at, each.lost) for each in lately]
         more = sum(_lost(victim, now) for victim in victims)
         until = _frees(lost, more, round(hours * HOUR), DAY)
         if until is not None:
-            so_far = sum(amount for _, amount in lost)
+            so_far = hours_text(sum(amount for _, amount in lost) / HOUR)
             yield _reached(
-                f"{who} {hours_text(hours)} lost GPU-hours a day",
-                hours_text(so_far / HOUR),
-                hours_text(more / HOUR),
-                until,
+                f"{who} {hours_text(hours)} lost GPU-hours a day, and {so_far} were within the last day", until
             )
 
 
@@ -142,10 +139,9 @@ def _frees(past: list[tuple[Millis, int]], more: int, most: int, span: Millis) -
     return NEVER
 
 
-def _reached(limit: str, so_far: object, more: object, until: Millis) -> LimitReached:
+def _reached(limit: str, until: Millis) -> LimitReached:
     when = "needs fewer or other victims" if until >= NEVER else f"may go on at {minute_text(until)}"
-    said = f"Workload would preempt others, but {limit}: {so_far} so far and {more} more; the workload {when}"
-    return LimitReached(said, until)
+    return LimitReached(f"Workload would preempt others, but {limit}; the workload {when}", until)
 
 
 def _lost(victim: WorkloadState, now: Millis) -> int:

@@ -59,7 +59,7 @@ from gangline.engine.topology.topology_ledger import TopologyLedger
 
 
 class Store:
-    def __init__(self, settings: Settings, journal: Journal) -> None:
+    def __init__(self, settings: Settings, journal: Journal, preemptions: PreemptionLog) -> None:
         self.settings = settings
         self.journal = journal
         self.flavors: dict[str, Flavor] = {}
@@ -78,7 +78,7 @@ class Store:
         #: … and budgets that are used up
         self.budgets = SpentBudgets()
         #: what was preempted lately
-        self.preemptions = PreemptionLog()
+        self.preemptions = preemptions
         #: estimated runtimes
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again

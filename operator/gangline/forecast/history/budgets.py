@@ -18,6 +18,7 @@ from gangline.forecast.history.attempts import JobAttempt
 CLUSTER_QUEUE: Final = "ClusterQueue"
 LOCAL_QUEUE: Final = "LocalQueue"
 NAMESPACE: Final = "Namespace"
+NAMESPACE_LABEL: Final = "NamespaceLabel"
 USER: Final = "User"
 
 # periods beside Day, Week, Month, Quarter and Year
@@ -109,14 +110,21 @@ class Budget:
     only: frozenset[str] | None = None  #: the owners for whom it is; None = for each
     at80: str = "Notify"  # None | Notify
     at100: str = "Notify"  # Notify | LowerOrder | HoldStarts
+    label: str = ""  #: NamespaceLabel: the key of the label
 
-    def owner(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> str | None:
-        """The owner who uses it with a job of this queue and user; None: it is not for them. Jobs without a user share one."""
+    def owner(
+        self, cluster_queue: str, namespace: str, local_queue: str, user: str, labels: Mapping[str, str]
+    ) -> str | None:
+        """The owner who uses it with a job of this queue and user; None: it is not for them. `labels`: of the namespace. What has
+        no user, or not the label, has one owner.
+        """
         match self.per:
             case "LocalQueue":
                 found = f"{namespace}/{local_queue}"
             case "Namespace":
                 found = namespace
+            case "NamespaceLabel":
+                found = labels.get(self.label, "")
             case "User":
                 found = user
             case _:
@@ -160,11 +168,22 @@ class _Account:
     running: dict[str, tuple[float, int]] = field(default_factory=dict[str, tuple[float, int]])
 
 
+_NO_LABELS: Final[Mapping[str, Mapping[str, str]]] = {}
+
+
 class BudgetUse:
     """The use of budgets by their owners."""
 
-    def __init__(self, budgets: Sequence[Budget], policy_of: Mapping[str, str]) -> None:
-        """`policy_of`: the QueuePolicy in force for each ClusterQueue that has one."""
+    def __init__(
+        self,
+        budgets: Sequence[Budget],
+        policy_of: Mapping[str, str],
+        labels: Mapping[str, Mapping[str, str]] = _NO_LABELS,
+    ) -> None:
+        """`policy_of`: the QueuePolicy in force for each ClusterQueue that has one. `labels`: of namespaces, those that budgets
+        name.
+        """
+        self._labels = labels
         self.budgets = tuple(budgets)
         self._policy_of = dict(policy_of)
         self._of_policy: dict[str, list[int]] = {}
@@ -181,8 +200,9 @@ class BudgetUse:
     def concerned(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> tuple[Account, ...]:
         """The accounts from which a job of this queue and user takes."""
         found: list[Account] = []
+        labels = self._labels.get(namespace, {})
         for place in self._of_policy.get(self._policy_of.get(cluster_queue, ""), ()):
-            owner = self.budgets[place].owner(cluster_queue, namespace, local_queue, user)
+            owner = self.budgets[place].owner(cluster_queue, namespace, local_queue, user, labels)
             if owner is not None:
                 known = owner in self._accounts[place] or self._named[place].get(namespace, 0) < MOST_OWNERS
                 found.append((place, owner if known else f"(others of {namespace})"))

@@ -193,6 +193,12 @@ def _budgets(body: Json) -> list[FieldError]:
                 bounded.time_zone(text(zone))
             except ValueError as error:
                 errors.append(invalid(f"{at}.timeZone", zone, str(error)))
+        grouped, label = budget.get("per") == "NamespaceLabel", budget.get("label")
+        if grouped and not label:
+            errors.append(required(f"{at}.label", "a budget per NamespaceLabel names a label"))
+        elif label is not None:
+            errors += syntax.label_key(f"{at}.label", label)
+            errors += [] if grouped else [invalid(f"{at}.label", label, "needs per NamespaceLabel")]
         for k, name in enumerate(listing(budget.get("only"))):
             if budget.get("per") == "LocalQueue" and text(name).count("/") != 1:
                 errors.append(invalid(f"{at}.only[{k}]", name, "must be namespace/name of a LocalQueue"))

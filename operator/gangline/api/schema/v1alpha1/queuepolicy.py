@@ -19,6 +19,7 @@ from gangline.api.schema.common import (
     Int32,
     Int64,
     KubeObject,
+    LabelKey,
     LabelValue,
     ObjectName,
     PositiveInt32,
@@ -320,15 +321,18 @@ class Notify(ApiModel):
 
 
 class BudgetSpec(ApiModel):
-    """So many GPU-hours in each period, for each ClusterQueue, LocalQueue, namespace or user. No running workload is stopped for
-    it.
+    """So many GPU-hours in each period, for each ClusterQueue, LocalQueue, namespace, group of namespaces or user. No running
+    workload is stopped for it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
     """The name of the budget."""
-    per: Literal["ClusterQueue", "LocalQueue", "Namespace", "User"] = "ClusterQueue"
-    """Whose use is added up. User: the label gangline.io/user of the job; jobs without it have one budget together. Use in all
-    ClusterQueues of the policy counts together."""
+    per: Literal["ClusterQueue", "LocalQueue", "Namespace", "NamespaceLabel", "User"] = "ClusterQueue"
+    """Whose use is added up. NamespaceLabel: that of all namespaces with the same value of `label`. User: the label
+    gangline.io/user of the job. Those without the label have one budget together. Use in all ClusterQueues of the policy counts
+    together."""
+    label: LabelKey | None = None
+    """The key of a label of namespaces, for NamespaceLabel."""
     only: (
         Annotated[list[Annotated[str, Field(max_length=317)]], Field(min_length=1, max_length=256), LIST_SET] | None
     ) = None

@@ -180,7 +180,7 @@ def _below(source: Source, queue: str, key: str, found: LocalQueueFigures, talli
             consumed={resource: round(amount, 3) for resource, amount in status.consumed.items()},
             consumed_at=status.consumed_at / 1000 if status.consumed_at else None,
             half_life=half_life.half_life / 1000 if half_life is not None else None,
-            budgets=_budgets(source, ("LocalQueue", "Namespace"), queue, namespace, name),
+            budgets=_budgets(source, ("LocalQueue", "Namespace", "NamespaceLabel"), queue, namespace, name),
         )
     ]
     users = {user: tally for user, tally in tallies.get(key, {}).items() if user}

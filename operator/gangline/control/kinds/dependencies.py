@@ -140,9 +140,8 @@ class JobStandings:
         outcome = kind.finished(job)
         if outcome is not None:
             return _ended(outcome.success)
-        if mine := self._mirror.workloads_of(
-            job
-        ):  # of an elastic job that grows, a slice waits while the job runs with another one
+        if mine := self._mirror.workloads_of(job):
+            # of an elastic job that grows, a slice waits while the job runs with another one
             unfinished = [each for each in mine if not each.finished]
             return self._of_workloads([each for each in unfinished if each.holds_quota] or unfinished or mine)
         if not kind.is_suspended(job) and kind.pods_ready(job):

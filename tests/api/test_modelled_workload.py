@@ -24,7 +24,7 @@ METADATA = {"name": "x", "namespace": "y", "uid": "u", "creationTimestamp": T0}
 OF_METADATA = frozenset(
     (
         *("uid", "namespace", "name", "boost", "created", "gates", "job_uid", "checkpoint_seconds"),
-        *("replaced", "avoid", "healed_at", "restarts_whole", "allowed_flavors", "variant_of", "has_variants"),
+        *("replaced", "avoid", "healed_at", "restarts_whole", "allowed_flavors", "array", "variant_of", "has_variants"),
         *("unowned", "lone_pod"),
         "replaces",
     )

@@ -161,6 +161,11 @@ def test_a_rank_that_is_none_is_refused(text: str) -> None:
         PodOfJob.read(text)
 
 
+def test_a_command_that_is_too_long_is_refused() -> None:
+    with pytest.raises(click.UsageError, match="longer than 32 KiB"):
+        remote_terminal.command_in("ml", ranked(), "main", ["echo", "é" * 20_000], tty=False)
+
+
 def test_a_job_and_its_rank() -> None:
     assert PodOfJob.read("train") == PodOfJob("train", 0)
     assert PodOfJob.read("job/train:12") == PodOfJob("job/train", 12)

@@ -15,6 +15,7 @@ from tests.jobs.gangs import KIND, gpu_job
 from tests.objects import PodObject
 
 from gangline.api.read import conditions
+from gangline.control.answers.of_jobs import _pod_as_json
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod import read_pod
 from gangline.control.feed.pod_index import PodIndex
@@ -22,7 +23,7 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.nodes.stall import progress_reports
 from gangline.control.nodes.stall.progress_reports import BadReportError
-from gangline.control.nodes.stall.stall_watch import SHARED, STALE, StallWatch
+from gangline.control.nodes.stall.stall_watch import SHARED, STALE, PodTelemetry, StallWatch
 from gangline.control.parts.messages import GpusMeasured, Messages, OwnPaceEnded
 from gangline.control.writes.notify.notices import Notices
 from gangline.control.writes.status import run_changes, status_changes
@@ -379,6 +380,15 @@ async def test_who_asks_for_the_use_of_gpus_gets_a_reading_that_is_not_old() -> 
     assert place.source.asked == 2 and (found.gpu, found.idle_since) == (0.5, None)
     place.now += STALE
     assert place.watch.of_pod("team/p") is None, "what is old is not shown"
+
+
+def test_the_answer_about_a_pod_has_what_is_measured_of_it() -> None:
+    pod, measured = read_pod(pod_with(""), KEY), PodTelemetry()
+    measured.take(Reading("team", "w", START / 1000, gpu=0.0, gpu_memory=2.0**30))
+    fields = ("gpuUse", "gpuMemoryBytes", "idleSince", "measuredAt")
+    told, unknown = _pod_as_json(pod, measured), _pod_as_json(pod, None)
+    assert [told[name] for name in fields] == [0.0, 2.0**30, START / 1000, START / 1000]
+    assert [unknown[name] for name in fields] == [None] * 4
 
 
 async def test_where_a_policy_has_telemetry_read_nobody_else_reads_it() -> None:

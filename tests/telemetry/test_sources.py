@@ -90,15 +90,16 @@ def series(pod: str, value: str, at: float = 100.0) -> Json:
 async def test_one_reading_per_pod_from_all_queries(prometheus: FakePrometheus) -> None:
     prometheus.results = {
         QUERIES["gpu"]: [series("a", "0.25"), series("b", "0"), {"metric": {}, "value": [1, "1"]}],
+        QUERIES["gpuMemory"]: [series("a", "1073741824")],
         QUERIES["logBytes"]: [series("a", "4096")],
         QUERIES["power"]: [series("a", "NaN"), series("b", "9223372036854775794")],
         QUERIES["xid"]: [series("b", "79")],
     }
     source = PrometheusSource(prometheus.url, {"kernelAge": ""})
     found = {reading.pod: reading for reading in await source.read()}
-    assert found["a"] == Reading("team", "a", 100.0, gpu=0.25, log_bytes=4096.0)
+    assert found["a"] == Reading("team", "a", 100.0, gpu=0.25, gpu_memory=2.0**30, log_bytes=4096.0)
     assert found["b"] == Reading("team", "b", 100.0, gpu=0.0, xid=79)
-    assert len(prometheus.asked) == 4
+    assert len(prometheus.asked) == 5
     await source.close()
 
 

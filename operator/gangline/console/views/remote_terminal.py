@@ -220,8 +220,6 @@ async def run_in_pod(
         raise click.ClickException(denied.said(error)) from error
     except NotFound as error:
         raise click.ClickException(f"the pod is gone: {error.message}") from error
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
 
 
 async def _show(process: RemoteProcess, streams: LocalStreams) -> None:
@@ -260,6 +258,6 @@ async def _give(process: RemoteProcess, streams: LocalStreams) -> None:
 
 def command_in(namespace: str, pod: RankedPod, container: str, words: Sequence[str], *, tty: bool) -> RemoteCommand:
     """A command for a pod, with the input of this process. Raises click.UsageError for one that is too long."""
-    if sum(map(len, words)) > LONGEST_COMMAND:
+    if sum(len(word.encode(errors="surrogatepass")) for word in words) > LONGEST_COMMAND:
         raise click.UsageError(f"the command is longer than {LONGEST_COMMAND // 1024} KiB: put it into a file")
     return RemoteCommand(namespace, pod.name, container, words, tty=tty, takes_input=True)

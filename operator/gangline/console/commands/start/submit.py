@@ -19,8 +19,7 @@ from gangline.console.output.spelling import meant
 from gangline.console.submitting import gpu_job, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
 from gangline.console.submitting.wishes import OPTIONS, PROFILE, Given, Profile, WishError
-from gangline.console.views import access, completing, denied, follow_job, job_end, targets, what_if
-from gangline.console.views.pod_logs import LogQuery
+from gangline.console.views import access, completing, denied, targets
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, NotFound
 from gangline.kube.resources import CONFIG_MAPS, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS, Json, Resource
@@ -154,12 +153,19 @@ def command(
             if interactive:
                 return await _session(api, where, stored[0], words)
             jobs = [job["metadata"]["name"] for job in made.jobs]
-            if follow:
-                await follow_job.follow(api, where, f"{resource.kind.lower()}/{jobs[0]}", LogQuery())
-            return await job_end.awaited(api, where, resource, jobs) if wait or follow else 0
+            return await _awaited(api, where, resource, jobs, follow=follow) if wait or follow else 0
 
     if code := access.run(submit()):
         raise click.exceptions.Exit(code)
+
+
+async def _awaited(api: ApiClient, namespace: str, resource: Resource, jobs: Sequence[str], *, follow: bool) -> int:
+    """Wait for the end of the jobs. Returns their exit code. With `follow`, show what the first one prints."""
+    from gangline.console.views import follow_job, job_end, pod_logs  # what only those need who wait
+
+    if follow:
+        await follow_job.follow(api, namespace, f"{resource.kind.lower()}/{jobs[0]}", pod_logs.LogQuery())
+    return await job_end.awaited(api, namespace, resource, jobs)
 
 
 async def _session(api: ApiClient, namespace: str, job: Json, words: Sequence[str]) -> int:
@@ -256,6 +262,8 @@ async def _queue(api: ApiClient, namespace: str, named: str) -> str:
 
 async def show_jobs(api: ApiClient, namespace: str, resource: Resource, made: Submission) -> None:
     """Print the jobs as YAML, and on stderr when the first would start."""
+    from gangline.console.views import what_if  # as above
+
     bodies = [*made.jobs, *(_config_map(job, made.script, "") for job in made.jobs if made.script is not None)]
     terminal.say("\n---\n".join(document("yaml", body) for body in bodies))
     if len(made.jobs) > 1:

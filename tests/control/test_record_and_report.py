@@ -1,5 +1,5 @@
-"""One story twice: as the audit record has the engine's decisions and facts, and as the report has GPU-hours. The record is counted
-here line by line, without anything that makes reports.
+"""One story twice: as the audit record has the engine's decisions and facts, and as the report has GPU-hours. The record is
+counted here line by line, without anything that makes reports.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ ATTEMPTS: Final = Table(
     Column("idle", Float(53)),
     Column("nodes", Text, nullable=False),  # names, with a line for each
     Column("node_count", Integer, nullable=False),
-    Column("labels", Text, nullable=False, server_default=""),  # a JSON object, "" for none
+    Column("labels", String(4096), nullable=False, server_default=""),  # a JSON object, "" for none
     Index("gangline_attempts_ended", "ended"),
     Index("gangline_attempts_uid", "uid"),
     Index("gangline_attempts_job", "namespace", "job_name"),
@@ -149,7 +149,7 @@ def _add_preempting_queues(connection: Connection) -> None:
 
 def _add_labels(connection: Connection) -> None:
     if not any(each["name"] == "labels" for each in inspect(connection).get_columns(ATTEMPTS.name)):
-        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN labels TEXT DEFAULT '' NOT NULL")
+        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN labels VARCHAR(4096) DEFAULT '' NOT NULL")
 
 
 #: step n migrates a database from version n to n + 1. Released steps are never changed, only added.

@@ -218,7 +218,7 @@ class Volume(ValuesModel):
 class HistoryValues(ValuesModel):
     database: Database = Database()
     volume: Volume = Volume()
-    labels: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/,-]{0,2000}$")] = ""
+    labels: Annotated[str, Field(pattern=r"^[A-Za-z0-9._/,-]*$", max_length=2000)] = ""
     """Keys of labels of jobs by which `gangline report --by label:KEY` can be made, with commas between them; 8 at most."""
 
 

@@ -438,6 +438,15 @@ async def test_a_bug_in_a_command_is_an_answer_without_its_text(monkeypatch: pyt
     assert plain((await call("queue", {}))["error"]) == "`gangline queue` failed: RuntimeError"
 
 
+async def test_a_bug_in_a_tool_is_an_answer_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError(INJECTION)
+
+    monkeypatch.setattr(tools, "ask", broken)
+    told = await call("queue", {})
+    assert plain(told["error"]) == "the tool queue failed: RuntimeError" and "Ignore" not in json.dumps(told)
+
+
 # --- rights ---------------------------------------------------------------------------------------------------------------
 
 

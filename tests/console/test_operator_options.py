@@ -154,6 +154,29 @@ def test_a_history_that_cannot_be_written_is_refused(
     assert "Not a directory" in result.output and "$GANGLINE_HISTORY" in result.output
 
 
+@pytest.mark.parametrize(
+    ("given", "kept", "problem"),
+    [
+        ("", (), ""),
+        ("team, example.com/project,team", ("team", "example.com/project"), ""),
+        ("a b", (), "'a b' is no key of a label"),
+        ("/x", (), "'/x' is no key of a label"),
+        ("k" * 64, (), "is no key of a label"),
+        (f"{'d' * 60}.{'d' * 60}.{'d' * 60}.{'d' * 60}/x", (), "is no key of a label that can be kept"),
+        (",".join(f"k{number}" for number in range(9)), (), "9 keys are given, and 8 are kept at most"),
+    ],
+)
+def test_labels_of_the_history(
+    given: str, kept: tuple[str, ...], problem: str, started: list[operator_process.OperatorOptions], tmp_path: Path
+) -> None:
+    words = ["--history", str(tmp_path / "h.db"), "--history-labels", given]
+    result = CliRunner().invoke(main, ["admin", "operator", *words])
+    if problem:
+        assert result.exit_code == 2 and problem in result.output and not started
+        return
+    assert started[0].forecasts is not None and started[0].forecasts.labels == kept
+
+
 def test_the_default_history_is_beside_the_models(
     started: list[operator_process.OperatorOptions], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

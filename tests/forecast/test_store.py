@@ -20,7 +20,7 @@ from gangline.control.answers.api import question
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history import run_store
 from gangline.forecast.history import run_store as store_module
-from gangline.forecast.history.attempts import AttemptQuery, JobAttempt, LastAttempt
+from gangline.forecast.history.attempts import LONGEST_LABEL_KEY, MOST_LABELS, AttemptQuery, JobAttempt, LastAttempt
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 from gangline.forecast.history.usage import Window
@@ -450,3 +450,9 @@ def test_a_database_of_the_fourth_version_gets_the_labels_of_jobs(tmp_path: Path
             assert [(each.uid, each.label("team")) for each in found] == [("w2", "a"), ("w1", "")]
             sums = store.usage(Window(AT - 1e6, AT + 1e6, "label:team", cluster="here"), ())
             assert {name: each.attempts for name, each in sums.items()} == {("ml", "a"): 1, ("ml", ""): 1}
+
+
+def test_as_many_labels_as_are_kept_fit_their_column(store: HistoryStore) -> None:
+    labels = tuple((f"{number}{'k' * (LONGEST_LABEL_KEY - 1)}", "v" * 63) for number in range(MOST_LABELS))
+    store.put_attempts("here", [attempt(1, labels=labels)])
+    assert [each.labels for each in store.attempts(AttemptQuery("here"))] == [labels]

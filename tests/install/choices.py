@@ -40,7 +40,7 @@ CHOICES: dict[str, Json] = {
             "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
         },
         "kueue": {"alias": True},
-        "history": {"database": {"secret": "postgres", "key": "dsn"}},
+        "history": {"database": {"secret": "postgres", "key": "dsn"}, "labels": "team,example.com/project"},
         "audit": {"enabled": True},
         "metrics": {"secure": True},
         "monitoring": {

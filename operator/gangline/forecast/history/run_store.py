@@ -6,7 +6,6 @@ thread.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -124,7 +123,7 @@ ATTEMPTS: Final = Table(
     Column("idle", Float(53)),
     Column("nodes", Text, nullable=False),  # names, with a line for each
     Column("node_count", Integer, nullable=False),
-    Column("labels", Text, nullable=False, server_default=""),  # a JSON object, "" for none
+    Column("labels", String(4096), nullable=False, server_default=""),  # KEY=VALUE, with a line for each
     Index("gangline_attempts_ended", "ended"),
     Index("gangline_attempts_uid", "uid"),
     Index("gangline_attempts_job", "namespace", "job_name"),
@@ -150,7 +149,7 @@ def _add_preempting_queues(connection: Connection) -> None:
 
 def _add_labels(connection: Connection) -> None:
     if not any(each["name"] == "labels" for each in inspect(connection).get_columns(ATTEMPTS.name)):
-        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN labels TEXT DEFAULT '' NOT NULL")
+        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN labels VARCHAR(4096) DEFAULT '' NOT NULL")
 
 
 #: step n migrates a database from version n to n + 1. Released steps are never changed, only added.
@@ -522,7 +521,7 @@ def _stored(row: dict[str, Any], limits: dict[str, int]) -> dict[str, Any]:
 def _attempt_row(cluster: str, attempt: JobAttempt) -> dict[str, Any]:
     row: dict[str, Any] = {name: getattr(attempt, name) for name in _ATTEMPT_FIELDS}
     row |= {name: min(_LARGEST, row[name]) for name in ("gpus", "pods", "number", "node_count")}
-    labels = json.dumps(dict(attempt.labels), separators=(",", ":")) if attempt.labels else ""
+    labels = "\n".join(f"{key}={value}" for key, value in attempt.labels)
     row |= {"key": attempt.key, "cluster": cluster, "nodes": "\n".join(attempt.nodes), "labels": labels}
     return _stored(row, _ATTEMPT_TEXTS)
 
@@ -538,7 +537,7 @@ def _read_attempt(row: Row[Any]) -> JobAttempt:
 
 
 def _labels(text: str) -> tuple[tuple[str, str], ...]:
-    return tuple(json.loads(text).items()) if text else ()
+    return tuple((key, value) for key, _, value in (line.partition("=") for line in text.split("\n") if line))
 
 
 def _run(row: Row[Any]) -> Run:

@@ -32,6 +32,8 @@ NESTED: Final = 100
 MOST_TEXT: Final = 2000
 #: characters of an answer as JSON
 MOST_ANSWER: Final = 60_000
+#: remarks of one answer
+_REMARKS: Final = 10
 #: cut lists that an answer names
 _NAMED_CUTS: Final = 20
 #: fields whose single words are Gangline's own
@@ -106,7 +108,7 @@ def told(command: str, fields: Mapping[str, Document], remarks: Sequence[str] = 
 
 
 def _envelope(command: str, fields: Mapping[str, Document], remarks: Sequence[str]) -> Document:
-    said = [marked(text) for text in remarks[:NESTED]]
+    said = [marked(text) for text in remarks[:_REMARKS]]
     return {"notice": NOTICE, "command": _readable(command), **fields, **({"remarks": said} if said else {})}
 
 

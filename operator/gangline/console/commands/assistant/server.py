@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,8 @@ from gangline.console.commands.assistant.envelope import Document
 from gangline.console.commands.assistant.tools import Given, Surroundings
 from gangline.console.output.spelling import meant
 from gangline.kube.resources import Json
+
+log = logging.getLogger(__name__)
 
 #: answers a call, blocking; also says whether it is an answer, and no refusal
 Call: TypeAlias = Callable[[Given], tuple[Document, bool]]
@@ -113,6 +116,9 @@ class AssistantServer:
                 )
         except TimeoutError:
             return envelope.refusal(name, f"there was no answer within {PATIENCE:g} s: ask for less"), False
+        except Exception as error:  # its text may quote what users wrote
+            log.exception("the tool %s failed", name)
+            return envelope.refusal(name, f"the tool {name} failed: {type(error).__name__}"), False
 
 
 def _problem(given: Json, schema: Json) -> str:

@@ -329,7 +329,7 @@ def ask(tool: AskingTool, given: Given, around: Surroundings) -> tuple[Document,
         return envelope.refusal(shown, error, outcome.remarks), False
     window = Window(given.get("offset", 0), given.get("limit", envelope.ENTRIES))
     try:
-        return envelope.answer(shown, json.loads(outcome.text), outcome.remarks, window), True
+        return envelope.answer(shown, json.loads(outcome.text or "null"), outcome.remarks, window), True
     except envelope.TooLongAnswerError as refused:
         return envelope.refusal(shown, str(refused)), False
 

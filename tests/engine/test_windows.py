@@ -354,6 +354,9 @@ def histories(draw: st.DrawFn) -> Played:
         jobs.append(replace(plain(name, draw(st.integers(1, nodes)), queue=owner), max_execution_seconds=limit))
     played = Played(lengths, windows, nodes, backfill=draw(st.booleans()))
     for job in jobs:
+        if draw(st.booleans()):  # which may be wrong: what outlasts it is stopped
+            expected = draw(st.integers(1, 200)) * MINUTE
+            played.observe(Put(RuntimeForecast(job.key, ((0.5, expected), (0.9, 2 * expected)), "Model", 12)))
         played.put(job)
     return played
 

@@ -215,7 +215,10 @@ _CONFIGURATION: Final = (
 _VALIDATING_REST: Final = (
     _Webhook(
         "configuration.validating",
-        (_Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS), _Rule(_WRITE, (resources.QUEUE_POLICIES, resources.RESERVATIONS))),
+        (
+            _Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS),
+            _Rule(_WRITE, (resources.QUEUE_POLICIES, resources.RESERVATIONS)),
+        ),
         (conditions.SPEC_CHANGED,),
     ),
     _Webhook(

@@ -88,9 +88,7 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     ),
     "notify test": (("team --to mira@example.com", "to the receivers of the QueuePolicy team"),),
     # --- keep nodes free ---
-    "reserve create": (
-        ("w --days Sun --time 02:00 --duration 6h -l r=1 -m", "a maintenance of a rack, every week"),
-    ),
+    "reserve create": (("w --days Sun --time 02:00 --duration 6h -l r=1 -m", "a maintenance of a rack, every week"),),
     "reserve list": (("", "windows, nodes, and what keeps a Reservation from being honoured"),),
     "reserve delete": (("weekly", "other jobs may use its nodes at once"),),
     # --- try Gangline on this machine ---

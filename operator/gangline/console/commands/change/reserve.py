@@ -49,7 +49,9 @@ def command() -> None:
 @click.option("--flavor", default="", help="Nodes of this ResourceFlavor, as many as --count says.")
 @click.option("--count", type=click.IntRange(1), default=None, help="How many nodes of the flavor.")
 @click.option("--for", "owners", multiple=True, metavar="QUEUE", help="clusterqueue/NAME, localqueue/NAMESPACE/NAME.")
-@click.option("-m", "--maintenance", is_flag=True, help="Reserve the nodes for nobody: they are cordoned in the windows.")
+@click.option(
+    "-m", "--maintenance", is_flag=True, help="Reserve the nodes for nobody: they are cordoned in the windows."
+)
 @click.option(
     "--notice",
     default="",

@@ -307,7 +307,9 @@ def test_a_head_that_ends_before_the_window_is_planned_before_it() -> None:
 
 
 class Played(Simulation):
-    """Runs as long as `lengths` says, but never longer than their limits, and notes who is where when a window is open."""
+    """Runs as long as `lengths` says, but never longer than their limits. Their pods are bound where they have room. Noted is who
+    is on nodes of an open window, and whom an engine with the same facts and no past would start.
+    """
 
     def __init__(
         self, lengths: dict[str, Millis], windows: list[ReservedWindow], nodes: int, *, backfill: bool
@@ -315,6 +317,8 @@ class Played(Simulation):
         super().__init__(Engine(Settings(pods_ready=None)), START)
         self.lengths, self.windows = lengths, windows
         self.intruders: list[str] = []
+        self.missed: list[str] = []
+        self.backfill = backfill
         config = queue(100, backfill=Backfill() if backfill else None)
         local_queues = LocalQueue("team", "q", "q"), LocalQueue("team", "ours", "ours")
         hosts = [node(f"n{number}") for number in range(nodes)]
@@ -325,7 +329,24 @@ class Played(Simulation):
         length, limit = self.lengths[workload.name], workload.max_execution_seconds
         return length if limit is None else min(length, limit * 1000)
 
+    def started(self, workload: Workload) -> None:
+        places = self.engine.places_of(workload.key) or {}
+        spots = [(name, host) for name, each in places.items() for host, count in each.items() for _ in range(count)]
+        pods = (BoundPod(f"{workload.name}-{n}", name, host, ready=True) for n, (name, host) in enumerate(spots))
+        self.observe(Put(WorkloadPods(workload.key, tuple(pods))))
+
+    def stopped(self, workload: Workload, run: SimulatedRun | None, reason: str) -> None:
+        self.observe(Gone(WorkloadPods, workload.key))
+
+    def ended(self, workload: Workload, run: SimulatedRun) -> None:
+        self.observe(Gone(WorkloadPods, workload.key))
+
     def settled(self) -> None:
+        if not self.backfill:
+            fresh = Engine(Settings(pods_ready=None))
+            for fact in self.engine.facts():
+                fresh.observe(fact)
+            self.missed += of(fresh.decide(self.now), Admit)
         for window in self.windows:
             if window.begin <= self.now < window.end:
                 for key in self.runs:
@@ -356,15 +377,19 @@ def histories(draw: st.DrawFn) -> Played:
         jobs.append(replace(plain(name, draw(st.integers(1, nodes)), queue=owner), max_execution_seconds=limit))
     played = Played(lengths, windows, nodes, backfill=draw(st.booleans()))
     for job in jobs:
+        if draw(st.booleans()):  # which may be wrong: what outlasts it is stopped
+            expected = draw(st.integers(1, 200)) * MINUTE
+            played.observe(Put(RuntimeForecast(job.key, ((0.5, expected), (0.9, 2 * expected)), "Model", 12)))
         played.put(job)
     return played
 
 
 @settings(max_examples=60, deadline=None)
 @given(histories())
-def test_nobody_is_in_a_window_but_those_whom_it_is_for(played: Played) -> None:
+def test_nobody_is_in_a_window_but_those_whom_it_is_for_and_nobody_waits_in_vain(played: Played) -> None:
     played.play()
     assert not played.intruders
+    assert not played.missed
     assert not played.workloads, "all jobs ran in the end"
 
 

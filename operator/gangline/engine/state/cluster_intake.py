@@ -152,20 +152,27 @@ class ClusterIntake:
         _set(self._windows, name, window)
         store = self._store
         store.windows.put(window, name)
-        for gang in store.gangs.values():
-            if gang.holds:
-                store.windows.let_stay(gang)
+        self._let_holders_stay()
         store.capacity.regard_windows()
         self._review_holders()
 
     def _follow_windows(self, now: Millis) -> None:
         """Windows begin and end as time passes."""
         store = self._store
+        is_new = not store.windows.now
         begun, ended = store.windows.advance(now)
+        if begun and is_new:  # facts came before the time was known: pods that are on no node yet go to none of theirs
+            self._let_holders_stay()
+            store.capacity.regard_flavors()
         if ended:
             store.capacity.regard_windows()
         if begun:
             self._review_holders()
+
+    def _let_holders_stay(self) -> None:
+        for gang in self._store.gangs.values():
+            if gang.holds:
+                self._store.windows.let_stay(gang)
 
     def _review_holders(self) -> None:
         """What runs on nodes of windows may have to stop, or to be told when."""

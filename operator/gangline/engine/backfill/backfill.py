@@ -295,6 +295,9 @@ class BackfillPlanner:
         if tried <= policy.max_candidates:
             collides = self.timeline.collision(gang.key, hold_of(attempt.assignment, queue.name), end, subject)
         if collides is None:
+            # In the timeline, what is being stopped is gone. It still holds its quota: the head may need what is free now.
+            collides = next((r for r in subject if r.start <= self._now and self._fits(r)), None)
+        if collides is None:
             attempt.backfilled = True
             for reservation in subject:
                 reservation.gang.backfill.pass_by(gang.key)

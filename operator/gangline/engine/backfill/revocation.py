@@ -203,8 +203,10 @@ def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueStat
         return True
     if not _started_meanwhile(gang, reservation, own):
         return False
-    pending = own.pending
-    return queue is not own or (isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(reservation.gang))
+    pending, head = own.pending, reservation.gang
+    if queue is own:
+        return isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(head)
+    return (-gang.priority, gang.since, gang.uid) > (-head.priority, head.since, head.uid)
 
 
 def _started_meanwhile(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:

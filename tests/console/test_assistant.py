@@ -417,14 +417,17 @@ async def test_what_takes_too_long_is_given_up(cluster: SameAnswers, monkeypatch
 
     release = threading.Event()
 
-    def slow(*_: Any) -> Any:
+    def slow(*_: Any, **__: Any) -> Any:
         release.wait(60)
         return {}, True
 
     monkeypatch.setattr(tools, "ask", slow)
+    monkeypatch.setattr(changes, "change", slow)
     monkeypatch.setattr(server, "PATIENCE", 0.01)
     try:
-        assert "no answer within" in plain((await call("queue", {}))["error"])
+        assert plain((await call("queue", {}))["error"]).endswith(": ask for less")
+        told = plain((await call("hold", {"job": "train"}, allow_changes=True))["error"])
+        assert told.endswith("the change may still be made, so look at the job first")
     finally:
         release.set()
 

@@ -115,7 +115,9 @@ class AssistantServer:
                     self._calls[name], given, abandon_on_cancel=True, limiter=self._limiter
                 )
         except TimeoutError:
-            return envelope.refusal(name, f"there was no answer within {PATIENCE:g} s: ask for less"), False
+            asks = tool.annotations is not None and tool.annotations.read_only_hint
+            then = "ask for less" if asks else "the change may still be made, so look at the job first"
+            return envelope.refusal(name, f"there was no answer within {PATIENCE:g} s: {then}"), False
         except Exception as error:  # its text may quote what users wrote
             log.exception("the tool %s failed", name)
             return envelope.refusal(name, f"the tool {name} failed: {type(error).__name__}"), False

@@ -247,6 +247,9 @@ def test_the_hold_of_the_author_is_a_gate_while_it_waits(written: str, gates: tu
 def test_the_limit_of_an_array(limit: str, expected: int) -> None:
     found = parse.workload(workload(annotations={names.ARRAY: "sweep", names.ARRAY_LIMIT: limit}))
     assert found.array == model.ArrayLimit("sweep", expected)
+    meta = {"ownerReferences": [{"name": "sweep-12", "uid": "u", "controller": True}]}
+    numbered = parse.workload(workload(annotations={names.ARRAY: "sweep", names.ARRAY_LIMIT: limit}, **meta))
+    assert numbered.array == model.ArrayLimit("sweep", expected, 12)
     assert parse.workload(workload(annotations={names.ARRAY_LIMIT: limit})).array is None
     assert parse.workload(workload(annotations={names.ARRAY: "sweep"})).array is None
 

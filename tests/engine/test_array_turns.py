@@ -15,13 +15,19 @@ from gangline.engine.simulation.outlook import Course
 
 
 def task(index: int, limit: int = 2, array: str = "sweep", **fields: Any) -> Workload:
-    return gang(f"{array}-{index}", array=ArrayLimit(array, limit), **fields)
+    return gang(f"{array}-{index}", array=ArrayLimit(array, limit, index), **fields)
 
 
 def world(*tasks: Workload, gpus: int = 8, **fields: Any) -> EngineWorld:
     here = EngineWorld(cluster_queue("q", gpus, **fields))
     here.put(*tasks)
     return here
+
+
+def test_tasks_of_the_same_second_go_in_the_order_of_their_numbers() -> None:
+    here = world(*(task(n) for n in (10, 9, 2)))
+    here.decide()
+    assert sorted(here.running()) == ["sweep-2", "sweep-9"]
 
 
 def test_no_more_tasks_hold_quota_than_the_limit_says_and_the_next_ones_follow_in_order() -> None:

@@ -137,10 +137,14 @@ class CheckState:
 
 @dataclass(frozen=True, slots=True)
 class ArrayLimit:
-    """The array that a workload is a task of, by its name in the namespace, and how many of its tasks may run at a time."""
+    """The array that a workload is a task of, by its name in the namespace, and how many of its tasks may run at a time.
+
+    `task`: its number in the array, by which tasks of the same second go in turn.
+    """
 
     name: str
     limit: int
+    task: int = 0
 
 
 @dataclass(frozen=True, slots=True)

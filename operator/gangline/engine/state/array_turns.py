@@ -13,8 +13,8 @@ from typing import TypeAlias
 from gangline.engine.model import Millis
 from gangline.engine.queues.workload_state import WorkloadState
 
-#: the place of a waiting task: highest priority first, then age
-_Rank: TypeAlias = tuple[int, Millis, str]
+#: the place of a waiting task: highest priority first, then age, then its number
+_Rank: TypeAlias = tuple[int, Millis, int, str]
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class ArrayTurns:
         """Let a task wait for its turn. One that has a turn, at the same rank, keeps it."""
         asked = gang.workload.array
         assert asked is not None, gang
-        rank = (-gang.priority, gang.own_turn, gang.uid)
+        rank = (-gang.priority, gang.own_turn, asked.task, gang.uid)
         membership = _Membership((gang.workload.namespace, asked.name), rank, asked.limit)
         if self._members.get(gang.uid) == membership:
             return
@@ -158,7 +158,7 @@ def _settled(array: _Array) -> list[WorkloadState]:
         given.sort()
     while given and others and others[0] < given[-1]:
         late, early = given.pop(), others.pop(0)
-        before |= dict.fromkeys((late[2], early[2]))
+        before |= dict.fromkeys((late[-1], early[-1]))
         insort(given, early)
         insort(others, late)
     return [array.tasks[uid] for uid in before]

@@ -295,7 +295,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         variant_of=variant_of(metadata) if names.ALLOWED_FLAVORS in annotations else "",
         replaces=annotations.get(names.REPLACEMENT_FOR, ""),
         has_variants=marks.get(names.CONCURRENT_PARENT) == "true",
-        array=_array(annotations) if names.ARRAY_LIMIT in annotations else None,
+        array=_array(annotations, metadata) if names.ARRAY_LIMIT in annotations else None,
         max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
         job_uid=marks.get(names.JOB_UID, ""),
         violation=unclaimable or violation,
@@ -389,12 +389,19 @@ def _checkpoint(written: str) -> float | None:
         return None
 
 
-def _array(annotations: Mapping[str, str]) -> model.ArrayLimit | None:
+def _array(annotations: Mapping[str, str], metadata: Json) -> model.ArrayLimit | None:
     """The array with a limit that the Workload is a task of. A limit that is no number above zero counts as 1: no more tasks run
-    than its author can have meant.
+    than its author can have meant. The number of the task ends its job's name.
     """
     name = annotations.get(names.ARRAY, "")
-    return model.ArrayLimit(name, bounded.whole(annotations[names.ARRAY_LIMIT]) or 1) if name else None
+    if not name:
+        return None
+    owners = (
+        text(owner, "name", "metadata.ownerReferences") for owner in items(metadata, "ownerReferences", "metadata")
+    )
+    numbers = (bounded.whole(owner.removeprefix(f"{name}-")) for owner in owners)
+    task = next((number for number in numbers if number is not None), 0)
+    return model.ArrayLimit(name, bounded.whole(annotations[names.ARRAY_LIMIT]) or 1, task)
 
 
 def _is_not_queued(requeued: Json) -> bool:

@@ -214,7 +214,7 @@ def _started_meanwhile(gang: WorkloadState, reservation: Reservation, own: Clust
     borrows.
     """
     queue = queue_of(gang)
-    if queue is None or queue.root is not own.root or gang.quota.reserved_at < reservation.gang.since:
+    if queue is None or queue.root is not own.root or gang.quota.reserved_at <= reservation.gang.since:
         return False
     return queue is own or queue.over_quota(gang.quota.usage)
 

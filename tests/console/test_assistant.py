@@ -36,6 +36,7 @@ from gangline.console.commands.assistant.server import AssistantServer
 from gangline.console.commands.assistant.tools import Surroundings
 from gangline.console.commands.start import submit
 from gangline.console.views import access
+from gangline.console.views import what_if as what_ifs
 from gangline.control.answers.api import aggregated_api
 from gangline.control.answers.api.front_proxy import User
 from gangline.kube.resources import LOCAL_QUEUES, WORKLOADS
@@ -670,8 +671,8 @@ async def test_what_is_submitted_is_what_was_shown(api: Api, monkeypatch: pytest
 
     monkeypatch.setenv("SECRET", "of-this-process")
     monkeypatch.setattr(api, "create", create, raising=False)
-    monkeypatch.setattr(submit.what_if, "submitted", what_if)
-    monkeypatch.setattr(submit.what_if, "answer_lines", lambda answer, columns: ["it would start now"])
+    monkeypatch.setattr(what_ifs, "submitted", what_if)
+    monkeypatch.setattr(what_ifs, "answer_lines", lambda answer, columns: ["it would start now"])
     script = "#!/bin/bash\n#SBATCH --export=ALL\n#SBATCH --export=SECRET\necho $SECRET\n"
     for given in (
         {"command": ["python", "train.py", "--lr", "0.1"], "gpus": "8", "nodes": "2", "image": "x", "time": "2h"},

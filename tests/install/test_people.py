@@ -69,7 +69,8 @@ def test_the_table_of_the_page_is_what_the_roles_give(right: str, marks: list[bo
 
 
 #: what starts and ends clusters on this machine, and what has rights of its own
-WITHOUT_RIGHTS: Final = {"run", "up", "down", "completion", "admin", "dev"}
+#: `mcp` needs those of the commands that its tools are
+WITHOUT_RIGHTS: Final = {"run", "up", "down", "completion", "admin", "dev", "mcp"}
 
 
 def test_each_command_that_needs_a_right_is_in_the_table() -> None:

@@ -34,7 +34,6 @@ from gangline.console.commands.assistant import changes, envelope, server, tools
 from gangline.console.commands.assistant.envelope import MOST_ANSWER, NESTED, UNTRUSTED, Window
 from gangline.console.commands.assistant.server import AssistantServer
 from gangline.console.commands.assistant.tools import Surroundings
-from gangline.console.commands.start import submit
 from gangline.console.views import access
 from gangline.console.views import what_if as what_ifs
 from gangline.control.answers.api import aggregated_api

@@ -245,6 +245,9 @@ class DelayCauses:
             return ""
         if stopping and self._fits_without(reservation, stopping):
             return STOPPING
+        ending = self._ending(reservation)
+        if ending and self._fits_without(reservation, ending):
+            return STOPPING  # a revoked workload would have to end first, too
         policy = self._store.queues[reservation.queue].config.backfill
         avoidable = BUDGET if self._revoking.unpaid(reservation.gang) else BACKFILL
         if policy is not None and policy.revoke == "Any":
@@ -258,6 +261,12 @@ class DelayCauses:
         holders = dict(self._holders(head.backfill.passed_by))
         head.backfill.passed_by = set(holders)
         return [gang for gang in holders.values() if gang.evicting and gang.backfill.backfilled]
+
+    def _ending(self, reservation: Reservation) -> list[WorkloadState]:
+        """All workloads of the head's tree that are being evicted, whose quota it gets with their pods' end."""
+        root = self._store.queues[reservation.queue].root
+        evicted = (gang for gang in self._store.gangs.values() if gang.holds and gang.evicting)
+        return [gang for gang in evicted if (queue := queue_of(gang)) is not None and queue.root is root]
 
     def _holders(self, keys: Set[str]) -> Iterator[tuple[str, WorkloadState]]:
         for key in keys:

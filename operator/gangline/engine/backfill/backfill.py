@@ -15,6 +15,7 @@ from gangline.engine.backfill.loss_budget import Losses
 from gangline.engine.backfill.reservation import (
     FAR,
     Reservation,
+    follows,
     held_back_text,
     hold_of,
     preempted_for_text,
@@ -56,7 +57,7 @@ class BackfillPlanner:
         self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(
             self.timeline, self.estimates, self.losses, self._fits, self._leaving
         )
-        self._causes = DelayCauses(store, self.timeline, self._revoking, self._fits)
+        self._causes = DelayCauses(store, self.timeline, self._revoking, self._fits, self._leaving)
         self._now: Millis = 0
         #: workloads of queues without a policy that are held back, by root
         self._held: dict[int, dict[str, WorkloadState]] = {}
@@ -317,7 +318,7 @@ class BackfillPlanner:
             return False
         if not self._borrows(owner, reservation):
             return True
-        return (-gang.priority, gang.since, gang.uid) > (-head.priority, head.since, head.uid)
+        return follows(gang, head)
 
     def _borrows(self, owner: ClusterQueueState, reservation: Reservation) -> bool:
         hold = reservation.hold
@@ -387,6 +388,7 @@ class BackfillPlanner:
                 yield reservation
 
     def _leaving(self, reservation: Reservation) -> list[WorkloadState]:
+        """The workloads of the head's tree that are being evicted: it gets their quota when their pods have ended."""
         root = self._store.queues[reservation.queue].root
         return [gang for queue in cluster_queues_of(root) for gang in queue.holders.values() if gang.evicting]
 

@@ -183,6 +183,11 @@ FAR: Millis = NEVER - 1
 _LOG_LENGTH = 10_000
 
 
+def follows(gang: WorkloadState, head: WorkloadState) -> bool:
+    """Whether a workload comes after the head of another queue: by priority, then by age."""
+    return (-gang.priority, gang.since, gang.uid) > (-head.priority, head.since, head.uid)
+
+
 class Reservation:
     """A workload that is planned to start at `start`, in `queue`, and what it will hold then."""
 

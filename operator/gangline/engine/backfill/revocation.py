@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
 from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING
 from gangline.engine.backfill.loss_budget import Losses, at_risk
-from gangline.engine.backfill.reservation import FAR, Fits, Leaving, Reservation
+from gangline.engine.backfill.reservation import FAR, Fits, Leaving, Reservation, follows
 from gangline.engine.backfill.timeline import Timeline
 from gangline.engine.model import Backfill, Millis, Preempt
 from gangline.engine.model.runtime import NEVER
@@ -206,7 +206,7 @@ def _passed(gang: WorkloadState, reservation: Reservation, own: ClusterQueueStat
     pending, head = own.pending, reservation.gang
     if queue is own:
         return isinstance(pending, TimedQueue) and pending.turn(gang) > pending.turn(head)
-    return (-gang.priority, gang.since, gang.uid) > (-head.priority, head.since, head.uid)
+    return follows(gang, head)
 
 
 def _started_meanwhile(gang: WorkloadState, reservation: Reservation, own: ClusterQueueState) -> bool:
@@ -228,8 +228,9 @@ def _started_meanwhile(gang: WorkloadState, reservation: Reservation, own: Clust
 class DelayCauses:
     """Finds the cause that `head_delay` counts."""
 
-    def __init__(self, store: Store, timeline: Timeline, revoking: Revoking, fits: Fits) -> None:
+    def __init__(self, store: Store, timeline: Timeline, revoking: Revoking, fits: Fits, leaving: Leaving) -> None:
         self._store = store
+        self._leaving = leaving
         self._timeline = timeline
         self._revoking = revoking
         self._fits = fits
@@ -245,7 +246,7 @@ class DelayCauses:
             return ""
         if stopping and self._fits_without(reservation, stopping):
             return STOPPING
-        ending = self._ending(reservation)
+        ending = self._leaving(reservation)
         if ending and self._fits_without(reservation, ending):
             return STOPPING  # a revoked workload would have to end first, too
         policy = self._store.queues[reservation.queue].config.backfill
@@ -262,19 +263,13 @@ class DelayCauses:
         head.backfill.passed_by = set(holders)
         return [gang for gang in holders.values() if gang.evicting and gang.backfill.backfilled]
 
-    def _ending(self, reservation: Reservation) -> list[WorkloadState]:
-        """All workloads of the head's tree that are being evicted, whose quota it gets with their pods' end."""
-        root = self._store.queues[reservation.queue].root
-        evicted = (gang for gang in self._store.gangs.values() if gang.holds and gang.evicting)
-        return [gang for gang in evicted if (queue := queue_of(gang)) is not None and queue.root is root]
-
     def _holders(self, keys: Set[str]) -> Iterator[tuple[str, WorkloadState]]:
         for key in keys:
             gang = self._store.gangs.get(key)
             if gang is not None and gang.holds:
                 yield key, gang
 
-    def _fits_without(self, reservation: Reservation, gangs: list[WorkloadState]) -> bool:
+    def _fits_without(self, reservation: Reservation, gangs: Sequence[WorkloadState]) -> bool:
         if not self._timeline.might_fit_without(reservation, gangs):
             return False
         with simulate(removed=gangs):

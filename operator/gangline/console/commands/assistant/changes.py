@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import click
@@ -16,7 +17,15 @@ import click
 from gangline import bounded
 from gangline.console.commands.assistant import envelope
 from gangline.console.commands.assistant.envelope import Document
-from gangline.console.commands.assistant.tools import NAMESPACE, Given, Surroundings, ToolField, schema_of, text_field
+from gangline.console.commands.assistant.tools import (
+    JOB,
+    NAMESPACE,
+    Given,
+    Surroundings,
+    ToolField,
+    schema_of,
+    text_field,
+)
 from gangline.console.commands.change import cancel, hold
 from gangline.console.commands.start import submit
 from gangline.console.output import terminal
@@ -25,6 +34,7 @@ from gangline.console.submitting.wishes import MOST_SCRIPT, OPTIONS, WishError
 from gangline.console.submitting.wishes import given as wish
 from gangline.console.views import access, targets
 from gangline.console.views.targets import SeenVersions
+from gangline.control.answers.workloads.words import counted
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import GPU_JOBS, Json
 
@@ -35,7 +45,6 @@ Act: TypeAlias = Callable[[ApiClient, str], Awaitable[str]]
 GOOD_FOR: Final = 300.0
 MOST_PREVIEWS: Final = 64
 _CONFIRM: Final = text_field("confirm", "The token of the preview: do it.", most=64)
-_ONE_JOB: Final = text_field("job", "A name, or kind/name such as gpujob/train.", most=320)
 #: options of `submit` that would read variables of this process
 _OF_THIS_PROCESS: Final = frozenset({"export"})
 _MOST_WORDS: Final = 64
@@ -117,31 +126,24 @@ class ChangingTool:
 
 
 async def _held(api: ApiClient, namespace: str, given: Given) -> ShownChange:
-    name, stop = _job(given), bool(given.get("stop"))
-    seen = SeenVersions.of(await targets.find(api, namespace, name))
-
-    async def act(api: ApiClient, namespace: str, *, dry_run: bool = False) -> str:
-        return await hold.held(api, namespace, name, stop=stop, dry_run=dry_run, as_seen=seen)
-
-    return ShownChange(await act(api, namespace, dry_run=True), act)
+    return await _of_job(partial(hold.held, stop=bool(given.get("stop"))), api, namespace, given)
 
 
 async def _released(api: ApiClient, namespace: str, given: Given) -> ShownChange:
-    name = _job(given)
-    seen = SeenVersions.of(await targets.find(api, namespace, name))
-
-    async def act(api: ApiClient, namespace: str, *, dry_run: bool = False) -> str:
-        return await hold.released(api, namespace, name, dry_run=dry_run, as_seen=seen)
-
-    return ShownChange(await act(api, namespace, dry_run=True), act)
+    return await _of_job(hold.released, api, namespace, given)
 
 
 async def _cancelled(api: ApiClient, namespace: str, given: Given) -> ShownChange:
+    return await _of_job(cancel.cancelled, api, namespace, given)
+
+
+async def _of_job(command: Callable[..., Awaitable[str]], api: ApiClient, namespace: str, given: Given) -> ShownChange:
+    """What a command would do with a job, and the command bound to the job as it was shown."""
     name = _job(given)
     seen = SeenVersions.of(await targets.find(api, namespace, name))
 
     async def act(api: ApiClient, namespace: str, *, dry_run: bool = False) -> str:
-        return await cancel.cancelled(api, namespace, name, dry_run=dry_run, as_seen=seen)
+        return await command(api, namespace, name, dry_run=dry_run, as_seen=seen)
 
     return ShownChange(await act(api, namespace, dry_run=True), act)
 
@@ -177,8 +179,13 @@ async def _submitted(api: ApiClient, namespace: str, given: Given) -> ShownChang
             await submit.create_jobs(api, namespace, GPU_JOBS, made)
         return "\n".join(said.out)
 
-    number = f"{len(made.jobs)} GPUJob{'s' if len(made.jobs) != 1 else ''}"
-    would = "\n".join([f"{number} would be submitted", *made.remarks, *(line for line in printed.err if line)])
+    would = "\n".join(
+        [
+            f"{counted(len(made.jobs), 'GPUJob')} would be submitted",
+            *made.remarks,
+            *(line for line in printed.err if line),
+        ]
+    )
     return ShownChange(would, act, {"manifest": "\n".join(printed.out)})
 
 
@@ -218,14 +225,14 @@ CHANGES: Final = (
         "hold",
         "Keep a job from starting until it is released.",
         (
-            _ONE_JOB,
+            JOB,
             ToolField("stop", {"type": "boolean", "description": "Stop it if it runs; it starts anew once released."}),
         ),
         _held,
         ("job",),
     ),
-    ChangingTool("release", "Queue a held job again.", (_ONE_JOB,), _released, ("job",)),
-    ChangingTool("cancel", "Delete a job, whether it waits or runs.", (_ONE_JOB,), _cancelled, ("job",)),
+    ChangingTool("release", "Queue a held job again.", (JOB,), _released, ("job",)),
+    ChangingTool("cancel", "Delete a job, whether it waits or runs.", (JOB,), _cancelled, ("job",)),
     ChangingTool(
         "submit",
         "Submit a command or a script as a GPUJob, which runs it once in each of its pods.",

@@ -72,7 +72,7 @@ def _number(name: str, about: str, option: str, *, least: int = 0, most: int) ->
 
 
 NAMESPACE: Final = text_field("namespace", "The namespace; without it that of the kubeconfig.", "--namespace", most=63)
-_JOB: Final = text_field("job", "A name, or kind/name such as gpujob/train.", most=320)
+JOB: Final = text_field("job", "A name, or kind/name such as gpujob/train.", most=320)
 _ALL: Final = _flag(
     "all_namespaces", "The answer is about all namespaces; names of others are labels in it.", "--all-namespaces"
 )
@@ -81,6 +81,8 @@ _USERS: Final = _names("users", "Only of these users, or namespaces.", "--user")
 _STATES: Final = _names("states", "Only in these states, such as Pending or Running.", "--state")
 _QUEUES: Final = _names("queues", "Only of these LocalQueues or ClusterQueues.", "--queue")
 _SORT: Final = _names("sort", "Sort by these columns of the command's table; -COLUMN: descending.", "--sort")
+#: which jobs of a list, and in which order
+_CHOSEN: Final = (_USERS, _STATES, _QUEUES, _SORT)
 _SINCE: Final = text_field("since", "How far to look back, such as 12h or 7d.", "--since", most=_WORD)
 _LISTED: Final = (
     ToolField(
@@ -149,10 +151,7 @@ TOOLS: Final = (
             NAMESPACE,
             _ALL,
             _QUEUE,
-            _USERS,
-            _STATES,
-            _QUEUES,
-            _SORT,
+            *_CHOSEN,
             _flag("times", "Forecast runtimes and expected starts.", "--times"),
             _flag("finished", "Jobs that have ended, too.", "--finished"),
         ),
@@ -161,7 +160,7 @@ TOOLS: Final = (
         "why",
         "Why one job waits: the reason, who holds what it needs, its expected start, and which changes would start it earlier.",
         why.command,
-        (_JOB, NAMESPACE, _flag("history", "The job's changes of state instead.", "--history")),
+        (JOB, NAMESPACE, _flag("history", "The job's changes of state instead.", "--history")),
         required=("job",),
         listed=False,
     ),
@@ -170,13 +169,10 @@ TOOLS: Final = (
         "When pending jobs, or one job, are expected to start: p50 and p90, and what has to end before.",
         eta.command,
         (
-            _JOB,
+            JOB,
             NAMESPACE,
             _ALL,
-            _USERS,
-            _STATES,
-            _QUEUES,
-            _SORT,
+            *_CHOSEN,
             _flag("history", "The starts that `job` was promised, and how they moved.", "--history"),
             _flag("accuracy", "How accurate earlier expected starts have been.", "--accuracy"),
         ),
@@ -187,7 +183,7 @@ TOOLS: Final = (
         "waiting job, another quota of a ClusterQueue, or a drained node would do, and to whom.",
         whatif.command,
         (
-            _JOB,
+            JOB,
             text_field(
                 "manifest", "A Job, JobSet or GPUJob as YAML or JSON, not submitted.", "--filename", most=_MANIFEST
             ),
@@ -208,10 +204,7 @@ TOOLS: Final = (
         (
             NAMESPACE,
             _QUEUE,
-            _USERS,
-            _STATES,
-            _QUEUES,
-            _SORT,
+            *_CHOSEN,
             text_field("horizon", "How far to look ahead, such as 24h or 7d.", "--horizon", most=_WORD),
         ),
     ),
@@ -223,10 +216,7 @@ TOOLS: Final = (
             NAMESPACE,
             _ALL,
             _QUEUE,
-            _USERS,
-            _STATES,
-            _QUEUES,
-            _SORT,
+            *_CHOSEN,
             _SINCE,
             _flag("attempts", "Each attempt, in progress or ended.", "--attempts"),
         ),
@@ -236,7 +226,7 @@ TOOLS: Final = (
         "Who was preempted for whom, by which rule, when, and which work was lost: of a job, a ClusterQueue or a namespace.",
         preemptions.command,
         (
-            _JOB,
+            JOB,
             NAMESPACE,
             _ALL,
             _QUEUE,

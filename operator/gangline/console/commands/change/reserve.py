@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import click
 
+from gangline.api import names
 from gangline.api.reservations import DAYS
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
@@ -24,6 +25,7 @@ from gangline.kube.resources import (
     RESOURCE_FLAVORS,
     Json,
 )
+from gangline.objects import Stored
 
 _Column: TypeAlias = Column[Json]
 _dry_run = click.option("--dry-run", is_flag=True, help="Only check, and say what it would mean.")
@@ -96,7 +98,7 @@ def create(
     if bool(owners) == maintenance:
         raise click.UsageError("say whom it is for by --for QUEUE, or that it is for nobody by --maintenance")
     body: Json = {
-        "apiVersion": f"{RESERVATIONS.group}/{RESERVATIONS.version}",
+        "apiVersion": RESERVATIONS.api_version,
         "kind": RESERVATIONS.kind,
         "metadata": {"name": name},
         "spec": {
@@ -205,7 +207,6 @@ async def _created(api: ApiClient, body: Json, *, dry_run: bool) -> None:
 async def _meaning(api: ApiClient, body: Json) -> list[str]:
     """What a Reservation that is not created yet would mean: its nodes, its windows, and what keeps it from being honoured."""
     from gangline.control.nodes.windows.expansion import expand  # much that a list does not need
-    from gangline.objects import Stored
 
     now = round(time.time() * 1000)
     found: dict[str, dict[str, Stored]] = {}
@@ -289,22 +290,19 @@ def _next(reservation: Json, now: float) -> str:
     return windows.span(found[0], now) if found else ""
 
 
-def _condition(reservation: Json, kind: str) -> Json:
-    rows = (reservation.get("status") or {}).get("conditions") or ()
-    return next((row for row in rows if row["type"] == kind), {})
-
-
 def _state(reservation: Json) -> str:
     """Open, Draining or Scheduled; Over when no window comes any more; Unknown until an operator has seen it."""
-    active, scheduled = _condition(reservation, "Active"), _condition(reservation, "Scheduled")
-    if active.get("status") == "True":
+    stored = Stored(reservation)
+    if (active := stored.true_condition(names.ACTIVE)) is not None:
         return active["reason"]
-    return "Scheduled" if scheduled.get("status") == "True" else scheduled.get("reason") or "Unknown"
+    if stored.is_true(names.SCHEDULED):
+        return "Scheduled"
+    return (stored.condition(names.SCHEDULED) or {}).get("reason") or "Unknown"
 
 
 def _trouble(reservation: Json) -> str:
-    conflict = _condition(reservation, "Conflict")
-    return conflict["message"] if conflict.get("status") == "True" else ""
+    conflict = Stored(reservation).true_condition(names.CONFLICT)
+    return conflict["message"] if conflict is not None else ""
 
 
 @command.command("delete")

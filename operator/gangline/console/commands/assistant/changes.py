@@ -34,7 +34,6 @@ from gangline.console.submitting.wishes import MOST_SCRIPT, OPTIONS, WishError
 from gangline.console.submitting.wishes import given as wish
 from gangline.console.views import access, targets
 from gangline.console.views.targets import SeenVersions
-from gangline.control.answers.workloads.words import counted
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import GPU_JOBS, Json
 
@@ -179,13 +178,8 @@ async def _submitted(api: ApiClient, namespace: str, given: Given) -> ShownChang
             await submit.create_jobs(api, namespace, GPU_JOBS, made)
         return "\n".join(said.out)
 
-    would = "\n".join(
-        [
-            f"{counted(len(made.jobs), 'GPUJob')} would be submitted",
-            *made.remarks,
-            *(line for line in printed.err if line),
-        ]
-    )
+    number = f"{len(made.jobs)} GPUJob{'s' if len(made.jobs) != 1 else ''}"
+    would = "\n".join([f"{number} would be submitted", *made.remarks, *(line for line in printed.err if line)])
     return ShownChange(would, act, {"manifest": "\n".join(printed.out)})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from itertools import accumulate
@@ -94,6 +94,17 @@ def shown(text: object, most: int = SHOWN) -> str:
         text = text[: most + 1]
     quoted = repr(text)
     return quoted if len(quoted) <= most else quoted[: most - 3] + "..."
+
+
+def some(words: Iterable[str], most: int, *, of: int = 0) -> str:
+    """The first words, and how many more there are; `of` is the number of all, if there are more than `words`.
+
+    >>> some(["a", "b", "c", "d"], 2)
+    'a, b and 2 more'
+    """
+    items = list(words)
+    more = max(of, len(items)) - min(most, len(items))
+    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 #: what a terminal shows as nothing, though Unicode calls them letters, symbols and marks

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from tests.console.objects import GPU, NOW, cluster_queue, condition, flavor, local_queue, pending, running, workload
 
-from gangline.control.answers.explanation import explain, needs, ordinal, some
+from gangline.bounded import some
+from gangline.control.answers.explanation import NAMED, explain, needs, ordinal
 from gangline.control.answers.workloads.snapshot import AnswerSnapshot, snapshot
 
 QUEUES = [
@@ -178,8 +179,8 @@ def test_a_failed_job_is_told_its_message():
 
 
 def test_long_lists_are_cut():
-    assert some(map(str, range(7))) == "0, 1, 2, 3, 4 and 2 more"
-    assert some(["a"]) == "a"
+    assert some(map(str, range(7)), NAMED) == "0, 1, 2, 3, 4 and 2 more"
+    assert some(["a"], NAMED) == "a"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from gangline import bounded
 from gangline.api import names, quantity
 from gangline.api.read import policy_reader
 from gangline.api.read.counting.resource_rules import EVERYTHING, ResourceRules
@@ -458,8 +459,7 @@ def close(name: str, among: Sequence[str]) -> str:
 
 
 def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
-    return ", ".join(texts[:_LISTED]) + more
+    return bounded.some(texts, _LISTED)
 
 
 def _patch(kind: str, name: str, spec: Json) -> str:

@@ -70,8 +70,7 @@ def unknown(detail: str, advice: str = "") -> Finding:
 
 def some(objects: Collection[str]) -> str:
     """The first names, and how many more there are."""
-    first = ", ".join(_first(objects))
-    return first if len(objects) <= SHOWN else f"{first} and {len(objects) - SHOWN} more"
+    return bounded.some(_first(objects), SHOWN, of=len(objects))
 
 
 def short(text: str) -> str:

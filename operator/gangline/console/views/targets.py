@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from gangline import bounded
 from gangline.api import names
 from gangline.console.output import terminal
 from gangline.console.output.selection import ListSelection, words
@@ -351,4 +352,4 @@ async def _with_users(api: ApiClient, namespace: str, views: Sequence[WorkloadVi
 
 
 def _some(found: Sequence[str]) -> str:
-    return ", ".join(found[:_NAMED]) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+    return bounded.some(found, _NAMED)

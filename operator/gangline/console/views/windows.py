@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gangline import bounded
 from gangline.api.reservations import instant
 from gangline.console.output import clock
 from gangline.kube.client import ApiClient
@@ -41,8 +42,7 @@ def nodes(reservation: Json) -> str:
     """The reserved nodes, in words; the first by name."""
     status = reservation.get("status") or {}
     names: list[str] = status.get("nodes") or []
-    count = status.get("nodeCount") or len(names)
-    return ", ".join(names[:_NAMED]) + (f" and {count - _NAMED} more" if count > _NAMED else "")
+    return bounded.some(names, _NAMED, of=status.get("nodeCount") or 0)
 
 
 def lines(found: Sequence[Json], now: float, until: float) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gangline import bounded
 from gangline.control.answers.nodes import room as nodes
 from gangline.control.answers.nodes.room import NO_ROOM, JobRoom
 from gangline.control.answers.workloads.reasons import ReportedObstacle, count, in_question, parse
@@ -132,7 +133,7 @@ def _for_quota(
             yield Line("quota", _quota(flavor, queue, snapshot))
         yield from (Line("limit", text) for text in constraints(queue, snapshot, obstacles))
     if ahead := _ahead(view, snapshot):
-        yield Line("ahead", some(map(_waiter, ahead), of=view.position or 0))
+        yield Line("ahead", bounded.some(map(_waiter, ahead), NAMED, of=view.position or 0))
     if queue and snapshot.complete:
         yield from _holders(view, queue, snapshot, obstacles, now)
 
@@ -339,7 +340,7 @@ def _holders(
         seen.add((o.flavor, o.resource))
         holders = holding(view, queue, snapshot, o.flavor, o.resource)
         if holders:
-            named = some(_holder(w, o, queue, now) for w in holders)
+            named = bounded.some((_holder(w, o, queue, now) for w in holders), NAMED)
             yield Line("held by", f"{o.flavor}: {named}")
 
 
@@ -359,13 +360,6 @@ def _end(w: WorkloadView, now: float) -> str:
 
 def _size(w: WorkloadView) -> str:
     return counted(w.gpus, "GPU") if w.gpus else counted(w.pods, "pod")
-
-
-def some(words: Iterable[str], limit: int = NAMED, *, of: int = 0) -> str:
-    """The first `limit` words, and the number of further ones; `of` is the number of all, if there are more than `words`."""
-    items = list(words)
-    more = max(of, len(items)) - min(limit, len(items))
-    return ", ".join(items[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def ordinal(n: int) -> str:

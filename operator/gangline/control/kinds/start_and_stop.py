@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from gangline import bounded
 from gangline.api.jobkinds.declaration import UNKNOWN_FIELDS, Declaration, shown
 from gangline.control.feed.changes import JobRef
 from gangline.control.feed.pod import Pod
@@ -115,7 +116,7 @@ def _within(field: str, name: str) -> bool:
 
 def _says(declaration: Declaration, fields: Sequence[str]) -> str:
     resource = declaration.resource
-    listed = ", ".join(fields[:2]) + (f" and {len(fields) - 2} more" if len(fields) > 2 else "")
+    listed = bounded.some(fields, 2)
     missing = f"The CRD {resource.plural}.{resource.group} has no field for the admission of the job ({listed})"
     wanted = f"{declaration.needs} or newer is needed" if declaration.needs else "a newer version of it is needed"
     return f"{missing}: {wanted}. The job stays suspended"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from gangline import files
+from gangline import bounded, files
 from gangline.api import quantity
 from gangline.api.read.configuration import Configuration, ManagedJobs
 from gangline.api.read.counting.resource_rules import ResourceRules
@@ -270,9 +270,7 @@ def _flavors(adoption: Adoption) -> str:
 
 
 def _examples(faults: Sequence[tuple[str, str]], reason: str) -> str:
-    called = [job for job, why in faults if why == reason]
-    more = f" and {len(called) - _EXAMPLES} more" if len(called) > _EXAMPLES else ""
-    return ", ".join(called[:_EXAMPLES]) + more
+    return bounded.some([job for job, why in faults if why == reason], _EXAMPLES)
 
 
 def _amount(size: int, resource: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
+from gangline import bounded
 from gangline.api.read.conditions import millis_of
 from gangline.api.schema import crd_install
 from gangline.api.schema.kinds import CONVERTED
@@ -72,9 +73,7 @@ def _differing(wanted: Json, served: dict[str, Json]) -> Iterator[Finding]:
             continue
         fields = list(differences(_schema(row), _schema(served[row["name"]])))
         if fields:
-            shown = ", ".join(fields[:_FIELDS]) + (
-                f" and {len(fields) - _FIELDS} more" if len(fields) > _FIELDS else ""
-            )
+            shown = bounded.some(fields, _FIELDS)
             yield warning(f"{name} {row['name']} differs from this Gangline's, in {shown}", UPDATE)
 
 

@@ -108,8 +108,7 @@ def lines(room: JobRoom, wanted: Iterable[str], own: str, now: float) -> Iterato
     """
     for each in room.unscheduled:
         total = max(room.pods, len(each.pods))
-        more = f" and {len(each.pods) - NAMED} more" if len(each.pods) > NAMED else ""
-        named = ", ".join(each.pods[:NAMED]) + more
+        named = bounded.some(each.pods, NAMED)
         yield "pods", f"{len(each.pods)} of {total} pods not scheduled ({named}): {each.why}"
     lacking = {resource for each in room.unscheduled for resource in _lacking(each.why)}
     resources = sorted(lacking) or _main(wanted)
@@ -143,9 +142,8 @@ def _flavor_lines(
         )
         yield "nodes", f"{told}, at most {amount(most, resource)} on one of them" if len(usable) > 1 else told
     if sick := [each for each in nodes if each.trouble]:
-        named = ", ".join(_sick(each, now) for each in sick[:NAMED])
-        more = f" and {len(sick) - NAMED} more" if len(sick) > NAMED else ""
-        yield "nodes", f"{flavor}: {len(sick)} of {counted(len(nodes), 'node')} can't be used: {named}{more}"
+        named = bounded.some((_sick(each, now) for each in sick[:NAMED]), NAMED, of=len(sick))
+        yield "nodes", f"{flavor}: {len(sick)} of {counted(len(nodes), 'node')} can't be used: {named}"
     for resource in resources:
         for outside in (True, False):
             if held := _held(usable, resource, outside, own):
@@ -160,8 +158,7 @@ def _held(nodes: Iterable[Machine], resource: str, outside: bool, own: str) -> s
             if occupant.outside is outside and (occupant.workload != own or not own):
                 held[str(occupant)] += occupant.amounts.get(resource, 0)
     rows = [(name, n) for name, n in held.most_common() if n]
-    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-    return ", ".join(f"{name} ({count(n, resource)})" for name, n in rows[:NAMED]) + more
+    return bounded.some((f"{name} ({count(n, resource)})" for name, n in rows[:NAMED]), NAMED, of=len(rows))
 
 
 def _sick(machine: Machine, now: float) -> str:

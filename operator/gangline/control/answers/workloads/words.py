@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from gangline import bounded
 from gangline.api import names, quantity
 from gangline.control.answers.workloads import reasons
 from gangline.control.answers.workloads.snapshot import HELD, JobState, WorkloadView
@@ -38,8 +39,7 @@ _MOST_QUEUES: Final = 8
 def offered(namespace: str, local_queues: Iterable[str]) -> str:
     """The end of a sentence: which LocalQueues a job of the namespace can name; "" if there are none."""
     there = sorted(local_queues)
-    more = f" and {len(there) - _MOST_QUEUES} more" if len(there) > _MOST_QUEUES else ""
-    return f"; LocalQueues of namespace {namespace}: {', '.join(there[:_MOST_QUEUES])}{more}" if there else ""
+    return f"; LocalQueues of namespace {namespace}: {bounded.some(there, _MOST_QUEUES)}" if there else ""
 
 
 def why(view: WorkloadView) -> str:

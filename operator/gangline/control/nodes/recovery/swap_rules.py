@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gangline import bounded
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.api.read.workloads import swap_record
@@ -86,5 +87,4 @@ _HOW: Final = {REPLACE: "Lost pods moved", RESTART: "The gang moved", REQUEUE: "
 
 
 def _list(nodes: tuple[str, ...]) -> str:
-    few = ", ".join(nodes[:4])
-    return few if len(nodes) <= 4 else f"{few} and {len(nodes) - 4} more"
+    return bounded.some(nodes, 4)

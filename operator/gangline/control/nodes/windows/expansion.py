@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gangline import bounded
 from gangline.api.read import conditions
 from gangline.api.reservations import ReservationError, ReservationFacts, Span, reservation, windows
 from gangline.engine import model
@@ -153,5 +154,4 @@ def _overlap(one: Expanded, other: Expanded) -> str:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
+    return bounded.some(names, 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gangline import bounded
 from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.api.read.parse import ParseError
@@ -166,8 +167,7 @@ def _ignored(chosen: SelectedQueues) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return bounded.some(names, _SHOWN)
 
 
 def head_delays(seconds: Mapping[str, Mapping[str, float]], backfilling: Iterable[str]) -> dict[tuple[str, str], float]:

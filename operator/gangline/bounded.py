@@ -241,7 +241,9 @@ def _cut(data: bytes, most_depth: int) -> bytes:
 
 #: characters of the longest name of a time zone
 LONGEST_ZONE: Final = 64
-_ZONE: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+){0,2}")
+#: what such a name looks like
+ZONE: Final = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"
+_ZONE: Final = re.compile(ZONE)
 
 
 def _no_zone(name: object) -> ValueError:

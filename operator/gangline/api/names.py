@@ -328,6 +328,8 @@ ADMITTED: Final = "Admitted"
 PODS_READY: Final = "PodsReady"
 #: the workload was stopped, or never started, and releases its quota
 EVICTED: Final = "Evicted"
+#: the reason of Evicted for a deactivation with a cause, which is not its user's doing, begins so
+DEACTIVATED_DUE_TO: Final = "DeactivatedDueTo"
 #: the workload was evicted to make room for another one; the reason says by which rule
 PREEMPTED: Final = "Preempted"
 #: a closed preemption gate keeps others from being preempted for the workload

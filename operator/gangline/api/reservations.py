@@ -21,9 +21,8 @@ from gangline.engine.model import Millis
 from gangline.kube.resources import Json
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-#: a time of day, and the name of a time zone
+#: a time of day
 TIME_OF_DAY: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
-ZONE: Final = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"
 #: what unset fields mean
 USUAL_ZONE: Final = "UTC"
 USUAL_NOTICE: Final = "30m"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gangline.api import names
 from gangline.kube.resources import Json, as_revision
 
 
@@ -67,6 +68,12 @@ class Stored(dict[str, Any]):
     @property
     def labels(self) -> dict[str, str]:
         return self["metadata"].get("labels") or {}
+
+    @property
+    def user(self) -> str:
+        """The user whom a job or a Workload names by its label; "" for none."""
+        found = self.labels.get(names.USER)
+        return found if isinstance(found, str) else ""
 
     @property
     def annotations(self) -> dict[str, str]:

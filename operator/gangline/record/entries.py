@@ -54,7 +54,7 @@ def job_facts(resource: Resource, job: JobObject) -> JobFacts:
     kind = BY_RESOURCE.get(resource)
     hints = None if kind is None else kind.runtime_hints(job)
     return JobFacts(
-        user=job.labels.get(names.USER, ""),
+        user=job.user,
         hint=None if hints is None else hints.expected,
         limit=None if hints is None else hints.limit,
         checkpoint=_interval(job.annotations.get(names.CHECKPOINT_INTERVAL)),
@@ -97,7 +97,7 @@ def _workload(obj: WorkloadObject, job: JobFacts) -> Json:
         queue=workload.queue,
         priority=workload.priority + workload.boost,
         active=None if workload.active else False,
-        user=job.user or obj.labels.get(names.USER, ""),
+        user=job.user or obj.user,
         job=None if owner is None else {"kind": owner.get("kind", ""), "name": owner.get("name", "")},
         hint=job.hint or podspec.annotated(obj),
         limit=min(limits, default=None),

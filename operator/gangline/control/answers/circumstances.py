@@ -14,7 +14,7 @@ from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import Source
 from gangline.control.answers.workloads.reasons import parse
-from gangline.control.answers.workloads.snapshot import JobState, WorkloadView, user_of
+from gangline.control.answers.workloads.snapshot import JobState, WorkloadView
 from gangline.control.answers.workloads.unqueued import WAITS
 from gangline.control.answers.workloads.words import Line, age
 from gangline.control.feed.mirror import Mirror
@@ -130,7 +130,7 @@ def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], no
 
 def with_job(view: WorkloadView, job: JobObject) -> WorkloadView:
     """The view with facts that only the job has: its user, and a warning about wrong runtime hints."""
-    fault, user = runtime_hint_fault(job), user_of(job) or view.user
+    fault, user = runtime_hint_fault(job), job.user or view.user
     if not fault and user == view.user:
         return view
     return replace(view, warnings=(*view.warnings, fault) if fault else view.warnings, user=user)

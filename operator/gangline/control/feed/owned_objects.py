@@ -136,6 +136,11 @@ class OwnedObjects(StoredObjects):
         ref = self._by_uid.get(uid)
         return self.job(ref) if ref is not None else None
 
+    def user_of(self, workload: WorkloadObject) -> str:
+        """The user whom its job names, else the one whom the Workload names."""
+        job = self.job_with(workload.controller_uid or "")
+        return (job.user if job is not None else "") or workload.user
+
     def workloads_of(self, job: Stored) -> list[WorkloadObject]:
         """The Workloads that the job, or another object, controls."""
         return self.workloads_of_uid(job.uid)

@@ -91,7 +91,7 @@ def run_of(workload: model.Workload, raw: WorkloadObject, job: JobObject | None,
     return from_workload(
         workload,
         name=_job_name(raw),
-        user=(job or raw).labels.get(names.USER, ""),
+        user=(job or raw).user,
         image=container.get("image") or "",
         command=[*_words(container.get("command")), *_words(container.get("args"))],
         limit=min(limits, default=None),

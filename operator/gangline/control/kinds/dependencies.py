@@ -13,12 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from gangline.api import dependencies, names
-from gangline.api.dependencies import (
-    Dependency,
-    DependencyError,
-    DependencyPolicy,
-    DependencyState,
-)
+from gangline.api.dependencies import Dependency, DependencyError, DependencyPolicy, DependencyState
 from gangline.control.feed.changes import JobRef
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.watched_kinds import JOB_KINDS
@@ -34,7 +29,7 @@ from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource, namespace_of
 from gangline.objects import JobObject, WorkloadObject
 
-#: Workloads that are looked at in search of a circle, and jobs of one that are named
+#: Workloads that are looked at in search of a circle
 _MOST_STEPS: Final = 256
 #: dependencies, or jobs of a circle, that a message names
 _NAMED: Final = 4
@@ -156,7 +151,7 @@ class JobStandings:
             return replace(_ended(all(row.get("reason") == "Succeeded" for row in ended)), workloads=keys)
         for each in workloads:
             evicted = each.condition(names.EVICTED) or {}
-            if not each.active and str(evicted.get("reason")).startswith(dependency_changes.STOPPED_FOR_CAUSE):
+            if not each.active and str(evicted.get("reason")).startswith(names.DEACTIVATED_DUE_TO):
                 return JobStanding(
                     succeeded=False, remark=f"was stopped for good ({evicted['reason']})", workloads=keys
                 )

@@ -374,7 +374,10 @@ def _expire(view: JobView, workload: WorkloadObject) -> list[Step]:
     suspended, as in Kueue.
     """
     evicted = workload.condition(names.EVICTED) or {}
-    if not isinstance(view.kind, Expires) or evicted.get("reason") != "DeactivatedDueToMaximumExecutionTimeExceeded":
+    if (
+        not isinstance(view.kind, Expires)
+        or evicted.get("reason") != f"{names.DEACTIVATED_DUE_TO}MaximumExecutionTimeExceeded"
+    ):
         return []
     patch = view.kind.expire(view.job, evicted["lastTransitionTime"])
     return [PatchJob(patch)] if patch is not None else []

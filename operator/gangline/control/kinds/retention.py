@@ -25,8 +25,6 @@ MOST_AT_ONCE: Final = 50
 PAUSE: Final = 500
 #: A refused deletion is tried again after this time, in milliseconds; one without an answer is forgotten after it.
 RETRY: Final = 60_000
-#: eviction reasons of Workloads that were deactivated, but not by their users, begin so
-_DEACTIVATED: Final = "DeactivatedDueTo"
 
 
 class Retainer(Part):
@@ -125,4 +123,4 @@ class Retainer(Part):
 
 
 def _deactivated(workload: WorkloadObject, evicted: Json) -> bool:
-    return not workload.active and evicted.get("reason", "").startswith(_DEACTIVATED)
+    return not workload.active and evicted.get("reason", "").startswith(names.DEACTIVATED_DUE_TO)

@@ -26,7 +26,6 @@ Change: TypeAlias = Callable[[Json, int], None]
 PATIENCE: Final = 300_000
 #: these end the whole job, as which variant it may run
 _FINAL: Final = ("MaximumExecutionTimeExceeded", "RequeuingLimitExceeded")
-_DUE_TO: Final = "DeactivatedDueTo"
 _RETAIN: Final = "RetainFirstAdmission"
 
 
@@ -208,7 +207,7 @@ def _because(parent: WorkloadObject, running: WorkloadObject | None, rule: Varia
 
 def _is_rejected(variant: WorkloadObject) -> bool:
     """Whether an admission check has rejected the variant: it stays out."""
-    return (variant.condition(names.EVICTED) or {}).get("reason") == f"{_DUE_TO}AdmissionCheck"
+    return (variant.condition(names.EVICTED) or {}).get("reason") == f"{names.DEACTIVATED_DUE_TO}AdmissionCheck"
 
 
 # --- evictions --------------------------------------------------------------------------------------------------------
@@ -232,7 +231,7 @@ def _follow_eviction(made: VariantPlan, parent: WorkloadObject, everyone: Sequen
 def _evict_parent(made: VariantPlan, parent: WorkloadObject, variant: WorkloadObject) -> None:
     if parent.evicted:
         return  # its job is stopping
-    cause = (variant.condition(names.EVICTED) or {}).get("reason", "").removeprefix(_DUE_TO)
+    cause = (variant.condition(names.EVICTED) or {}).get("reason", "").removeprefix(names.DEACTIVATED_DUE_TO)
     if cause in _FINAL and parent.active:
         made.then(PatchWorkload(parent, {"spec": {"active": False}}))
     elif not parent.active:

@@ -18,7 +18,6 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
-from gangline.api import names
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.control.kernel.context import Context
@@ -517,10 +516,7 @@ class Budgets(Part):
     def _concerned(self, raw: WorkloadObject) -> tuple[Account, ...]:
         local = self._mirror.local_queues.get(f"{raw.namespace}/{raw.queue_name}")
         cluster_queue = local.cluster_queue if local is not None else ""
-        job = self._mirror.job_of(raw)
-        owner = self._mirror.job(job) if job is not None else None
-        user = _label(owner.labels if owner is not None else {}) or _label(raw.labels)
-        return self._use.concerned(cluster_queue, raw.namespace, raw.queue_name, user)
+        return self._use.concerned(cluster_queue, raw.namespace, raw.queue_name, self._mirror.user_of(raw))
 
     def _verdict(self, key: str, accounts: Iterable[Account], now: int) -> tuple[tuple[str, str], SpentBudget] | None:
         """The budget that decides about a waiting workload, and what the engine learns; None: it starts as usual."""
@@ -595,11 +591,6 @@ class Budgets(Part):
                 rows, False, "HistoryUnknown", "The history has not been read yet: what runs now counts"
             )
         return BudgetReport(rows, True, "HistoryRead", "All use of the present periods counts")
-
-
-def _label(labels: Mapping[str, object]) -> str:
-    found = labels.get(names.USER)
-    return found if isinstance(found, str) else ""
 
 
 def _level(budget: Budget, used: float) -> int:

@@ -10,6 +10,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+from gangline import bounded
 from gangline.api.schema.common import (
     DNS_LABEL,
     Conditions,
@@ -343,7 +344,9 @@ class BudgetSpec(ApiModel):
     """The period after which the budget begins anew. Rolling: the last `window` counts at any time."""
     window: Duration | None = None
     """The length of the window, for Rolling."""
-    time_zone: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._+/-]+$")] = "UTC"
+    time_zone: Annotated[str, Field(min_length=1, max_length=bounded.LONGEST_ZONE, pattern=r"^[A-Za-z0-9._+/-]+$")] = (
+        "UTC"
+    )
     """The time zone in which periods begin at midnight, such as Europe/Berlin."""
     at80: Literal["None", "Notify"] = "Notify"
     """What happens when 80 % of the budget is used. Notify: an event of the policy, and a notification of the kind BudgetUsed."""

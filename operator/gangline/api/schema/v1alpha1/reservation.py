@@ -15,7 +15,6 @@ from gangline.api.reservations import (
     USUAL_LEAD,
     USUAL_NOTICE,
     USUAL_ZONE,
-    ZONE,
 )
 from gangline.api.schema.common import (
     DNS_LABEL,
@@ -44,7 +43,7 @@ class WeeklySchedule(ApiModel):
     skipped, the window begins as much later; where they are put back and it comes twice, at the first."""
     duration: Duration
     """How long it lasts, at most 7 days."""
-    time_zone: Annotated[str, Field(min_length=1, max_length=bounded.LONGEST_ZONE, pattern=ZONE)] = USUAL_ZONE
+    time_zone: Annotated[str, Field(min_length=1, max_length=bounded.LONGEST_ZONE, pattern=bounded.ZONE)] = USUAL_ZONE
     """The time zone, by its name in the IANA database: Europe/Berlin."""
 
 

@@ -12,7 +12,7 @@ from gangline.control.answers.source import EngineOutlooks, Source
 from gangline.control.answers.usage import past, shares
 from gangline.control.answers.usage.past import PastRun
 from gangline.control.answers.workloads.briefs import Brief
-from gangline.control.answers.workloads.snapshot import HOLDING, JobState, WorkloadView, user_of, workload_view
+from gangline.control.answers.workloads.snapshot import HOLDING, JobState, WorkloadView, workload_view
 from gangline.control.forecasting.run_facts import run_of
 from gangline.jobs.base import RuntimeHints
 from gangline.kube.resources import Json
@@ -37,7 +37,7 @@ async def tallies(
             await asyncio.sleep(0)
         if brief.cluster_queue(routes) not in queues or brief.state not in (*HOLDING, JobState.PENDING):
             continue
-        user = _user(source, brief.raw)
+        user = source.mirror.user_of(brief.raw)
         counting.note(f"{brief.namespace}/{brief.queue}", user, brief.gpus, holds=brief.state in HOLDING)
     return counting.found
 
@@ -74,20 +74,13 @@ def read(source: Source, key: str, raw: WorkloadObject, routes: Routes) -> Workl
         view = workload_view(raw, routes)
     except Exception:
         return None
-    return replace(view, user=_user(source, raw))
+    return replace(view, user=source.mirror.user_of(raw))
 
 
 def user_of_workload(source: Source, key: str) -> str:
     """The user of a Workload, by its key; "" for a Workload that is gone."""
     raw = source.mirror.workloads.get(key)
-    return _user(source, raw) if raw is not None else ""
-
-
-def _user(source: Source, raw: WorkloadObject) -> str:
-    """The user whom its job names, else the one whom the Workload names."""
-    job = source.mirror.job_of(raw)
-    owner = source.mirror.job(job) if job is not None else None
-    return (user_of(owner) if owner is not None else "") or user_of(raw)
+    return source.mirror.user_of(raw) if raw is not None else ""
 
 
 async def would_preempt(

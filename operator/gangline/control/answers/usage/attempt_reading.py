@@ -29,8 +29,6 @@ from gangline.objects import Stored, WorkloadObject
 
 #: characters of the longest value of a label
 _LABEL: Final = 63
-#: how a deactivation names its cause
-_DUE_TO: Final = "DeactivatedDueTo"
 #: how the message of an eviction begins once the workload has quota again
 _PREVIOUSLY: Final = "Previously: "
 #: reason of Finished=True for a Workload whose job was deleted
@@ -169,7 +167,7 @@ def about_to_end(raw: WorkloadObject, find: FindPreemptor) -> AttemptEnd | None:
     if preempted is not None:
         return _preempted(preempted.get("reason", ""), preempted.get("message", ""), find)
     reason = evicted.get("reason", "")
-    return AttemptEnd(EVICTED, reason.removeprefix(_DUE_TO) or reason, evicted.get("message", ""))
+    return AttemptEnd(EVICTED, reason.removeprefix(names.DEACTIVATED_DUE_TO) or reason, evicted.get("message", ""))
 
 
 def ended(

@@ -22,7 +22,6 @@ from gangline.control.answers.workloads.snapshot import (
     WorkloadView,
     judge,
     routes_of,
-    user_of,
     workload_view,
 )
 from gangline.control.answers.workloads.words import DELETED, RECOVERED, START_MOVED, SUBMITTED
@@ -259,7 +258,7 @@ def view_of_workload(mirror: Mirror, raw: WorkloadObject) -> WorkloadView:
     view = workload_view(raw, routes_of([local] if local is not None else []))
     job = mirror.job_of(raw)
     owner = mirror.job(job) if job is not None else None
-    return replace(view, user=user_of(owner) or view.user) if owner is not None else view
+    return replace(view, user=owner.user or view.user) if owner is not None else view
 
 
 def subject_of(view: WorkloadView) -> EventSubject:

@@ -247,14 +247,8 @@ def workload_view(workload: WorkloadObject, routes: Mapping[tuple[str, str], str
         warnings=_warnings(workload),
         obstacle=_missing_pods(workload) if state is JobState.STARTING else "",
         spared=_spared(workload),
-        user=user_of(workload),
+        user=workload.user,
     )
-
-
-def user_of(obj: Stored) -> str:
-    """The user whom a job or Workload names; "" for none."""
-    found = obj.labels.get(names.USER)
-    return found if isinstance(found, str) else ""
 
 
 def _spared(workload: WorkloadObject) -> float:

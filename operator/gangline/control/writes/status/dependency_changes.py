@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gangline.api import names
 from gangline.api.read import conditions
 from gangline.control.writes.status.change import Change, rows_of
 from gangline.engine import FOR_OTHER_JOBS, NEVER_SATISFIED
 from gangline.kube.resources import Json
-
-#: the reason of Evicted for a deactivation that has a cause begins so
-STOPPED_FOR_CAUSE: Final = "DeactivatedDueTo"
 
 
 def waits(rows: conditions.Conditions) -> bool:

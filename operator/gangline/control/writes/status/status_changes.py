@@ -282,7 +282,7 @@ def evict(decision: model.Evict) -> Change:
     def change(status: Json, now: int) -> None:
         # a deactivation carries its cause in the condition's reason, the others only in the statistics
         named = decision.reason == DEACTIVATED and decision.underlying_cause
-        reason = f"DeactivatedDueTo{decision.underlying_cause}" if named else decision.reason
+        reason = f"{names.DEACTIVATED_DUE_TO}{decision.underlying_cause}" if named else decision.reason
         conditions.put(rows_of(status), names.EVICTED, True, reason, decision.message, now=now)
         _count_eviction(status, decision.reason, cause_of(decision, status))
         if decision.reason == "Deactivated":

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import Final
 
 from gangline.forecast.history.runs import Run, fold
 from gangline.forecast.quantiles import LEVELS
+from gangline.forecast.tracking.stats import ClassStats
 from gangline.forecast.tracking.tracker import Tracker
 
 #: classes for "same user": by user if users are known, else by queue, else by size
@@ -51,20 +48,6 @@ ALIKE_RUNS: Final = 300
 _FEWEST: Final = 5
 
 
-@dataclass(slots=True)
-class _Latest:
-    """The log runtimes of the latest finished runs of a kind, in order of their ends and in order of size."""
-
-    ended: deque[float] = field(default_factory=lambda: deque[float](maxlen=ALIKE_RUNS))
-    ordered: array[float] = field(default_factory=lambda: array("d"))
-
-    def add(self, log: float) -> None:
-        if len(self.ended) == ALIKE_RUNS:
-            del self.ordered[bisect_left(self.ordered, self.ended[0])]
-        self.ended.append(log)
-        insort(self.ordered, log)
-
-
 class AlikeRuns:
     """Quantiles of the last finished runs of the same task name, else of the same owner, and of the same size.
 
@@ -72,19 +55,17 @@ class AlikeRuns:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[Hashable, _Latest] = {}
+        self._latest: dict[Hashable, ClassStats] = {}
 
     def finished(self, run: Run) -> None:
         for key in _kinds(run):
-            self._latest.setdefault(key, _Latest()).add(run.log_seconds)
+            self._latest.setdefault(key, ClassStats(ALIKE_RUNS)).finished(run.uid, run.finish or 0.0, run.log_seconds)
 
     def quantiles(self, run: Run) -> list[float]:
         """The quantiles at LEVELS in log seconds, of the narrowest kind with enough runs; NaN if there is none."""
         found = (self._latest.get(key) for key in _kinds(run))
-        known = next((each.ordered for each in found if each is not None and len(each.ordered) >= _FEWEST), None)
-        if known is None:
-            return [math.nan] * len(LEVELS)
-        return [known[min(len(known), math.ceil(level * (len(known) + 1))) - 1] for level in LEVELS]
+        known = next((each for each in found if each is not None and each.remembered >= _FEWEST), None)
+        return [math.nan if known is None else known.quantile(level, unseen=1) for level in LEVELS]
 
 
 def _kinds(run: Run) -> list[Hashable]:

@@ -25,16 +25,16 @@ def empty() -> list[float]:
 
 
 class ClassStats:
-    """Log runtimes of the last runs of one class. Times are seconds; finishes arrive in time order."""
+    """Log runtimes of the last `window` runs of one class. Times are seconds; finishes arrive in time order."""
 
     __slots__ = (
         "_ewma", "_finished_at", "_last", "_last_submit", "_last_uid", "_last_value", "_logs", "_second", "_sorted",
         "_started", "_sum", "_sum_squares", "count",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = WINDOW) -> None:
         self.count = 0
-        self._logs: deque[float] = deque(maxlen=WINDOW)
+        self._logs: deque[float] = deque(maxlen=window)
         self._sorted: list[float] = []
         self._sum = 0.0
         self._sum_squares = 0.0
@@ -65,7 +65,7 @@ class ClassStats:
         self._remember(log)
 
     def _remember(self, log: float) -> None:
-        if len(self._logs) == WINDOW:
+        if len(self._logs) == self._logs.maxlen:
             oldest = self._logs[0]
             del self._sorted[bisect_left(self._sorted, oldest)]
             self._sum -= oldest
@@ -98,10 +98,10 @@ class ClassStats:
     def median(self) -> float:
         return self._sorted[len(self._sorted) // 2] if self._sorted else NAN
 
-    def quantile(self, level: float) -> float:
-        """The kept log runtime that so large a share of them does not exceed; NaN without any."""
+    def quantile(self, level: float, unseen: int = 0) -> float:
+        """The kept log runtime that so large a share of them, and of so many `unseen` runs, does not exceed; NaN without any."""
         n = len(self._sorted)
-        return self._sorted[min(n - 1, math.ceil(level * n) - 1)] if n else NAN
+        return self._sorted[min(n, math.ceil(level * (n + unseen))) - 1] if n else NAN
 
     def columns(self, now: float) -> list[float]:
         """The values of COLUMNS as known at `now`."""

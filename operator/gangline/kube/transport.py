@@ -235,12 +235,7 @@ class Transport:
         url = URL(f"{self.login.server}{call.path}{'?' + urlencode(call.query) if call.query else ''}", encoded=True)
         data = call.body if call.body is None or isinstance(call.body, bytes) else orjson.dumps(call.body)
         for last_try in (False, True):
-            try:
-                headers = await self.login.headers()
-            except LoginError as error:  # an exec plugin or a token file that may return
-                raise Unauthorized(0, "LoginFailed", str(error)) from error
-            if self._session is not None and self.login.certificates != self._certificates:
-                await self._present_new_certificate()
+            headers = await self._authorized()
             if data is not None:
                 headers = {**headers, "Content-Type": call.content_type}
             response = await self._request(call, url, data, headers, timeout)
@@ -256,6 +251,16 @@ class Transport:
             self._observe(call.verb, call.resource, error)
         raise error
 
+    async def _authorized(self) -> dict[str, str]:
+        """The headers of the login, whose certificate the connections present from now on."""
+        try:
+            headers = await self.login.headers()
+        except LoginError as error:  # an exec plugin or a token file that may return
+            raise Unauthorized(0, "LoginFailed", str(error)) from error
+        if self._session is not None and self.login.certificates != self._certificates:
+            await self._present_new_certificate()
+        return headers
+
     async def websocket(
         self, call: Call, protocols: Sequence[str], *, heartbeat: float, most_bytes: int
     ) -> aiohttp.ClientWebSocketResponse:
@@ -267,12 +272,7 @@ class Transport:
         for last_try in (False, True):
             if self._session is None:
                 raise RuntimeError("ApiClient is not open: use it in `async with`")
-            try:
-                headers = await self.login.headers()
-            except LoginError as error:
-                raise Unauthorized(0, "LoginFailed", str(error)) from error
-            if self.login.certificates != self._certificates:
-                await self._present_new_certificate()
+            headers = await self._authorized()
             self.requests[call.verb, call.label] += 1
             try:
                 return await self._session.ws_connect(

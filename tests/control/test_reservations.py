@@ -17,6 +17,7 @@ from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.reflector import Removed, Upsert
+from gangline.kube.resources import ObjectKey
 from gangline.objects import NodeObject
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -202,6 +203,15 @@ def test_nodes_are_cordoned_in_a_maintenance_and_back_after_it() -> None:
     assert world.cordoned() == []
     assert names.CORDONED_FOR not in world.mirror.nodes["n1"].annotations
     assert world.conditions()["Scheduled"] == ("False", "Over")
+
+
+def test_a_node_that_another_part_is_writing_is_uncordoned_all_the_same() -> None:
+    """Otherwise nothing would look at it again: the event of the other write may have come before."""
+    world = ReservingWorld(reservation())
+    world.at(T + HOUR)
+    world.writer.busy.add(ObjectKey(kube.NODES, "", "n1"))
+    world.at(T + 2 * HOUR)
+    assert world.cordoned() == []
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -171,10 +171,8 @@ class Reserving(Part):
 
     def _write_node(self, name: str, wanted: str) -> None:
         key = ObjectKey(kube.NODES, "", name)
-        if self._writer.pending(key):
-            return
 
-        def body() -> Json | None:
+        def body() -> Json | None:  # as the node is then: another part may write it before
             node = self._mirror.nodes.get(name)
             return _change(node, wanted) if node is not None else None
 
@@ -187,7 +185,8 @@ class Reserving(Part):
         def done(answer: object) -> None:
             self._refusal = ""
 
-        self._writer.submit(Write(key, "patch", body, priority=Priority.START_STOP, on_done=done, on_error=failed))
+        write = Write(key, "patch", body, priority=Priority.START_STOP, slot="cordon", on_done=done, on_error=failed)
+        self._writer.submit(write)
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 

@@ -54,8 +54,8 @@ def follow(world: Cluster, workload: Workload, told: Explanation) -> bool:
             world.put(with_quota(config, told.flavor, told.short))
         case "WaitingForCapacity":
             requests = workload.pod_sets[0].requests[CPU]
-            for number in range(told.short):
-                world.put(node(f"new{number}", requests))
+            for _ in range(told.short):
+                world.put(node(f"new{len(world.engine._store.nodes)}", requests))
         case _:
             return False
     return True

@@ -14,7 +14,7 @@ from gangline.engine.model import Backfill, Ordering, Preempt, RuntimeForecast
 from gangline.engine.state.figures import snapshot
 
 ORDERS = ("QueueOrder", "ShortestFirst", "LargestFirst", "BestFit", "AgedShortestFirst")
-KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio")
+KEYS = ("Priority", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "LargestFirst", "HighestResponseRatio")
 ORDERINGS = (*map(Ordering, KEYS), Ordering("AgedShortestFirst", optimism=0.75), Ordering("Priority", optimism=1.0))
 RELAXED = examples(15)
 

@@ -347,6 +347,7 @@ def ordering(policy: Json | None) -> model.Ordering | None:
         age_weight=quantity.parse_number(section.age_weight),
         age_cap_seconds=_seconds(section.age_cap),
         half_life_seconds=quantity.parse_duration(section.half_life),
+        demand_weight=quantity.parse_number(section.demand_weight),
         max_wait_seconds=_seconds(section.max_wait),
         optimism=quantity.parse_number(section.optimism),
     )

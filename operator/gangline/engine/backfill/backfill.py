@@ -210,7 +210,7 @@ class BackfillPlanner:
         version = pending.blocked_version if pending.all_reserved else pending.version
         state = (version, self._changes)
         known = self._settled.get(queue.name) == state and (pending.all_reserved or not fitting)
-        if known and not failing and not pending.ranking.by_usage:
+        if known and not failing and not pending.ranking.by_local_queue:
             return
         present = [r for r in self.timeline.reservations if r.queue == queue.name]
         if not (failing or present or pending.blocks_any()):

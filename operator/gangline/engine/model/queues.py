@@ -28,12 +28,15 @@ class Ordering:
     `AgedShortestFirst` orders by `submit + age_weight · expected`: short workloads pass long ones, but never by more than that.
     """
 
-    #: Priority | FairShare | ShortestFirst | AgedShortestFirst | SmallestFirst | HighestResponseRatio
+    #: Priority | FairShare | Demand | DemandDrf | ShortestFirst | AgedShortestFirst | SmallestFirst | LargestFirst |
+    #: HighestResponseRatio
     key: str = "Priority"
     age_weight: float = 10.0
     #: AgedShortestFirst: longer workloads count as if they were expected to run this long; None = as forecast
     age_cap_seconds: float | None = None
     half_life_seconds: float = 604_800.0
+    #: DemandDrf: what a LocalQueue's demand counts, against 1 - this for what it holds
+    demand_weight: float = 0.5
     #: a workload that has waited this long precedes all others of its priority, whatever its key
     max_wait_seconds: float | None = None
     #: which figure of a forecast is the expected runtime: 0 the median, 1 the Gittins index (`runtime`), between them their

@@ -23,6 +23,7 @@ from gangline.engine.model import (
 )
 from gangline.engine.occupancy.fitting import add
 from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey, NodeLedger
+from gangline.engine.queues.demand import Demand
 from gangline.engine.queues.ordering import Estimates, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.timed_queue import TimedQueue
@@ -146,6 +147,7 @@ class ClusterQueueState(QuotaNode):
         "by_priority",
         "config",
         "delays_topology",
+        "demand",
         "elsewhere",
         "fixes",
         "freed",
@@ -180,6 +182,8 @@ class ClusterQueueState(QuotaNode):
         #: its policy sets an order or backfill
         self.timed = False
         self._order: tuple[Ordering | None, Backfill | None] = (None, None)
+        #: what its LocalQueues ask for and hold, where that is their order
+        self.demand: Demand | None = None
         self.holders: dict[str, WorkloadState] = {}
         #: the holders in the order in which they would be preempted
         self.by_priority: list[WorkloadState] = []
@@ -226,7 +230,8 @@ class ClusterQueueState(QuotaNode):
         self.fair_usage = usage if by_usage or config.admission_mode == "UsageBasedAdmissionFairSharing" else None
         strict = config.strategy == "StrictFIFO"
         hashing = not strict and settings.gates.get("SchedulingEquivalenceHashing", True)
-        self.pending.configure(strict=strict, hashing=hashing, usage_of=self.fair_usage)
+        usage_of = self.fair_usage or self.demand
+        self.pending.configure(strict=strict, hashing=hashing, usage_of=usage_of)
         policy = config.preemption
         self.preempts_while_borrowing = policy.borrow_within_cohort != "Never" or (
             settings.fair_sharing is not None and policy.reclaim_within_cohort != "Never"
@@ -242,10 +247,17 @@ class ClusterQueueState(QuotaNode):
         if wanted == self._order:
             return
         self._order, old = wanted, self.pending
+        self.demand = None
         if estimates is None or wanted == (None, None):
             self.pending = PendingQueue()
         else:
-            self.pending = TimedQueue(Ranking(*wanted, estimates))
+            ranking = Ranking(*wanted, estimates)
+            self.pending = TimedQueue(ranking)
+            if ranking.demand_weight is not None:
+                self.demand = self.pending.demand = Demand(
+                    lambda: self.lendable, self.holders.values, ranking.demand_weight
+                )
+                self.pending.usage_of = self.demand
         self.timed = isinstance(self.pending, TimedQueue)
         for gang in old.everyone():
             inadmissible = gang.inadmissible_alone
@@ -291,6 +303,7 @@ class ClusterQueueState(QuotaNode):
             cell.add(amount)
         gang.order_as_victim()
         self.holders[gang.uid] = gang
+        self._count_holders_again()
         insort(self.by_priority, gang, key=_victim_key)
 
     def release(self, gang: WorkloadState) -> None:
@@ -303,6 +316,11 @@ class ClusterQueueState(QuotaNode):
         gang.quota.usage, gang.quota.cells = NO_USAGE, NO_CELLS
         self.generation += 1
         self.freed[self.name] = None
+        self._count_holders_again()
+
+    def _count_holders_again(self) -> None:
+        if self.demand is not None:
+            self.demand.holders_changed()
 
     def change_usage(self, gang: WorkloadState, usage: dict[FlavorResource, int]) -> None:
         if any(amount > usage.get(fr, 0) for fr, amount in gang.quota.usage.items()):
@@ -313,6 +331,7 @@ class ClusterQueueState(QuotaNode):
         gang.quota.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
         for cell, amount in gang.quota.cells:
             cell.add(amount)
+        self._count_holders_again()
 
     def unrank(self, gang: WorkloadState) -> None:
         """Take a holder out of the order of preemption, before its rank changes."""

@@ -137,6 +137,22 @@ class Ranking:
         return self.ordering.key == "FairShare"
 
     @property
+    def demand_weight(self) -> float | None:
+        """What the demand of LocalQueues counts in their order; None = nothing."""
+        match self.ordering.key:
+            case "Demand":
+                return 1.0
+            case "DemandDrf":
+                return self.ordering.demand_weight
+            case _:
+                return None
+
+    @property
+    def by_local_queue(self) -> bool:
+        """Whether LocalQueues have an order, which may change with anything that waits or runs."""
+        return self.by_usage or self.demand_weight is not None
+
+    @property
     def by_time(self) -> bool:
         return self.ordering.key == "HighestResponseRatio" or self.ordering.max_wait is not None
 
@@ -169,6 +185,8 @@ class Ranking:
                 return self._aged(gang)
             case "SmallestFirst":
                 return float(size(gang))
+            case "LargestFirst":
+                return _largest(gang)
             case "HighestResponseRatio":
                 expected = max(1.0, self._expected(gang))
                 return -(max(0, self._waited(gang)) + expected) / expected

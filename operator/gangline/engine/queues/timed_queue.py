@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
+from gangline.engine.queues.demand import Demand
 from gangline.engine.queues.ordering import ANYWHERE, LAST, Flavors, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
@@ -76,6 +77,8 @@ class TimedQueue(PendingQueue):
     def __init__(self, ranking: Ranking) -> None:
         super().__init__()
         self.ranking = ranking
+        #: what LocalQueues ask for, where that is their order
+        self.demand: Demand | None = None
         self.now: Millis = 0
         #: the workloads with a reservation, and whether the policy allows no more of them
         self.reserved: tuple[WorkloadState, ...] = ()
@@ -169,6 +172,8 @@ class TimedQueue(PendingQueue):
             bucket.candidates.add(second)
         gang.bucket, gang.entry = bucket, (place, second)
         gang.enter(LifecycleState.PENDING)
+        if self.demand is not None:
+            self.demand.wait(gang)
         if bucket.blocked:
             self.blocked_version += 1
         else:
@@ -185,6 +190,8 @@ class TimedQueue(PendingQueue):
 
     def take_out(self, gang: WorkloadState, into: LifecycleState = LifecycleState.MOVING) -> None:
         bucket = cast("TimedBucket | None", gang.bucket)
+        if self.demand is not None and into is not LifecycleState.NOMINATED:
+            self.demand.leave(gang)
         if bucket is not None:
             place, second = gang.entry
             self.version += 1

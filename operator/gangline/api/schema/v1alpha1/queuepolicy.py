@@ -90,11 +90,20 @@ class OrderSpec(ApiModel):
     """The order of workloads."""
 
     key: Literal[
-        "Priority", "FairShare", "ShortestFirst", "AgedShortestFirst", "SmallestFirst", "HighestResponseRatio"
+        "Priority",
+        "FairShare",
+        "Demand",
+        "DemandDrf",
+        "ShortestFirst",
+        "AgedShortestFirst",
+        "SmallestFirst",
+        "LargestFirst",
+        "HighestResponseRatio",
     ] = "Priority"
     """Priority: priority, then age, as in Kueue. The others order workloads of equal priority: FairShare by recent usage of
-    their LocalQueue, ShortestFirst by expected runtime, AgedShortestFirst by expected runtime and age, SmallestFirst by GPUs,
-    HighestResponseRatio by waiting time relative to expected runtime."""
+    their LocalQueue, Demand by what their LocalQueue asks for, DemandDrf by that and by what it holds, ShortestFirst by expected
+    runtime, AgedShortestFirst by expected runtime and age, SmallestFirst and LargestFirst by GPUs, HighestResponseRatio by
+    waiting time relative to expected runtime."""
     age_weight: Quantity = "10"
     """AgedShortestFirst: a workload that is expected to run an hour longer is passed by others that are submitted up to this
     many hours later."""
@@ -102,6 +111,8 @@ class OrderSpec(ApiModel):
     """AgedShortestFirst: workloads with a longer expected runtime count as if they ran for this long."""
     half_life: Duration = "168h"
     """FairShare: past usage counts half after this time."""
+    demand_weight: Fraction = "0.5"
+    """DemandDrf: what the demand of a LocalQueue counts. What it holds counts 1 less this number."""
     max_wait: Duration | None = None
     """A workload that has waited this long precedes all others of its priority, whatever the key."""
     optimism: Fraction = "0"

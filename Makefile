@@ -69,7 +69,12 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time crds manifests reference pictures docs lock changelog sbom clean
+#: of bench-month: which month, how many of its jobs, and to which seconds their submissions and ends are moved
+MONTH ?= 2020-06
+JOBS ?= all
+GRAIN ?= 1
+
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -196,6 +201,10 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 
 bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3 COPIES=4); JSON on stdout
 	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS) --copies $(COPIES)
+
+bench-month: venv ## a month of Venus played into a live cluster at speed: is its report right? TRACES=… (MONTH=2020-06 JOBS=all GRAIN=1); JSON on stdout
+	@$(BIN)/gangline dev cluster build >&2
+	@$(BIN)/python -m tests.bench.month --traces $(TRACES) --month $(MONTH) --grain $(GRAIN) $(if $(filter-out all,$(JOBS)),--jobs $(JOBS))
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline admin crds --out crds

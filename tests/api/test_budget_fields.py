@@ -36,7 +36,7 @@ def test_the_example_is_valid_and_read_as_the_page_says() -> None:
     obj = yaml.safe_load(EXAMPLE.read_text())
     assert errors(obj) == []
     QueuePolicy.model_validate(obj)
-    contract, fair_use, course = policy_reader.budgets(obj)
+    contract, fair_use, course, project = policy_reader.budgets(obj)
     assert (contract.per, contract.hours, contract.period.kind, contract.at100) == (
         "ClusterQueue",
         2e5,
@@ -45,9 +45,10 @@ def test_the_example_is_valid_and_read_as_the_page_says() -> None:
     )
     assert (fair_use.period.length, fair_use.at100) == (720 * 3600, "LowerOrder")
     assert (course.only, course.at100, str(course.period.zone)) == ({"course-ml"}, "HoldStarts", "Europe/Berlin")
+    assert (project.per, project.label) == ("JobLabel", "example.com/project")
     shown = yaml.safe_load(PAGE.read_text().split("```yaml\n")[1].split("```")[0])
     assert errors(shown) == []
-    assert [each.name for each in policy_reader.budgets(shown)] == ["contract", "fair-use", "course"]
+    assert [each.name for each in policy_reader.budgets(shown)] == ["contract", "fair-use", "course", "project"]
 
 
 def test_limits_are_read_and_none_means_as_ever() -> None:
@@ -74,7 +75,9 @@ def test_limits_are_read_and_none_means_as_ever() -> None:
         ({"timeZone": "Europe"}, "there is no time zone"),
         ({"per": "NamespaceLabel"}, "spec.budgets[0].label: Required value"),
         ({"per": "NamespaceLabel", "label": "not a key"}, "spec.budgets[0].label"),
-        ({"per": "User", "label": "team"}, "needs per NamespaceLabel"),
+        ({"per": "JobLabel"}, "a budget per JobLabel names a label"),
+        ({"per": "JobLabel", "label": "not a key"}, "spec.budgets[0].label"),
+        ({"per": "User", "label": "team"}, "needs per NamespaceLabel or JobLabel"),
         ({"per": "LocalQueue", "only": ["q"]}, "spec.budgets[0].only[0]"),
     ],
 )
@@ -84,7 +87,8 @@ def test_what_is_wrong_is_refused_by_its_name(fields: Json, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"timeZone": "Mars/Olympus"}, {"period": "Rolling", "window": "1s"}, {"period": "Rolling"}]
+    "fields",
+    [{"timeZone": "Mars/Olympus"}, {"period": "Rolling", "window": "1s"}, {"period": "Rolling"}, {"per": "JobLabel"}],
 )
 def test_a_policy_that_was_stored_without_the_webhook_is_not_read(fields: Json) -> None:
     with pytest.raises(ParseError, match=r"spec\.budgets\[0\]"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+from click.testing import CliRunner
 from tests.cluster import accounts, authors, harness
 
+from gangline.console.cli import main
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.local import LocalControlPlane
 from gangline.devcluster.nodes import EqualNodes, create_pools
@@ -67,6 +70,13 @@ class System:
         self.running.append(process)
         return process
 
+    async def printed(self, *words: str) -> harness.Json:
+        """The document that a command prints for the administrator."""
+        line = [*words, "-o", "json", "--kubeconfig", str(self.kubeconfig)]
+        result = await asyncio.to_thread(CliRunner().invoke, main, line)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
     def restart_apiserver(self) -> None:
         """Until it knows its roles again, it refuses everything to everybody but the administrator."""
         self.restarted = True
@@ -105,11 +115,12 @@ def standing(
     crds: Sequence[harness.Json] | None = None,
     version: str | None = None,
     before: Before | None = None,
+    pools: Sequence[EqualNodes] = POOLS,
 ) -> Iterator[System]:
     """A control plane with these kinds (by default, all), nodes, accounts and webhooks. `before`: what happens on it first."""
     options = ControlPlaneOptions(gogc=200, flags={"kube-apiserver": authors.flags(directory)}, version=version)
     with LocalControlPlane(options) as control_plane:
-        asyncio.run(_prepare(control_plane.kubeconfig, crds, before))
+        asyncio.run(_prepare(control_plane.kubeconfig, crds, before, pools))
         logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))
         webhooks = harness.WebhookProcess(logins[rights.WEBHOOKS.name], directory).start()
         system = System(control_plane, directory, webhooks, logins[rights.OPERATOR.name])
@@ -118,12 +129,14 @@ def standing(
         webhooks.stop()
 
 
-async def _prepare(kubeconfig: Path, crds: Sequence[harness.Json] | None, before: Before | None) -> None:
+async def _prepare(
+    kubeconfig: Path, crds: Sequence[harness.Json] | None, before: Before | None, pools: Sequence[EqualNodes]
+) -> None:
     async with harness.connect(kubeconfig) as api:
         if before is not None:
             await before(api)
         await install_kinds(api.client, crds)
-        await create_pools(api.client, POOLS)
+        await create_pools(api.client, pools)
 
 
 @dataclass

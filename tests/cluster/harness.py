@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from bench.official import OfficialClient, ReadError
+from prometheus_client.parser import text_string_to_metric_families
 
 from gangline.control.answers.api import api_service
 from gangline.kube import resources as kube
@@ -119,6 +121,13 @@ class OperatorProcess:
         if not self.process.is_alive():
             raise AssertionError(f"the operator ended with {self.process.exitcode}:\n{self.tail()}")
         return self
+
+    async def samples(self, name: str) -> list[Any]:
+        """The samples of a metric."""
+        port = json.loads(self.ready_file.read_text())["port"]
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            families = text_string_to_metric_families(await answer.text())
+            return [sample for family in families for sample in family.samples if sample.name == name]
 
     def kill(self) -> None:
         """As `kill -9`."""

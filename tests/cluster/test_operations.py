@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from datetime import UTC, datetime
-from typing import Any
 
-import aiohttp
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from tests.cluster import authors, clocks
 from tests.cluster.conftest import System
 from tests.cluster.harness import (
@@ -46,15 +42,8 @@ async def _queue(api: Api, *namespaces: str) -> None:
     await api.apply(flavor(), cluster_queue("cq", 8), *queues)
 
 
-async def _samples(operator: OperatorProcess, name: str) -> list[Any]:
-    port = json.loads(operator.ready_file.read_text())["port"]
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-        families = text_string_to_metric_families(await answer.text())
-        return [sample for family in families for sample in family.samples if sample.name == name]
-
-
 async def _leads(operator: OperatorProcess) -> bool:
-    return bool(operator.ready_file.exists() and (await _samples(operator, "gangline_leader"))[0].value)
+    return bool(operator.ready_file.exists() and (await operator.samples("gangline_leader"))[0].value)
 
 
 async def _is_ready(api: Api, name: str) -> bool:
@@ -83,7 +72,7 @@ async def test_operators_whose_clocks_differ_by_two_minutes(system: System, api:
     admitted = datetime.fromisoformat(condition_row(workload, "Admitted")["lastTransitionTime"])
     assert abs((datetime.now(UTC) - admitted).total_seconds()) < 25
     for operator, offset in ((slow, 60), (fast, -60)):
-        (measured,) = await _samples(operator, "gangline_clock_offset_seconds")
+        (measured,) = await operator.samples("gangline_clock_offset_seconds")
         assert abs(measured.value - offset) < 3
         where = "behind" if offset > 0 else "ahead of"
         assert f"s {where} the API server's, whose time counts" in operator.log.read_text()
@@ -94,12 +83,12 @@ async def test_operators_whose_clocks_differ_by_two_minutes(system: System, api:
     await api.finished("b")
     workload = await api.workload_of(LONG)
     assert workload is not None and not condition_row(workload, "Evicted") and await _runs(api, LONG)
-    for sample in await _samples(fast, "kueue_admission_wait_time_seconds_sum"):
+    for sample in await fast.samples("kueue_admission_wait_time_seconds_sum"):
         assert 0 <= sample.value < 30
 
     async def seen() -> bool:
         """What the new leader did itself, and what it saw as a standby; its gauges are of the present."""
-        ended = await _samples(fast, "kueue_finished_workloads_total")
+        ended = await fast.samples("kueue_finished_workloads_total")
         return {sample.labels["replica_role"]: sample.value for sample in ended} == {"follower": 1, "leader": 1}
 
     await api.until(seen, "both ends are counted")
@@ -110,7 +99,7 @@ async def test_operators_whose_clocks_differ_by_two_minutes(system: System, api:
         ("kueue_local_queue_admitted_active_workloads", 1),
         ("kueue_finished_workloads", 2),
     ):
-        found = [(sample.labels["replica_role"], sample.value) for sample in await _samples(fast, name)]
+        found = [(sample.labels["replica_role"], sample.value) for sample in await fast.samples(name)]
         assert found == [("leader", value)], name
     wrong, right = authors.usurped(authors.written(authors.log(system.directory), after=before))
     assert not wrong, wrong[:20]
@@ -167,7 +156,7 @@ async def _leads_of(*operators: OperatorProcess) -> bool:
 
 
 async def _requests(operator: OperatorProcess) -> float:
-    return sum(sample.value for sample in await _samples(operator, "gangline_api_requests_total"))
+    return sum(sample.value for sample in await operator.samples("gangline_api_requests_total"))
 
 
 async def test_a_namespace_that_is_being_deleted(system: System, api: Api) -> None:

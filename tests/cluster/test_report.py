@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from tests.cluster import harness
 from tests.cluster.conftest import System
 
-from gangline.console.cli import main
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.process.operator_process import ForecastOptions
 from gangline.kube import resources as kube
@@ -73,14 +70,6 @@ def at(row: Json) -> float:
     return datetime.fromisoformat(row["lastTransitionTime"]).timestamp()
 
 
-async def told(system: System, *words: str) -> Json:
-    """The document that a command prints for the administrator."""
-    line = [*words, "-o", "json", "--kubeconfig", str(system.kubeconfig)]
-    result = await asyncio.to_thread(CliRunner().invoke, main, line)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
 @pytest.fixture
 async def teams(system: System, api: harness.Api) -> AsyncIterator[None]:
     """Two namespaces whose LocalQueues lead to one ClusterQueue with 8 GPUs."""
@@ -129,7 +118,7 @@ async def test_the_report_has_the_gpu_hours_of_the_conditions(
 
     await api.until(cancelled, "the other team's job is cancelled")
     await asyncio.sleep(2)
-    report = await told(system, "report", "-A", "--by", "namespace", "--since", "1h")
+    report = await system.printed("report", "-A", "--by", "namespace", "--since", "1h")
     watching.cancel()
     rows = {row["name"]: row for row in report["items"]}
     assert set(rows) == {"default", OTHER}
@@ -145,9 +134,9 @@ async def test_the_report_has_the_gpu_hours_of_the_conditions(
     assert rows[OTHER]["jobs"] == 2 and rows[OTHER]["preemptions"] == 0
     assert rows["default"]["lost"]["preemption"] > 0 and rows[OTHER]["lost"]["cancel"] > 0, rows[OTHER]
 
-    found = await told(system, "preemptions", "train")
+    found = await system.printed("preemptions", "train")
     (row,) = found["items"]
     assert (row["by"], row["byNamespace"], row["byClusterQueue"]) == ("job/urgent", OTHER, "shared")
     assert row["lostGpuHours"] == pytest.approx(rows["default"]["lost"]["preemption"], abs=1e-5)
-    caused = await told(system, "preemptions", "urgent", "--caused", "-n", OTHER)
+    caused = await system.printed("preemptions", "urgent", "--caused", "-n", OTHER)
     assert [each["jobName"] for each in caused["items"]] == ["train"]

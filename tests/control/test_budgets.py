@@ -341,6 +341,76 @@ async def test_a_namespace_that_gets_the_label_of_a_team_takes_from_its_budget(h
     leader.end()
 
 
+def labelled(leader: Operator, job: str, **labels: str) -> Stored:
+    """The stored job, with labels, which parts learn by an event."""
+    found = leader.here.mirror.objects[kube.GPU_JOBS][f"ml/{job}"]
+    found["metadata"]["labels"] = {**found["metadata"]["labels"], **labels}
+    leader.budgets.observe(kube.GPU_JOBS, Upsert(found))
+    return found
+
+
+async def test_jobs_with_one_value_of_a_label_take_from_its_budget_also_after_a_takeover(history: History) -> None:
+    leader = Operator(rolling(per="JobLabel", label="project"), history)
+    labelled(leader, "train", project="vision")
+    labelled(leader, "urgent", project="vision")
+    await leader.lead()
+    leader.run()
+    leader.finish(after=HOUR)
+    leader.act()
+    assert leader.held() == ["urgent"]
+    assert "of jobs with project=vision is used" in leader.spent[leader.key("urgent")].text
+    labelled(leader, "urgent", project="speech")
+    leader.act()
+    assert leader.held() == [], "a job that waits belongs to another project"
+    labelled(leader, "urgent", project="vision")
+    leader.act()
+    assert leader.held() == ["urgent"]
+    await history.flush()
+    leader.end()
+    second = Operator(Stored({}), history, leader.here)
+    second.now = leader.now
+    await second.lead()
+    assert second.held() == ["urgent"]
+    assert {each.owner: each.used for each in second.budgets.uses()} == {
+        "vision": pytest.approx(16 * (HOUR + 20) / HOUR)
+    }
+    second.end()
+
+
+async def test_what_runs_when_a_budget_by_a_label_is_created_counts_for_its_value(history: History) -> None:
+    leader = Operator(policy(), history)
+    labelled(leader, "train", project="vision")
+    await leader.lead()
+    leader.run()
+    leader.later(HOUR - 20)
+    created = rolling(per="JobLabel", label="project")
+    created["metadata"] = {**created["metadata"], "resourceVersion": "901"}
+    leader.here.mirror.upsert(kube.QUEUE_POLICIES, created)
+    leader.act()
+    await leader.read()
+    assert leader.watch.labels == ("team", "project")
+    assert [(each.owner, round(each.used)) for each in leader.budgets.uses()] == [("vision", 16)]
+    leader.end()
+
+
+async def test_budgets_by_more_labels_than_are_kept_are_not_in_force_and_the_status_names_them(
+    history: History,
+) -> None:
+    """The record keeps the label `team`, and seven that budgets name."""
+    budgets = [
+        {"name": f"b{number}", "per": "JobLabel", "label": f"key-{number}", "gpuHours": "0", "at100": "HoldStarts"}
+        for number in range(9)
+    ]
+    spec = {"clusterQueues": {"names": ["a"]}, "budgets": budgets}
+    leader = await Operator(Stored({**policy(), "spec": spec}), history).lead()
+    assert [budget.name for budget in leader.budgets._use.budgets] == [f"b{number}" for number in range(7)]
+    (condition,) = [row for row in leader.report()["conditions"] if row["type"] == names.BUDGETS_KNOWN]
+    assert (condition["status"], condition["reason"]) == ("False", "LabelsNotKept")
+    assert condition["message"].endswith("not in force are budgets by other labels: b7 (key-7), b8 (key-8)")
+    assert leader.held() == ["train", "urgent"], "the others are"
+    leader.end()
+
+
 async def test_a_job_without_gpus_is_not_held(history: History) -> None:
     leader = await Operator(rolling(hours="0"), history).lead()
     assert leader.held() == ["train", "urgent"]
@@ -393,24 +463,31 @@ async def test_shares_show_the_budgets_of_each_row_and_none_of_hidden_ones(histo
     spec = {
         "clusterQueues": {"names": ["a"]},
         "budgets": [
-            {"name": f"b-{per.lower()}", "per": per, "gpuHours": "32"} for per in ("ClusterQueue", "Namespace")
+            *({"name": f"b-{per.lower()}", "per": per, "gpuHours": "32"} for per in ("ClusterQueue", "Namespace")),
+            {"name": "b-project", "per": "JobLabel", "label": "project", "gpuHours": "20"},
         ],
     }
     leader = Operator(Stored({**policy(), "spec": spec}), history)
+    labelled(leader, "train", project="vision")
     await leader.lead()
     leader.run()
     leader.later(HOUR - 20)
     answers = leader.answers()
-    answers.source = replace(answers.source, budgets=leader.budgets.of)
+    answers.source = replace(answers.source, budgets=leader.budgets)
     rows = {row["level"]: row for row in (await answers.shares(Everybody(), "ml")).items}
     assert [each["name"] for each in rows["ClusterQueue"]["budgets"]] == ["b-clusterqueue"]
-    (found,) = rows["LocalQueue"]["budgets"]
+    found, *of_labels = rows["LocalQueue"]["budgets"]
+    assert {each["whose"]: each["usedGpuHours"] for each in of_labels} == {
+        "jobs with project=vision": pytest.approx(16),
+        "jobs without the label project": 0,
+    }
     assert (found["name"], found["owner"], found["gpuHours"]) == ("b-namespace", "ml", 32)
     assert found["usedGpuHours"] == pytest.approx(16)
     assert found["until"] is not None
     lines = share.budget_lines(list(rows.values()))
-    assert lines[1] == (
-        "budget b-namespace of Namespace ml: 16 of 32 GPU-hours used (50 %), until 2023-12-01T00:00:00Z"
+    assert lines[0].startswith("budget b-project of jobs with project=vision: 16 of 20 GPU-hours used (80 %)")
+    assert lines[2] == (
+        "budget b-namespace of namespace ml: 16 of 32 GPU-hours used (50 %), until 2023-12-01T00:00:00Z"
     )
     stranger = await answers.shares(Reader("elsewhere"), "")
     assert [row["budgets"] for row in stranger.items if row["hidden"]] == [[]]

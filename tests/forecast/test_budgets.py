@@ -144,17 +144,38 @@ def test_namespaces_with_one_value_of_a_label_have_one_budget_and_those_without_
     assert {owner: sums.used((0, owner), now) for _, owner in sums.accounts()} == {"a": 2, "": 2}
 
 
-def test_a_namespace_that_makes_up_users_gets_one_account_for_the_rest_and_others_are_not_concerned() -> None:
-    sums, now = use(Budget("p", "b", "User", 1.0)), at("2026-11-10")
+def test_jobs_with_one_value_of_a_label_have_one_budget_in_all_namespaces() -> None:
+    sums, now = use(Budget("p", "b", "JobLabel", 1.0, label="project")), at("2026-11-10")
+    for namespace, labels in (
+        ("one", (("project", "x"), ("team", "a"))),
+        ("two", (("project", "x"),)),
+        ("two", (("team", "x"),)),
+        ("two", ()),
+    ):
+        sums.add_past(UsedSpan("research", namespace, "q", "alice", 1, now - 3600, now, labels), now)
+    running = replace(attempt("a", now - 3600), gpus=1, labels=(("project", "y"),))
+    assert sums.note(running, now) == ((0, "y"),)
+    assert {owner: sums.used((0, owner), now) for _, owner in sums.accounts()} == {"x": 2, "": 2, "y": 1}
+    budget = sums.budgets[0]
+    assert (budget.whose("x"), budget.whose("")) == ("jobs with project=x", "jobs without the label project")
+
+
+@pytest.mark.parametrize("per", ["User", "JobLabel"])
+def test_a_namespace_that_makes_up_users_gets_one_account_for_the_rest_and_others_are_not_concerned(
+    per: str,
+) -> None:
+    """And one that makes up values of a label."""
+    sums, now = use(Budget("p", "b", per, 1.0, label="project")), at("2026-11-10")
     for number in range(MOST_OWNERS + 10):
-        span = UsedSpan("research", "evil", "q", f"user-{number}", 1, now - 60, now)
+        name = f"user-{number}"
+        span = UsedSpan("research", "evil", "q", name, 1, now - 60, now, (("project", name),))
         sums.add_past(span, now)
     assert len(sums.accounts()) == MOST_OWNERS + 1
     assert sums.used((0, "(others of evil)"), now) == pytest.approx(10 / 60)
-    assert sums.concerned("research", "team", "q", "carol") == ((0, "carol"),)
+    assert sums.concerned("research", "team", "q", "carol", (("project", "carol"),)) == ((0, "carol"),)
     sums.forget(at("2026-12-01"))
     assert sums.accounts() == []
-    assert sums.concerned("research", "evil", "q", "new") == ((0, "new"),)
+    assert sums.concerned("research", "evil", "q", "new", (("project", "new"),)) == ((0, "new"),)
 
 
 # --- against a count of the whole record ------------------------------------------------------------------------------

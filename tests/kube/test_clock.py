@@ -42,6 +42,26 @@ def test_one_server_that_is_off_among_others_changes_nothing(monkeypatch: pytest
     assert abs(told.offset - 60) < transport.TOLERANCE
 
 
+@pytest.mark.parametrize("step", [-86_400.0, -600.0, 600.0])
+@pytest.mark.parametrize("off", [0.0, 60.0])
+def test_the_time_goes_on_when_this_machines_clock_is_set(
+    monkeypatch: pytest.MonkeyPatch, step: float, off: float
+) -> None:
+    """At once, and also once the next answers have come."""
+    monkeypatch.setattr(transport, "PERIOD", 0.0)
+    shifts = [off]
+    monkeypatch.setattr(transport, "read", lambda: time.time() + shifts[-1])
+    told = ClusterClock()
+    for _ in range(transport.SAMPLES):
+        told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+    for shift in (off + step, off):
+        shifts.append(shift)
+        assert abs(told.seconds() - time.time()) < transport.TOLERANCE
+        for _ in range(transport.SAMPLES):
+            told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+            assert abs(told.seconds() - time.time()) < transport.TOLERANCE
+
+
 def test_what_says_nothing_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "PERIOD", 0.0)
     told = ClusterClock()

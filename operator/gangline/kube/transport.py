@@ -40,12 +40,19 @@ if TYPE_CHECKING:
 # A machine's own clock may be off by a minute, and the next leader's by another one in the other direction. An operator that
 # compared times of the cluster with such a clock would end runs early or never, and its own times would mislead the next
 # leader. So the offset is measured by the `Date` of the API server's answers, and times are reckoned in the API server's time.
+# A machine's clock may also be set while the operator runs. A clock that is never set shows that, and the offset changes with it.
 
 
 log = logging.getLogger(__name__)
 
 #: this machine's clock, in seconds since the epoch
 read: Callable[[], float] = time.time
+
+
+def steady() -> float:
+    """Seconds on a clock that is never set and that counts suspended time (Linux; elsewhere the monotonic clock)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
 
 #: seconds; smaller offsets are not corrected, since `Date` has whole seconds, and an answer takes its time
 TOLERANCE: Final = 2.0
@@ -67,10 +74,22 @@ class ClusterClock:
         self.offset = 0.0
         self._samples: deque[float] = deque(maxlen=SAMPLES)
         self._due = 0.0
+        self._ahead = read() - steady()  # of the clock that is never set
 
     def seconds(self) -> float:
         """The cluster's time in seconds since the epoch."""
-        return read() + self.offset
+        return self._read() + self.offset
+
+    def _read(self) -> float:
+        """This machine's clock. The cluster's time goes on as before when that was set."""
+        here = read()
+        ahead = here - steady()
+        if abs(ahead - self._ahead) > TOLERANCE:
+            step, self._ahead = ahead - self._ahead, ahead
+            self.offset -= step
+            self._samples = deque((sample - step for sample in self._samples), SAMPLES)
+            log.warning("this machine's clock was set by %+.0f s", step)
+        return here
 
     def millis(self) -> int:
         return round(self.seconds() * 1000)
@@ -88,7 +107,7 @@ class ClusterClock:
             return
         self._due = now + PERIOD
         # `Date` is cut to seconds: half a second later on average
-        self._samples.append(moment + 0.5 - (read() - (now - sent) / 2))
+        self._samples.append(moment + 0.5 - (self._read() - (now - sent) / 2))
         measured = statistics.median(self._samples)
         offset = measured if abs(measured) > TOLERANCE else 0.0
         if abs(offset - self.offset) > TOLERANCE:

@@ -23,8 +23,8 @@ from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
 from gangline.forecast.history.budgets import (
+    BY_LABEL,
     LONGEST_WINDOW,
-    NAMESPACE_LABEL,
     ROLLING,
     SHORTEST_WINDOW,
     Budget,
@@ -234,8 +234,8 @@ def _budget(policy: str, said: queuepolicy.BudgetSpec, place: int) -> Budget:
     length = _seconds(said.window) or 0.0
     if said.period == ROLLING and not SHORTEST_WINDOW <= length <= LONGEST_WINDOW:
         raise ParseError(f"spec.budgets[{place}].window", "must be from 1m to 8784h")
-    if said.per == NAMESPACE_LABEL and not said.label:
-        raise ParseError(f"spec.budgets[{place}].label", "a budget per NamespaceLabel names a label")
+    if said.per in BY_LABEL and not said.label:
+        raise ParseError(f"spec.budgets[{place}].label", f"a budget per {said.per} names a label")
     try:
         zone = bounded.time_zone(said.time_zone)
     except ValueError as error:

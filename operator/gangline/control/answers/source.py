@@ -27,11 +27,22 @@ if TYPE_CHECKING:
     from gangline.control.forecasting.runtime_facts import Forecasts
     from gangline.control.nodes.stall.stall_watch import PodTelemetry
     from gangline.control.queues.budgets import AccountUse
+    from gangline.forecast.history.attempts import Labels
     from gangline.forecast.history.runs import Run
 
 
-def _no_budgets(cluster_queue: str, namespace: str, local_queue: str, user: str) -> Sequence[AccountUse]:
-    return ()
+class BudgetsInForce(Protocol):
+    """The budgets of GPU-hours."""
+
+    def of(
+        self, cluster_queue: str, namespace: str, local_queue: str, user: str, labels: Labels = ()
+    ) -> Sequence[AccountUse]:
+        """What is used of the budgets from which such a job would take."""
+        ...
+
+    def job_label_keys(self) -> Sequence[str]:
+        """The keys of the labels of jobs that budgets name."""
+        ...
 
 
 #: seconds beyond those of its rehearsals that a process has for its start and the transfer of all facts
@@ -76,8 +87,8 @@ class Source:
     record: AuditReader | None = None
     #: None where nothing measures GPUs
     gpu_use: GpuUse | None = None
-    #: what is used of the budgets from which a job of this ClusterQueue, namespace, LocalQueue and user would take
-    budgets: Callable[[str, str, str, str], Sequence[AccountUse]] = _no_budgets
+    #: None where nobody counts what is used of budgets
+    budgets: BudgetsInForce | None = None
 
     def expected(self, key: str, admission: model.Admission | None) -> tuple[Forecast | None, str]:
         """The forecast of a workload's total runtime with this admission, and its flavor ("" if flavors are not compared)."""

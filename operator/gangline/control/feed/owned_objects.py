@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from gangline.api import jobkinds, names
 from gangline.api.admission.of_jobs.jobs import queue_name
@@ -13,6 +13,7 @@ from gangline.control.feed import slices
 from gangline.control.feed.changes import JobRef
 from gangline.control.feed.stored_objects import StoredObjects
 from gangline.control.feed.watched_kinds import JOB_KINDS, OWNED
+from gangline.forecast.history.attempts import Labels
 from gangline.jobs import kind_of, owners
 from gangline.jobs.base import Children
 from gangline.kube import resources as kube
@@ -24,6 +25,8 @@ _Job: TypeAlias = "JobObject | None"
 
 #: How many levels of owners are followed.
 MOST_OWNERS = 10
+#: characters of the longest value of a label
+_LONGEST_LABEL: Final = 63
 
 
 def _has_managed_controller(job: Stored, managed: ManagedJobs) -> bool:
@@ -140,6 +143,15 @@ class OwnedObjects(StoredObjects):
         """The user whom its job names, else the one whom the Workload names."""
         job = self.job_with(workload.controller_uid or "")
         return (job.user if job is not None else "") or workload.user
+
+    def labels_of(self, workload: WorkloadObject, keys: Iterable[str]) -> Labels:
+        """The labels with these keys: those of its job, else those of the Workload."""
+        job = self.job_with(workload.controller_uid or "")
+        found: dict[str, str] = {}
+        for each in (workload, job) if job is not None else (workload,):
+            labels: Mapping[str, object] = each.labels
+            found |= {key: value[:_LONGEST_LABEL] for key in keys if isinstance(value := labels.get(key), str)}
+        return tuple(sorted(found.items()))
 
     def workloads_of(self, job: Stored) -> list[WorkloadObject]:
         """The Workloads that the job, or another object, controls."""

@@ -26,7 +26,7 @@ from typing import Final
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from gangline.control.process.lease import steady_clock
+from gangline.kube.transport import steady
 from gangline.tls import listening
 from gangline.tls.apps import add_get
 from gangline.tls.listening import Connections, Listening
@@ -49,7 +49,7 @@ class Pulse:
     called from any thread.
     """
 
-    def __init__(self, behind: Callable[[], float], clock: Callable[[], float] = steady_clock) -> None:
+    def __init__(self, behind: Callable[[], float], clock: Callable[[], float] = steady) -> None:
         self._behind = behind
         self._clock = clock
         self._beat = clock()

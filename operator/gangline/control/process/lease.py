@@ -22,7 +22,6 @@ import logging
 import os
 import random
 import socket
-import time
 import uuid
 from collections.abc import Awaitable, Callable
 
@@ -30,14 +29,10 @@ from gangline.api.read.configuration.manager import JITTER, KUEUES, LeaseSetting
 from gangline.bounded import shown
 from gangline.kube.client import ApiClient, ApiError, Conflict, Json, NotFound
 from gangline.kube.resources import LEASES
+from gangline.kube.transport import steady
 from gangline.objects import Stored
 
 logger = logging.getLogger(__name__)
-
-
-def steady_clock() -> float:
-    """Seconds on a clock that is never set and that counts suspended time (Linux; elsewhere the monotonic clock)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def default_identity() -> str:
@@ -66,7 +61,7 @@ class Elector:
         on_lost: Callable[[], object] | None = None,
         on_rewind: Callable[[str], object] = lambda what: None,
         alive: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = steady_clock,
+        clock: Callable[[], float] = steady,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.identity = identity or default_identity()

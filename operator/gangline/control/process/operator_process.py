@@ -224,7 +224,7 @@ class Operator:
             self.recorder.warnings,
             self.record,
             controller.stalls,
-            controller.budgets.of,
+            controller.budgets,
         )
         happenings = Happenings(controller.mirror, controller.messages, self._client.clock.millis)
         controller.attach(happenings)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush
@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.parse import ParseError
+from gangline.control.feed.watched_kinds import JOB_KINDS
 from gangline.control.kernel.context import Context
 from gangline.control.parts.messages import AttemptNoted, FactObserved
 from gangline.control.parts.part import Part
@@ -27,10 +28,20 @@ from gangline.control.writes.status.policy_status import BudgetReport
 from gangline.engine import hours_text, model, span_text
 from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget, accelerators_of
 from gangline.forecast.errors import StoreError
-from gangline.forecast.history.attempts import JobAttempt
-from gangline.forecast.history.budgets import ROLLING, Account, Budget, BudgetUse, Span, UsedSpan
+from gangline.forecast.history.attempts import MOST_LABELS, JobAttempt, Labels
+from gangline.forecast.history.budgets import (
+    JOB_LABEL,
+    NAMESPACE_LABEL,
+    ROLLING,
+    USER,
+    Account,
+    Budget,
+    BudgetUse,
+    Span,
+    UsedSpan,
+)
 from gangline.kube import resources as kube
-from gangline.kube.reflector import Event
+from gangline.kube.reflector import Event, Upsert
 from gangline.kube.resources import Json, Resource
 from gangline.objects import Stored, WorkloadObject
 
@@ -88,6 +99,10 @@ class AttemptRecord(Protocol):
         """The attempts that were preempted at or after `since`, and those that are being stopped for others."""
         ...
 
+    def keep_labels(self, keys: Sequence[str]) -> Collection[str]:
+        """Keep labels with these keys, too, of attempts in progress and to come. Returns the keys of all that are kept."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class AccountUse:
@@ -106,9 +121,9 @@ class Budgets(Part):
     """Keeps the use of budgets, and tells the engine whose are used up."""
 
     name = "budgets"
-    kinds = (kube.NAMESPACES,)
 
     def __init__(self, context: Context, observe: Callable[[model.Change], None]) -> None:
+        self.kinds = (kube.NAMESPACES, *JOB_KINDS)
         self._mirror = context.mirror
         self._recorder = context.recorder
         self._notices = context.notices
@@ -122,6 +137,8 @@ class Budgets(Part):
         #: of namespaces, those that budgets name; some namespace may have other ones now
         self._labels: dict[str, dict[str, str]] = {}
         self._regrouped = False
+        self._by_job = False  # some budget has owners that labels of jobs name
+        self._not_kept: dict[str, list[Budget]] = {}  # by policy: budgets for which no labels are kept
         self._routes: dict[str, str] = {}  # LocalQueue -> ClusterQueue
         self._limited = False  # some queue has limits of preemption
         #: the history was read for the present budgets; since when it was not, in milliseconds
@@ -187,8 +204,12 @@ class Budgets(Part):
                 self._announced[key] = self._now() / 1000 if rolling else since
 
     def observe(self, resource: Resource, event: Event) -> None:
-        """A namespace that has another label may belong to another owner."""
-        self._regrouped = self._regrouped or bool(self._label_keys())
+        """A namespace, or a job that waits, may belong to another owner once it has another label."""
+        if resource == kube.NAMESPACES:
+            self._regrouped = self._regrouped or bool(self._keys_of(NAMESPACE_LABEL))
+        elif self._by_job and isinstance(event, Upsert):
+            waiting = (each.key for each in self._mirror.workloads_of_uid(event.obj["metadata"]["uid"]))
+            self._pending.update(dict.fromkeys(key for key in waiting if key in self._accounts_of))
 
     def _noted(self, message: AttemptNoted) -> None:
         if self._meanwhile is not None:
@@ -289,7 +310,8 @@ class Budgets(Part):
             except (ParseError, ValueError):  # the policy is in force nowhere, and its status says why
                 continue
         self._regrouped = False
-        keys = {budget.label for budget in budgets if budget.label}
+        budgets = self._with_labels(budgets)
+        keys = set(_label_keys(budgets, NAMESPACE_LABEL))
         spaces = self._mirror.objects[kube.NAMESPACES].values() if keys else ()
         labels = {space.name: {key: space.labels[key] for key in keys & space.labels.keys()} for space in spaces}
         self._limited = any(self._has_limits(name) for name in set(policy_of.values()))
@@ -303,12 +325,28 @@ class Budgets(Part):
         elif (tuple(budgets), policy_of, labels) != (self._use.budgets, self._policy_of, self._labels):
             self._policy_of, self._labels = policy_of, labels
             self._use = BudgetUse(budgets, policy_of, labels)
+            self._by_job = any(budget.per in (JOB_LABEL, USER) for budget in budgets)
             self._read_again()
         elif self._limited and not self._past_preemptions_known:
             self._to_read.set()
 
-    def _label_keys(self) -> set[str]:
-        return {budget.label for budget in self._use.budgets if budget.label}
+    def _keys_of(self, per: str) -> list[str]:
+        """The keys of the labels that budgets of a kind name."""
+        return _label_keys(self._use.budgets, per)
+
+    def job_label_keys(self) -> Sequence[str]:
+        """The keys of the labels of jobs that budgets name."""
+        return self._keys_of(JOB_LABEL)
+
+    def _with_labels(self, budgets: list[Budget]) -> list[Budget]:
+        """Those of the budgets for which the record keeps the labels of jobs that they name."""
+        wanted = _label_keys(budgets, JOB_LABEL)
+        kept = self._record.keep_labels(wanted) if self._record is not None else ()
+        self._not_kept = {}
+        for budget in budgets:
+            if budget.per == JOB_LABEL and budget.label not in kept:
+                self._not_kept.setdefault(budget.policy, []).append(budget)
+        return [each for each in budgets if each not in self._not_kept.get(each.policy, ())]
 
     def _policy_in_force(self, queue: Stored) -> str | None:
         try:
@@ -475,14 +513,12 @@ class Budgets(Part):
             if reached == level and policy is not None and wanted != "None":
                 text = self._sentence(budget, owner, used, at, reached)
                 self._recorder.record(policy, "Warning", "BudgetUsed", text)
-                self._notices.about_policy(
-                    "BudgetUsed", policy, f"Budget {budget.name} of {_whose(budget, owner)}", text
-                )
+                self._notices.about_policy("BudgetUsed", policy, f"Budget {budget.name} of {budget.whose(owner)}", text)
 
     def _sentence(self, budget: Budget, owner: str, used: float, at: float, level: int) -> str:
         how = "is used" if level == len(LEVELS) else "is used to 80 %"
         amount = f"{hours_text(used)} of {hours_text(budget.hours)} GPU-hours {_in_period(budget)}"
-        return f"the budget '{budget.name}' of {_whose(budget, owner)} {how}: {amount}; {_anew(budget, at)}"
+        return f"the budget '{budget.name}' of {budget.whose(owner)} {how}: {amount}; {_anew(budget, at)}"
 
     # --- workloads ----------------------------------------------------------------------------------------------------
 
@@ -516,7 +552,8 @@ class Budgets(Part):
     def _concerned(self, raw: WorkloadObject) -> tuple[Account, ...]:
         local = self._mirror.local_queues.get(f"{raw.namespace}/{raw.queue_name}")
         cluster_queue = local.cluster_queue if local is not None else ""
-        return self._use.concerned(cluster_queue, raw.namespace, raw.queue_name, self._mirror.user_of(raw))
+        labels = self._mirror.labels_of(raw, keys) if (keys := self.job_label_keys()) else ()
+        return self._use.concerned(cluster_queue, raw.namespace, raw.queue_name, self._mirror.user_of(raw), labels)
 
     def _verdict(self, key: str, accounts: Iterable[Account], now: int) -> tuple[tuple[str, str], SpentBudget] | None:
         """The budget that decides about a waiting workload, and what the engine learns; None: it starts as usual."""
@@ -527,7 +564,7 @@ class Budgets(Part):
                 continue
             holds = budget.at100 == "HoldStarts"
             if holds and self._is_waited_for:
-                text = f"it is not known yet what is used of the budget '{budget.name}' of {_whose(budget, owner)}"
+                text = f"it is not known yet what is used of the budget '{budget.name}' of {budget.whose(owner)}"
                 return ("", budget.name), SpentBudget(key, f"{text}: the history is being read")
             level = self._levels[account] if account in self._levels else self._judge(account, now / 1000)
             if level < len(LEVELS):
@@ -550,10 +587,12 @@ class Budgets(Part):
             if policy in ("", self._use.budgets[account[0]].policy):
                 yield self._seen(account, at, spans[account[0]])
 
-    def of(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> list[AccountUse]:
+    def of(
+        self, cluster_queue: str, namespace: str, local_queue: str, user: str, labels: Labels = ()
+    ) -> list[AccountUse]:
         """What is used of the budgets from which such a job would take."""
         at = self._now() / 1000
-        accounts = self._use.concerned(cluster_queue, namespace, local_queue, user)
+        accounts = self._use.concerned(cluster_queue, namespace, local_queue, user, labels)
         return [self._seen(account, at) for account in accounts]
 
     def _seen(self, account: Account, at: float, span: Span | None = None) -> AccountUse:
@@ -577,11 +616,16 @@ class Budgets(Part):
 
     def report(self, policy: str) -> BudgetReport | None:
         """What the status of a policy says about its budgets; None for one without budgets."""
-        if not any(budget.policy == policy for budget in self._use.budgets):
+        not_kept = self._not_kept.get(policy, ())
+        if not not_kept and not any(budget.policy == policy for budget in self._use.budgets):
             return None
         at = self._now() / 1000
         found = sorted((each for each in self.uses(policy) if each.level), key=_most_first)
         rows = [_row(each, at) for each in found[:MOST_ROWS]]
+        if not_kept:
+            named = ", ".join(f"{budget.name} ({budget.label})" for budget in not_kept)
+            text = f"Labels with at most {MOST_LABELS} keys are kept of jobs; not in force are budgets by other labels: {named}"
+            return BudgetReport(rows, False, "LabelsNotKept", text)
         if self._record is not None and self._is_read and not self._record.lasts:
             return BudgetReport(
                 rows, False, "NoHistory", "No history is kept: only what this operator has seen since its start counts"
@@ -598,13 +642,9 @@ def _level(budget: Budget, used: float) -> int:
     return sum(used + _LITTLE >= budget.hours * share for share, _ in LEVELS)
 
 
-def _whose(budget: Budget, owner: str) -> str:
-    if not owner:
-        return "jobs without a user" if budget.per == "User" else f"namespaces without the label {budget.label}"
-    if budget.per == "NamespaceLabel":
-        return f"namespaces with {budget.label}={owner}"
-    kind = {"User": "user", "Namespace": "namespace"}.get(budget.per, budget.per)
-    return f"{kind} {owner}"
+def _label_keys(budgets: Iterable[Budget], per: str) -> list[str]:
+    """The keys of the labels that budgets of a kind name, each once."""
+    return list(dict.fromkeys(budget.label for budget in budgets if budget.per == per))
 
 
 def _in_period(budget: Budget) -> str:

@@ -8,7 +8,7 @@ them, are a part of the useful ones.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 # how attempts end; "" while one is in progress
 SUCCEEDED: Final = "Succeeded"
@@ -38,6 +38,14 @@ MOST_LABELS: Final = 8
 LONGEST_LABEL_KEY: Final = 240
 #: characters of a text that are kept
 LONGEST_TEXT: Final = 1024
+
+#: labels as pairs of key and value, in the order of their keys
+Labels: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def value_of(labels: Labels, key: str) -> str:
+    """The value of a label; "" where there is none."""
+    return next((value for name, value in labels if name == key), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class JobAttempt:
     idle: float | None = None  #: GPU-seconds in which telemetry saw its GPUs idle; None = not measured
     nodes: tuple[str, ...] = ()
     node_count: int = 0
-    labels: tuple[tuple[str, str], ...] = ()  #: those of its job that are kept, by key
+    labels: Labels = ()  #: those of its job that are kept
 
     @property
     def key(self) -> str:
@@ -110,7 +118,7 @@ class JobAttempt:
 
     def label(self, key: str) -> str:
         """The value of a label; "" where its job had none, or none was kept."""
-        return next((value for name, value in self.labels if name == key), "")
+        return value_of(self.labels, key)
 
     def stages(self, now: float) -> Stages:
         """The attempt up to its end, or up to now."""

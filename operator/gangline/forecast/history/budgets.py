@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final, TypeAlias
 
-from gangline.forecast.history.attempts import JobAttempt
+from gangline.forecast.history.attempts import JobAttempt, Labels, value_of
 
 # for whom a budget is: for each …
 CLUSTER_QUEUE: Final = "ClusterQueue"
 LOCAL_QUEUE: Final = "LocalQueue"
 NAMESPACE: Final = "Namespace"
 NAMESPACE_LABEL: Final = "NamespaceLabel"
+JOB_LABEL: Final = "JobLabel"
 USER: Final = "User"
+#: those for whose owners a label is read
+BY_LABEL: Final = (NAMESPACE_LABEL, JOB_LABEL)
 
 # periods beside Day, Week, Month, Quarter and Year
 ROLLING: Final = "Rolling"
@@ -110,13 +113,19 @@ class Budget:
     only: frozenset[str] | None = None  #: the owners for whom it is; None = for each
     at80: str = "Notify"  # None | Notify
     at100: str = "Notify"  # Notify | LowerOrder | HoldStarts
-    label: str = ""  #: NamespaceLabel: the key of the label
+    label: str = ""  #: the key of the label, for those of BY_LABEL
 
     def owner(
-        self, cluster_queue: str, namespace: str, local_queue: str, user: str, labels: Mapping[str, str]
+        self,
+        cluster_queue: str,
+        namespace: str,
+        local_queue: str,
+        user: str,
+        job_labels: Labels,
+        namespace_labels: Mapping[str, str],
     ) -> str | None:
-        """The owner who uses it with a job of this queue and user; None: it is not for them. `labels`: of the namespace. What has
-        no user, or not the label, has one owner.
+        """The owner who uses it with a job of this queue and user; None: it is not for them. What has no user, or not the label,
+        has one owner.
         """
         match self.per:
             case "LocalQueue":
@@ -124,12 +133,24 @@ class Budget:
             case "Namespace":
                 found = namespace
             case "NamespaceLabel":
-                found = labels.get(self.label, "")
+                found = namespace_labels.get(self.label, "")
+            case "JobLabel":
+                found = value_of(job_labels, self.label)
             case "User":
                 found = user
             case _:
                 found = cluster_queue
         return found if self.only is None or found in self.only else None
+
+    def whose(self, owner: str) -> str:
+        """The owner in words."""
+        if self.per in BY_LABEL:
+            what = "jobs" if self.per == JOB_LABEL else "namespaces"
+            return f"{what} with {self.label}={owner}" if owner else f"{what} without the label {self.label}"
+        if not owner:
+            return "jobs without a user"
+        kind = {USER: "user", NAMESPACE: "namespace"}.get(self.per, self.per)
+        return f"{kind} {owner}"
 
 
 #: a budget by its place among all budgets, and the owner
@@ -149,12 +170,13 @@ class UsedSpan:
     gpus: int
     start: float
     end: float
+    labels: Labels = ()
 
     @classmethod
     def of(cls, attempt: JobAttempt) -> UsedSpan:
         """The span of an attempt that has ended."""
         queues = attempt.cluster_queue, attempt.namespace, attempt.local_queue, attempt.user
-        return cls(*queues, attempt.gpus, attempt.reserved, attempt.ended or attempt.reserved)
+        return cls(*queues, attempt.gpus, attempt.reserved, attempt.ended or attempt.reserved, attempt.labels)
 
 
 @dataclass(slots=True)
@@ -197,12 +219,14 @@ class BudgetUse:
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
-    def concerned(self, cluster_queue: str, namespace: str, local_queue: str, user: str) -> tuple[Account, ...]:
-        """The accounts from which a job of this queue and user takes."""
+    def concerned(
+        self, cluster_queue: str, namespace: str, local_queue: str, user: str, labels: Labels = ()
+    ) -> tuple[Account, ...]:
+        """The accounts from which a job of this queue and user, and with these labels, takes."""
         found: list[Account] = []
-        labels = self._labels.get(namespace, {})
+        of_namespace = self._labels.get(namespace, {})
         for place in self._of_policy.get(self._policy_of.get(cluster_queue, ""), ()):
-            owner = self.budgets[place].owner(cluster_queue, namespace, local_queue, user, labels)
+            owner = self.budgets[place].owner(cluster_queue, namespace, local_queue, user, labels, of_namespace)
             if owner is not None:
                 known = owner in self._accounts[place] or self._named[place].get(namespace, 0) < MOST_OWNERS
                 found.append((place, owner if known else f"(others of {namespace})"))
@@ -216,7 +240,8 @@ class BudgetUse:
         start = max(attempt.reserved, counted)
         for place, owner in before:
             start = self._accounts[place][owner].running.pop(attempt.key, (start, 0))[0]
-        accounts = self.concerned(attempt.cluster_queue, attempt.namespace, attempt.local_queue, attempt.user)
+        queues = attempt.cluster_queue, attempt.namespace, attempt.local_queue
+        accounts = self.concerned(*queues, attempt.user, attempt.labels)
         if attempt.ended is not None:
             # one whose beginning was not noted counts among those that had ended already
             for each in before:
@@ -229,7 +254,7 @@ class BudgetUse:
 
     def add_past(self, span: UsedSpan, now: float) -> None:
         """Count an attempt that has ended."""
-        for account in self.concerned(span.cluster_queue, span.namespace, span.local_queue, span.user):
+        for account in self.concerned(span.cluster_queue, span.namespace, span.local_queue, span.user, span.labels):
             self._add(account, span.start, span.end, span.gpus, span.namespace, now)
 
     def _add(self, account: Account, start: float, end: float, gpus: int, namespace: str, now: float) -> None:

@@ -423,15 +423,15 @@ class HistoryStore:
         """Hand over what attempts of a cluster took that ended at or after `since`, but for those with these keys."""
         c = ATTEMPTS.c
         columns = (c.cluster_queue, c.namespace, c.local_queue, c.user, c.gpus, c.reserved, c.ended)
-        query = select(c.key, *columns).where(c.cluster == cluster, c.ended >= since)
+        query = select(c.key, c.labels, *columns).where(c.cluster == cluster, c.ended >= since)
 
         def fold(connection: Connection) -> None:
             for number, row in enumerate(connection.execution_options(yield_per=_BATCH).execute(query)):
                 if number % _ADDED == _ADDED - 1:
                     time.sleep(_PAUSE)  # decisions are made in another thread, and go first
-                key, *span = tuple(row)
+                key, labels, *span = tuple(row)
                 if key not in without:
-                    take(UsedSpan(*span))
+                    take(UsedSpan(*span, labels=_labels(labels)))
 
         self._read(fold)
 

@@ -22,7 +22,7 @@ from gangline.api.admission.findings import (
     text,
 )
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA
-from gangline.forecast.history.budgets import LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
+from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
 
 #: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
 CHANCES: Final = (("backfill", "quantiles", "running"), ("backfill", "quantiles", "candidate"), ("overrun", "warnAt"))
@@ -193,14 +193,14 @@ def _budgets(body: Json) -> list[FieldError]:
                 bounded.time_zone(text(zone))
             except ValueError as error:
                 errors.append(invalid(f"{at}.timeZone", zone, str(error)))
-        grouped, label = budget.get("per") == "NamespaceLabel", budget.get("label")
-        if grouped and not label:
-            errors.append(required(f"{at}.label", "a budget per NamespaceLabel names a label"))
+        per, label = text(budget.get("per")), budget.get("label")
+        if per in BY_LABEL and not label:
+            errors.append(required(f"{at}.label", f"a budget per {per} names a label"))
         elif label is not None:
             errors += syntax.label_key(f"{at}.label", label)
-            errors += [] if grouped else [invalid(f"{at}.label", label, "needs per NamespaceLabel")]
+            errors += [] if per in BY_LABEL else [invalid(f"{at}.label", label, f"needs per {' or '.join(BY_LABEL)}")]
         for k, name in enumerate(listing(budget.get("only"))):
-            if budget.get("per") == "LocalQueue" and text(name).count("/") != 1:
+            if per == "LocalQueue" and text(name).count("/") != 1:
                 errors.append(invalid(f"{at}.only[{k}]", name, "must be namespace/name of a LocalQueue"))
     return errors
 

@@ -333,18 +333,18 @@ class Notify(ApiModel):
 
 
 class BudgetSpec(ApiModel):
-    """So many GPU-hours in each period, for each ClusterQueue, LocalQueue, namespace, group of namespaces or user. No running
-    workload is stopped for it.
+    """So many GPU-hours in each period, for each ClusterQueue, LocalQueue, namespace, user, or value of a label of namespaces or
+    jobs. No running workload is stopped for it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
     """The name of the budget."""
-    per: Literal["ClusterQueue", "LocalQueue", "Namespace", "NamespaceLabel", "User"] = "ClusterQueue"
-    """Whose use is added up. NamespaceLabel: that of all namespaces with the same value of `label`. User: the label
-    gangline.io/user of the job. Those without the label have one budget together. Use in all ClusterQueues of the policy counts
-    together."""
+    per: Literal["ClusterQueue", "LocalQueue", "Namespace", "NamespaceLabel", "JobLabel", "User"] = "ClusterQueue"
+    """Whose use is added up. NamespaceLabel: that of all namespaces with the same value of `label`. JobLabel: that of all jobs
+    with the same value of `label`. User: the label gangline.io/user of the job. Those without the label have one budget together.
+    Use in all ClusterQueues of the policy counts together."""
     label: LabelKey | None = None
-    """The key of a label of namespaces, for NamespaceLabel."""
+    """The key of the label: of namespaces for NamespaceLabel, of jobs for JobLabel."""
     only: (
         Annotated[list[Annotated[str, Field(max_length=317)]], Field(min_length=1, max_length=256), LIST_SET] | None
     ) = None
@@ -439,12 +439,12 @@ class FallenBackStatus(ApiModel):
 
 
 class BudgetStatus(ApiModel):
-    """What one ClusterQueue, LocalQueue, namespace or user has used of a budget."""
+    """What one ClusterQueue, LocalQueue, namespace, user or value of a label has used of a budget."""
 
     name: Annotated[str, Field(max_length=63)]
     """The name of the budget."""
     owner: Annotated[str, Field(max_length=600)]
-    """Who has used it; empty for jobs without a user."""
+    """Who has used it; empty for those without a user or without the label."""
     used_gpu_hours: Quantity
     """The GPU-hours that were used in this period, as of the last change of this status."""
     state: Literal["Used80", "Used100"]

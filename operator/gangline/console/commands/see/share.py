@@ -197,7 +197,7 @@ def budget_lines(found: Sequence[Json]) -> list[str]:
     for each in sorted(seen.values(), key=lambda each: (-_used_share(each), each["name"], each["owner"])):
         anew = "" if each["until"] is None else f", until {clock.rfc3339(each['until'])}"
         lines.append(
-            f"budget {each['name']} of {each['per']} {each['owner'] or '(no user)'}: {_hours(each['usedGpuHours'])} of "
+            f"budget {each['name']} of {each['whose']}: {_hours(each['usedGpuHours'])} of "
             f"{_hours(each['gpuHours'])} GPU-hours used ({100 * _used_share(each):.0f} %){anew}"
         )
     return lines

@@ -30,15 +30,17 @@ Routes = Mapping[tuple[str, str], str]
 async def tallies(
     source: Source, briefs: Mapping[str, Brief], queues: Collection[str], routes: Routes
 ) -> shares.Tallies:
-    """Jobs and accelerators by LocalQueue and user, in these ClusterQueues."""
+    """Jobs and accelerators by LocalQueue and user, in these ClusterQueues, and the labels of jobs that budgets name."""
     counting = shares.Tallying()
+    keys = source.budgets.job_label_keys() if source.budgets is not None else ()
     for number, brief in enumerate(briefs.values()):
         if number % COUNTED == COUNTED - 1:
             await asyncio.sleep(0)
         if brief.cluster_queue(routes) not in queues or brief.state not in (*HOLDING, JobState.PENDING):
             continue
         user = source.mirror.user_of(brief.raw)
-        counting.note(f"{brief.namespace}/{brief.queue}", user, brief.gpus, holds=brief.state in HOLDING)
+        labels = source.mirror.labels_of(brief.raw, keys) if keys else ()
+        counting.note(f"{brief.namespace}/{brief.queue}", user, brief.gpus, labels, holds=brief.state in HOLDING)
     return counting.found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,13 +22,12 @@ from gangline.forecast.history.attempts import (
     RELEASED,
     SUCCEEDED,
     JobAttempt,
+    Labels,
 )
 from gangline.forecast.history.runs import flavor_of
 from gangline.kube.resources import Json
-from gangline.objects import Stored, WorkloadObject
+from gangline.objects import WorkloadObject
 
-#: characters of the longest value of a label
-_LABEL: Final = 63
 #: how the message of an eviction begins once the workload has quota again
 _PREVIOUSLY: Final = "Previously: "
 #: reason of Finished=True for a Workload whose job was deleted
@@ -75,22 +74,13 @@ def reserved_at(raw: WorkloadObject) -> float | None:
     return _since(row) if row is not None and not variant_of(raw.metadata) else None
 
 
-def kept_labels(objects: Iterable[Stored], keys: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The labels with these keys, each of the first object that has it."""
-    found: dict[str, str] = {}
-    for each in reversed([*objects]):
-        labels: Mapping[str, object] = each.labels
-        found |= {key: value[:_LABEL] for key in keys if isinstance(value := labels.get(key), str)}
-    return tuple(sorted(found.items()))
-
-
 def begun(
     raw: WorkloadObject,
     view: WorkloadView,
     reserved: float,
     number: int,
     queued: float,
-    labels: tuple[tuple[str, str], ...] = (),
+    labels: Labels = (),
 ) -> JobAttempt:
     """The attempt of a Workload that has just reserved quota."""
     return JobAttempt(

@@ -28,9 +28,11 @@ from gangline.forecast.errors import StoreError
 from gangline.forecast.history import usage
 from gangline.forecast.history.attempts import (
     CANCELLED,
+    MOST_LABELS,
     PREEMPTED,
     AttemptQuery,
     JobAttempt,
+    Labels,
     LastAttempt,
     newest_first,
 )
@@ -177,7 +179,8 @@ class AttemptWatch(Part):
         """Watch the Workloads of a mirror. `store`: None where no history is kept; `now` in milliseconds since the epoch; `wake`
         is called when there is something to look at; `labels`: keys of labels that attempts keep.
         """
-        self.labels: Final = tuple(labels)
+        #: keys of labels that attempts keep: those that were chosen, then those that budgets name
+        self.labels = self._chosen_labels = tuple(labels)
         self._mirror = mirror
         self._pods = pods
         self._store: AttemptStore = store if store is not None else RecentAttempts()
@@ -345,7 +348,7 @@ class AttemptWatch(Part):
             counted = last.ended or 0.0 if again else 0.0
             if number > 1:
                 queued = last.ended if last.ended is not None and not again else reserved
-        running = _Open(reading.begun(raw, view, reserved, number, queued, self._labels_of(raw)))
+        running = _Open(reading.begun(raw, view, reserved, number, queued, self._labels_of(raw, self.labels)))
         self._messages.publish(AttemptNoted(running.attempt, counted))
         self._open[raw.key] = running
         self._last[raw.key] = raw.uid, LastAttempt(reserved, number, None)
@@ -356,14 +359,6 @@ class AttemptWatch(Part):
         self._advance(running, raw, first=True)
         if raw.finished:
             self._close(raw.key, running)
-
-    def _labels_of(self, raw: WorkloadObject) -> tuple[tuple[str, str], ...]:
-        """The labels that attempts keep, those of the job before those of the Workload."""
-        if not self.labels:
-            return ()
-        job = self._mirror.job_of(raw)
-        owner = self._mirror.job(job) if job is not None else None
-        return reading.kept_labels([raw] if owner is None else [owner, raw], self.labels)
 
     def _advance(self, running: _Open, raw: WorkloadObject, *, first: bool = False) -> None:
         """Note what a Workload shows of its attempt in progress."""
@@ -478,6 +473,24 @@ class AttemptWatch(Part):
                 kept.until, kept.jobs = self._now() / 1000 + lasts, jobs
 
     # --- for budgets --------------------------------------------------------------------------------------------------
+
+    def keep_labels(self, keys: Sequence[str]) -> Collection[str]:
+        """Keep labels with these keys, too, of attempts in progress and to come. Returns all that are kept: they are
+        `MOST_LABELS` at most.
+        """
+        kept = tuple(dict.fromkeys((*self._chosen_labels, *keys)))[:MOST_LABELS]
+        added = [key for key in kept if key not in self.labels]
+        self.labels = kept
+        for key, running in self._open.items() if added else ():
+            raw = self._mirror.workloads.get(key)
+            if raw is not None and raw.uid == running.attempt.uid and (found := self._labels_of(raw, added)):
+                labels = tuple(sorted({**dict(found), **dict(running.attempt.labels)}.items()))
+                running.attempt = replace(running.attempt, labels=labels)
+                self._put(running.attempt)
+        return kept
+
+    def _labels_of(self, raw: WorkloadObject, keys: Sequence[str]) -> Labels:
+        return self._mirror.labels_of(raw, keys) if keys else ()
 
     @property
     def is_known(self) -> bool:

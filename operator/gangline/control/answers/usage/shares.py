@@ -18,6 +18,7 @@ from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import Source
 from gangline.engine import is_accelerator
 from gangline.engine.model import ClusterQueueFigures, LocalQueueFigures
+from gangline.forecast.history.attempts import Labels
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import Stored
@@ -25,6 +26,8 @@ from gangline.objects import Stored
 CLUSTER_QUEUE: Final = "ClusterQueue"
 LOCAL_QUEUE: Final = "LocalQueue"
 USER: Final = "User"
+#: labels of jobs of one LocalQueue of which the budgets are told
+MOST_LABELLED: Final = 256
 
 
 @dataclass(slots=True)
@@ -43,21 +46,30 @@ class UserUse:
         self.pending += other.pending
 
 
-#: LocalQueue (namespace/name) -> user ("" where the job names none) -> tally
-Tallies = Mapping[str, Mapping[str, UserUse]]
+@dataclass(slots=True)
+class QueueUse:
+    """What is in one LocalQueue: by user ("" where the job names none), and the labels of its jobs that budgets name."""
+
+    users: dict[str, UserUse] = field(default_factory=lambda: defaultdict(UserUse))
+    labels: dict[Labels, None] = field(default_factory=dict[Labels, None])
+
+
+#: by LocalQueue, as namespace/name
+Tallies = Mapping[str, QueueUse]
+_EMPTY: Final = QueueUse()
 
 
 @dataclass(slots=True)
 class Tallying:
     """Counts workloads one by one."""
 
-    found: dict[str, dict[str, UserUse]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(UserUse)))
+    found: dict[str, QueueUse] = field(default_factory=lambda: defaultdict(QueueUse))
 
-    def note(self, local_queue: str, user: str, gpus: int, *, holds: bool) -> None:
-        if holds:
-            self.found[local_queue][user].add(UserUse(running=1, used=gpus))
-        else:
-            self.found[local_queue][user].add(UserUse(waiting=1, pending=gpus))
+    def note(self, local_queue: str, user: str, gpus: int, labels: Labels, *, holds: bool) -> None:
+        queue = self.found[local_queue]
+        queue.users[user].add(UserUse(running=1, used=gpus) if holds else UserUse(waiting=1, pending=gpus))
+        if len(queue.labels) < MOST_LABELLED:
+            queue.labels[labels] = None
 
 
 def related(source: Source, queues: Iterable[str]) -> list[str]:
@@ -94,7 +106,7 @@ async def shares(source: Source, queues: Collection[str], tallies: Tallies) -> l
             each[0]["rank"] = place + 1
         total = UserUse()
         for key in found.local_queues:
-            for tally in tallies.get(key, {}).values():
+            for tally in tallies.get(key, _EMPTY).users.values():
                 total.add(tally)
         rows.append(_cluster_queue(source, name, found, ranks.get(name), total))
         for each in own:
@@ -163,8 +175,8 @@ def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: 
 def _below(source: Source, queue: str, key: str, found: LocalQueueFigures, tallies: Tallies) -> list[Json]:
     """The row of a LocalQueue, and those of its users."""
     namespace, _, name = key.partition("/")
-    total = UserUse()
-    for tally in tallies.get(key, {}).values():
+    use, total = tallies.get(key, _EMPTY), UserUse()
+    for tally in use.users.values():
         total.add(tally)
     status = source.engine.local_queue_status(key)
     half_life = source.engine.settings.admission_fair_sharing
@@ -180,10 +192,13 @@ def _below(source: Source, queue: str, key: str, found: LocalQueueFigures, talli
             consumed={resource: round(amount, 3) for resource, amount in status.consumed.items()},
             consumed_at=status.consumed_at / 1000 if status.consumed_at else None,
             half_life=half_life.half_life / 1000 if half_life is not None else None,
-            budgets=_budgets(source, ("LocalQueue", "Namespace", "NamespaceLabel"), queue, namespace, name),
+            budgets=[
+                *_budgets(source, ("LocalQueue", "Namespace", "NamespaceLabel"), queue, namespace, name),
+                *_label_budgets(source, queue, namespace, name, use.labels),
+            ],
         )
     ]
-    users = {user: tally for user, tally in tallies.get(key, {}).items() if user}
+    users = {user: tally for user, tally in use.users.items() if user}
     return rows + [
         _row(
             USER,
@@ -198,22 +213,41 @@ def _below(source: Source, queue: str, key: str, found: LocalQueueFigures, talli
     ]
 
 
+def _label_budgets(
+    source: Source, queue: str, namespace: str, local_queue: str, labels: Iterable[Labels]
+) -> list[Json]:
+    """What is used of the budgets by the labels of jobs: those of the jobs in this LocalQueue."""
+    found = [
+        each for one in labels for each in _budgets(source, ("JobLabel",), queue, namespace, local_queue, labels=one)
+    ]
+    return list({(each["name"], each["owner"]): each for each in found}.values())
+
+
 def _budgets(
-    source: Source, scopes: Collection[str], queue: str, namespace: str = "", local_queue: str = "", user: str = ""
+    source: Source,
+    scopes: Collection[str],
+    queue: str,
+    namespace: str = "",
+    local_queue: str = "",
+    user: str = "",
+    labels: Labels = (),
 ) -> list[Json]:
     """What is used of the budgets with these scopes."""
+    if source.budgets is None:
+        return []
     return [
         {
             "name": each.budget.name,
             "per": each.budget.per,
             "owner": each.owner,
+            "whose": each.budget.whose(each.owner),
             "period": each.budget.period.kind,
             "usedGpuHours": round(each.used, 3),
             "gpuHours": each.budget.hours,
             "at100": each.budget.at100,
             "until": each.until,
         }
-        for each in source.budgets(queue, namespace, local_queue, user)
+        for each in source.budgets.of(queue, namespace, local_queue, user, labels)
         if each.budget.per in scopes
     ]
 

@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -783,7 +784,9 @@ async def test_whether_a_preemption_could_have_lost_less_is_asked_of_the_record(
     told = await answers.attempts_of(Everybody(), "ml", "gpujob", "train", cheaper=True)
     assert [row["hindsight"] for row in told] == [None, ended["hindsight"]]
     hidden = (await answers.attempts(Reader("other"), "", 9e5, cheaper=True)).items
-    assert [row["hindsight"] for row in hidden] == [None, None], "who may not see why it was preempted does not see this either"
+    assert [row["hindsight"] for row in hidden] == [None, None], (
+        "who may not see why it was preempted does not see this either"
+    )
 
 
 async def test_whose_job_preempted_others_sees_labels_of_them_and_nobody_else_sees_more() -> None:

@@ -6,6 +6,8 @@ made here: every batch follows from its step and its rank, so a step that is rep
 The pod's environment says who it is: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (Gangline sets them in the pods of a GPUJob with
 `framework: PyTorch`). Rank 0 writes checkpoints and `losses.jsonl` to `--dir`, which all pods share.
 
+Before a maintenance, rank 0 saves as late as it can (`progress.save_due`): what is stopped then has lost next to nothing.
+
 After SIGTERM all ranks finish the step they are in, rank 0 saves, and all exit with 143: a pod that is stopped has not succeeded.
 A step that can't be finished, because a peer is gone, is given up.
 """
@@ -351,7 +353,10 @@ def train(group: Group, network: Network, files: Files | None, stop: Stop, given
         progress.report(step, given.steps, metric=total / group.size)
         if files:
             files.note(step=step, loss=total / group.size, time=time.time())
-            if stops or step == given.steps or step % given.checkpoint_every == 0:
+            due = progress.save_due(given.save_within)
+            if due:
+                files.note(saves=step, by=str(progress.save_by()))
+            if due or stops or step == given.steps or step % given.checkpoint_every == 0:
                 stop.alive(until=60.0)
                 files.save(step, network.state())
         if stops:
@@ -368,6 +373,9 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=0.2, help="seconds that a step takes at least")
     parser.add_argument(
         "--timeout", type=float, default=1800.0, help="seconds that ranks wait for each other in a step"
+    )
+    parser.add_argument(
+        "--save-within", type=float, default=10.0, help="seconds before an announced end at which rank 0 saves"
     )
     given = parser.parse_args()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -1,4 +1,5 @@
-"""Tell Gangline how a training run comes along, from inside it. One file, the standard library only: copy it if you like.
+"""Tell Gangline how a training run comes along, from inside it, and ask by when it should save its work. One file, the standard
+library only: copy it if you like.
 
     from gangline import progress
 
@@ -8,6 +9,11 @@
 
 or `for batch in progress.steps(loader): train(batch)`. A run that reports is not taken for stalled while it only looks idle, and
 its remaining time is known from its own pace.
+
+Before nodes are kept for others, Gangline tells the runs on them by when to save. `if progress.save_due(60): save()` between two
+steps saves in time, and as late as it can: once, at most 60 seconds before the run is stopped. `save_by` is that time. Both read
+a file of the downward API: `metadata.annotations['gangline.io/save-by']` as `/etc/gangline/save-by`, or as what
+`GANGLINE_SAVE_BY_FILE` names. Without this file nothing is ever due.
 
 `report` costs microseconds and never raises or waits: a thread of its own sends the newest report at most every
 `GANGLINE_PROGRESS_INTERVAL` seconds (10), tries again when that fails, and gives up quietly. Where to comes from
@@ -26,9 +32,11 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
-__all__ = ["report", "steps"]
+__all__ = ["report", "save_by", "save_due", "steps"]
 
 _T = TypeVar("_T")
 
@@ -36,6 +44,9 @@ _T = TypeVar("_T")
 TIMEOUT: Final = 3.0
 PAUSES: Final = (1.0, 3.0)
 FAREWELL: Final = 1.0
+#: where the downward API writes by when to save, and how often it is read, in seconds
+SAVE_BY_FILE: Final = "/etc/gangline/save-by"
+LOOK_EVERY: Final = 1.0
 
 
 def report(
@@ -58,6 +69,51 @@ def steps(iterable: Iterable[_T], total: int | None = None, *, start: int = 0) -
     for step, item in enumerate(iterable, start + 1):
         yield item
         report(step, total)
+
+
+def save_by() -> datetime | None:
+    """By when the run should have saved its work, since it is stopped then; None while nothing is announced."""
+    with contextlib.suppress(Exception):
+        return _deadline.look()
+    return None
+
+
+def save_due(within: float = 60.0) -> bool:
+    """Whether to save now: True once for each time that is announced, from so many seconds before it. Ask between steps.
+
+    `within` is what a save and the step before it take at most. Where several ranks train together, one of them asks and tells
+    the others: they read the file at different times.
+    """
+    with contextlib.suppress(Exception):
+        return _deadline.due(within)
+    return False
+
+
+class _Deadline:
+    """The time in the file, as it was read last."""
+
+    def __init__(self) -> None:
+        self._looked = float("-inf")
+        self._told: datetime | None = None
+        self._answered: datetime | None = None
+
+    def look(self) -> datetime | None:
+        now = time.monotonic()
+        if now - self._looked >= LOOK_EVERY:
+            self._looked, self._told = now, None
+            with Path(os.environ.get("GANGLINE_SAVE_BY_FILE") or SAVE_BY_FILE).open(encoding="ascii") as file:
+                found = datetime.fromisoformat(file.read(64).strip().replace("Z", "+00:00"))
+            self._told = found if found.tzinfo is not None else None
+        return self._told
+
+    def due(self, within: float) -> bool:
+        told = self.look()
+        if told is None or told == self._answered:
+            return False
+        if (told - datetime.now(timezone.utc)).total_seconds() > within:  # noqa: UP017
+            return False
+        self._answered = told
+        return True
 
 
 class _Reporter:
@@ -135,6 +191,7 @@ def _farewell() -> None:
     _reporter.close()
 
 
+_deadline = _Deadline()
 _reporter = _Reporter()
 atexit.register(_farewell)
 if hasattr(os, "register_at_fork"):

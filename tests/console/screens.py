@@ -33,6 +33,7 @@ from gangline.control.answers.nodes.cards import Owner, cards_of
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.usage.attempts import rows as attempt_rows
 from gangline.control.answers.usage.past import PastRun, rows
+from gangline.control.audit.hindsight import Hindsight
 from gangline.engine.model import CardUse, Device, NodeCards, Part
 from gangline.forecast.history.attempts import JobAttempt, newest_first
 from gangline.kube import resources as kube
@@ -253,7 +254,10 @@ def preempted() -> list[Json]:
         first, uid="2", namespace="secret", workload="w2", gpus=8, ended=NOW - 600.0, cluster_queue="vision"
     )
     sight = Sight(namespaces=frozenset({"ml"}), queues=frozenset({"language-models", "vision"}), secret=b"fixed")
-    return list(attempt_rows([hidden, again, first], sight, {}, NOW))
+    loss = {"workloads": 2, "lostGpuHours": 26.75}, {"workloads": 1, "lostGpuHours": 1.5}
+    cheaper = Hindsight({"chosen": loss[0], "instead": loss[1], "spared": True})
+    told = {again.key: cheaper, first.key: Hindsight(), hidden.key: Hindsight(unknown="it is not recorded")}
+    return list(attempt_rows([hidden, again, first], sight, {}, NOW, told))
 
 
 def victims() -> list[Json]:

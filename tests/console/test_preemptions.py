@@ -68,7 +68,7 @@ def run(*words: str) -> Result:
 )
 def test_what_is_asked(operator: Operator, words: list[str], path: str, query: Json) -> None:
     assert run(*words).exit_code == 0
-    assert operator.asked == [(path, {"endedAs": "Preempted", **query})]
+    assert operator.asked == [(path, {"endedAs": "Preempted", "cheaper": True, **query})]
 
 
 def test_a_document_has_sums_by_rule_by_queues_and_by_job(operator: Operator) -> None:
@@ -102,6 +102,23 @@ def test_the_table_says_how_often_and_what_was_lost(operator: Operator) -> None:
     assert "language-models for vision: 1 (26.7 GPU-hours)" in said and "secret" not in said
     operator.rows = []
     assert "Nobody was preempted in this time" in run().stderr
+
+
+def test_whether_a_preemption_could_have_been_avoided_is_said(operator: Operator) -> None:
+    said = " ".join(run("-o", "wide").stdout.split())
+    assert " -25.2h " in said and " no " in said and " ? " in said
+    assert "1 of 2 could have lost less with another choice of victims" in said
+    assert "not known of 1: it is not recorded" in said
+    of_job = " ".join(run("train").stdout.split())
+    assert (
+        "attempt 2: 2 jobs with 26.8 GPU-hours lost; with `preemption.victims: LeastLostWork` in the QueuePolicy of the "
+        "other job's queue 1 job with 1.5 GPU-hours, and it would have been spared" in of_job
+    )
+    assert "attempt 1: no other choice of victims would have lost less" in of_job
+    assert "it is not known whether it could have been avoided: it is not recorded" in of_job
+    for row in operator.rows:
+        row.pop("hindsight")
+    assert "not known of 3: you may not see what was decided" in run().stdout
 
 
 def test_a_job_that_does_not_exist_is_said_with_what_may_be_meant(operator: Operator) -> None:

@@ -139,12 +139,15 @@ def test_without_a_terminal_it_has_to_be_told_not_to_ask(api: Api) -> None:
 
 def test_a_terminal_is_asked_for_what_no_option_says(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gangline.console.output.terminal.can_ask", lambda: True)
-    done = call("", "vision\n\n24\nresearch\nvision-researchers\ny\n")
+    done = call("", "vision\n\n24\nresearch\nvision-researchers\n\ny\n")
     assert done.exit_code == 0, done.output
     queue = api.objects["clusterqueues", "", "vision"]["spec"]
     assert queue["cohortName"] == "research"
     assert queue["resourceGroups"][0]["flavors"][0]["resources"][0] == {"name": "nvidia.com/gpu", "nominalQuota": 24}
     assert ("rolebindings", "vision", "gangline-researchers") in api.objects
+    assert ("rolebindings", "vision", "gangline-terminals") not in api.objects, "an empty answer is a no"
+    assert call("", "vision\n\n24\nresearch\nvision-researchers\ny\ny\n").exit_code == 0
+    assert ("rolebindings", "vision", "gangline-terminals") in api.objects
     api.writes.clear()
     assert call("vision --gpus 30 --apply", "n\n").exit_code == 0 and not api.writes, "a no writes nothing"
 
@@ -187,6 +190,7 @@ def test_what_doctor_finds_about_the_teams_objects_is_said(api: Api) -> None:
         ("Vision", "Invalid value for TEAM"),
         ("vision -n kube-system", "Invalid value for --namespace"),
         ("vision --borrow 8", "Invalid value for --borrow"),
+        ("vision --terminals", "Invalid value for --terminals: say who may open terminals"),
         ("vision --flavor-label nope", "Invalid value for --flavor-label: 8 GPU nodes have no label nope"),
     ],
 )

@@ -18,6 +18,7 @@ from tests.builders import clusters
 
 from gangline.api import names
 from gangline.console import cli
+from gangline.console.output import terminal
 from gangline.console.submitting import gpu_job, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
 from gangline.console.submitting.wishes import OPTIONS, Profile, WishError
@@ -515,6 +516,45 @@ def test_a_command_stands_after_two_dashes(api: Api) -> None:
     assert container(api.created[0][1]["spec"])["command"] == ["python", "train.py", "--gpus", "9"]
     missing = submit("python", "train.py")
     assert missing.exit_code == 1 and "a command stands after --" in missing.output
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_session_whose_terminal_may_not_be_opened_is_not_submitted(
+    api: Api, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    asked: list[Json] = []
+    create = api.create
+
+    async def answered(resource: Resource, namespace: str | None, body: Json, *, query: Any = None) -> Json:
+        if resource.plural == "selfsubjectaccessreviews":
+            asked.append(body["spec"]["resourceAttributes"])
+            return {"status": {"allowed": allowed}}
+        if resource.plural == "selfsubjectreviews":
+            return {"status": {"userInfo": {"username": "mira"}}}
+        return await create(resource, namespace, body, query=query)
+
+    async def hold(*_: Any) -> int:
+        return 3
+
+    monkeypatch.setattr(api, "create", answered)
+    monkeypatch.setattr("gangline.console.views.session.hold", hold)
+    monkeypatch.setattr(terminal, "is_here", lambda: True)
+    done = submit("-i", "--gpus", "1")
+    attributes = {
+        "verb": "get",
+        "group": "",
+        "version": "v1",
+        "resource": "pods",
+        "subresource": "exec",
+        "namespace": "ml",
+    }
+    assert asked == [attributes]
+    if allowed:
+        assert done.exit_code == 3 and [plural for plural, _ in api.created] == ["gpujobs"], done.output
+        return
+    assert done.exit_code == 1 and not api.created
+    assert "mira may not get pods/exec in namespace ml" in done.stderr
+    assert "kubectl create rolebinding NAME -n ml --clusterrole gangline-terminal-user-role --user mira" in done.stderr
 
 
 def test_a_long_script_is_in_a_config_map_that_the_job_owns(api: Api, tmp_path: Path) -> None:

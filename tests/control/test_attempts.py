@@ -6,6 +6,7 @@ import asyncio
 import copy
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,8 @@ from gangline.control.answers.usage import attempt_reading as reading
 from gangline.control.answers.usage import attempt_watch
 from gangline.control.answers.usage import attempts as attempt_rows
 from gangline.control.answers.usage.attempt_watch import AttemptWatch, RecentAttempts
+from gangline.control.audit.decision_index import PreemptedSpan
+from gangline.control.audit.hindsight import Hindsight
 from gangline.control.forecasting import history_store
 from gangline.control.forecasting.history_store import History
 from gangline.control.parts.messages import GpusMeasured, Messages
@@ -747,6 +750,43 @@ async def test_who_was_preempted_and_whom_a_job_had_preempted(leader: Leader) ->
     ):
         assert len(await leader.rows(ended_as="Preempted", **more)) == found, more
     assert await leader.rows(namespace="m", caused=True) == [] == await leader.rows(namespace="m_", caused=True)
+
+
+class Regrets:
+    """A record of decisions that knows of the preemption of one workload alone."""
+
+    def __init__(self, workload: str) -> None:
+        self.workload = workload
+        self.asked: list[PreemptedSpan] = []
+
+    async def hindsight(self, spans: Sequence[PreemptedSpan]) -> list[Hindsight]:
+        self.asked += spans
+        losses = {"chosen": {"workloads": 1, "lostGpuHours": 3.0}, "instead": {"workloads": 1, "lostGpuHours": 1.0}}
+        told = Hindsight({**losses, "spared": True})
+        return [told if each.workload == self.workload else Hindsight(unknown="gone") for each in spans]
+
+
+async def test_whether_a_preemption_could_have_lost_less_is_asked_of_the_record(leader: Leader) -> None:
+    leader.run()
+    leader.preempt(after=40)
+    leader.release()
+    assert [row["hindsight"] for row in await leader.rows(cheaper=False)] == [None], "only if it is asked for"
+    (row,) = await leader.rows(cheaper=True)
+    assert "keeps no record" in row["hindsight"]["unknown"] and row["hindsight"]["cheaper"] is None
+    regrets = Regrets(leader.key())
+    leader.run()
+    answers = leader.answers()
+    answers.source = replace(answers.source, record=regrets)  # type: ignore[arg-type]
+    going, ended = (await answers.attempts(Everybody(), "ml", 9e5, cheaper=True)).items
+    assert going["hindsight"] is None and ended["hindsight"]["cheaper"]["instead"]["lostGpuHours"] == 1.0
+    (span,) = regrets.asked
+    assert span.since <= 1000 * ended["reserved"] and 1000 * ended["ended"] < span.until
+    told = await answers.attempts_of(Everybody(), "ml", "gpujob", "train", cheaper=True)
+    assert [row["hindsight"] for row in told] == [None, ended["hindsight"]]
+    hidden = (await answers.attempts(Reader("other"), "", 9e5, cheaper=True)).items
+    assert [row["hindsight"] for row in hidden] == [None, None], (
+        "who may not see why it was preempted does not see this either"
+    )
 
 
 async def test_whose_job_preempted_others_sees_labels_of_them_and_nobody_else_sees_more() -> None:

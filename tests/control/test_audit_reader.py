@@ -17,11 +17,13 @@ from tests.fuzz.operator_http import Cluster
 
 from gangline.control.answers.api.aggregated_api import AggregatedApiOptions
 from gangline.control.answers.sight import Everybody
-from gangline.control.audit import audit_log, replay_process
+from gangline.control.audit import audit_log, decision_inputs, hindsight, replay_process
+from gangline.control.audit.audit_check import AuditResult, read_part
 from gangline.control.audit.audit_log import AuditLog, Round, from_line, to_line
 from gangline.control.audit.audit_reader import EVERY, AuditReader
-from gangline.control.audit.decision_index import DecisionIndex, RecordedDecision, RecordPart
+from gangline.control.audit.decision_index import DecisionIndex, PreemptedSpan, RecordedDecision, RecordPart
 from gangline.control.audit.decision_inputs import NotRepeatableError
+from gangline.control.audit.hindsight import Hindsight
 from gangline.control.process.operator_process import Operator, OperatorOptions
 from gangline.engine import model
 from gangline.engine.model import Admit, Backfill, Flavor, Node, Preempt, PreemptionPolicy, RuntimeForecast
@@ -38,7 +40,7 @@ def inputs_here(decision: RecordedDecision, part: RecordPart | None) -> Json:
     """What the other process answers, without one."""
     assert part is not None
     return replay_process.answer_to(
-        "inputs", [(part.file.descriptor, part.begin, part.end)], decision.number - decision.round
+        "inputs", [(part.file.descriptor, part.begin, part.end)], [[decision.number - decision.round]]
     )
 
 
@@ -138,6 +140,7 @@ def test_a_preemption_that_would_have_lost_less_with_another_victim_says_so(tmp_
     told = inputs_here(*of_kind(world.log.index, Preempt, "team/loses2"))["inputs"]["cheaper"]
     assert told["chosen"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 630 / 3600, abs=0.01)}
     assert told["instead"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 30 / 3600, abs=0.01)}
+    assert told["spared"]
 
 
 def test_inputs_are_those_of_each_decision_of_a_busy_record(tmp_path: Path) -> None:
@@ -331,6 +334,120 @@ async def test_what_cannot_be_repeated_is_an_error_of_its_own(tmp_path: Path) ->
     reader.check()
     told = await settled(reader)
     assert told["error"].startswith("The record has 1 gaps") and told["rounds"] == 0
+
+
+# --- whether preemptions could have lost less ---------------------------------------------------------------------------
+
+
+class Regretted(Contended):
+    """A queue in which the wrong gang is preempted, and then, where there is one alone, the right one."""
+
+    def lives(self) -> None:
+        self.put(gang("saves1", 4, checkpoint_seconds=60.0))
+        self.decide()
+        self.now += 600_000
+        self.put(gang("loses2", 4))
+        self.decide()
+        self.now += 630_000
+        self.put(gang("high3", 8, priority=8))
+        self.decide()
+        self.complete_evictions()
+        self.decide()
+        self.now += 60_000
+        self.put(gang("higher4", 8, priority=9))
+        self.decide()
+
+    def spans(self, *workloads: str) -> list[PreemptedSpan]:
+        return [PreemptedSpan(f"team/{each}", START, self.now + 1000) for each in workloads]
+
+
+@pytest.fixture
+def regretted(tmp_path: Path) -> Iterator[Regretted]:
+    made = Regretted(tmp_path / "audit")
+    made.lives()
+    assert eventually(lambda: not made.log.backlog and listed(made.log.index))
+    yield made
+    made.log.close()
+
+
+async def test_preemptions_are_told_with_what_another_choice_would_have_lost(regretted: Regretted) -> None:
+    reader = AuditReader(regretted.log.index, lambda: regretted.now)
+    late = PreemptedSpan("team/loses2", regretted.now, regretted.now + 1000)
+    avoidable, unavoidable, never, later = await reader.hindsight([*regretted.spans("loses2", "high3", "saves1"), late])
+    assert avoidable.cheaper == inputs_here(*of_kind(regretted.log.index, Preempt, "team/loses2"))["inputs"]["cheaper"]
+    assert avoidable.cheaper is not None and avoidable.cheaper["spared"]
+    assert unavoidable == Hindsight(), "there was no other victim"
+    assert "has not this preemption" in never.unknown and later == never
+    assert await reader.hindsight([]) == []
+
+
+async def test_one_replay_answers_many_who_ask_and_is_not_repeated(
+    regretted: Regretted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replays: list[int] = []
+    replayed = replay_process.cheaper
+
+    async def noted(parts: Any, places: Any) -> Any:
+        replays.append(sum(map(len, places)))
+        return await replayed(parts, places)
+
+    monkeypatch.setattr(replay_process, "cheaper", noted)
+    reader = AuditReader(regretted.log.index, lambda: regretted.now)
+    spans = regretted.spans("loses2", "high3")
+    answers = await asyncio.gather(*(reader.hindsight(spans) for _ in range(5)))
+    assert replays == [2] and all(each == answers[0] for each in answers) and answers[0][0].cheaper is not None
+    assert await reader.hindsight(spans) == answers[0] and replays == [2]
+
+
+async def test_who_does_not_want_to_wait_is_told_later_and_a_failed_replay_pauses(
+    regretted: Regretted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hindsight, "PATIENCE", 0.0)
+    reader = AuditReader(regretted.log.index, lambda: regretted.now)
+    spans = regretted.spans("loses2")
+    (first,) = await reader.hindsight(spans)
+    assert "ask again" in first.unknown
+    while (told := (await reader.hindsight(spans))[0]).unknown:
+        assert told == first
+        await asyncio.sleep(0.02)
+    assert told.cheaper is not None
+    monkeypatch.setattr(hindsight, "PATIENCE", 30.0)
+    monkeypatch.setattr(replay_process, "CHEAPER_WITHIN", 0.001)
+    hasty = AuditReader(regretted.log.index, lambda: regretted.now)
+    (failed,) = await hasty.hindsight(spans)
+    assert failed.unknown == "the replay took more than 0.001 s"
+    monkeypatch.setattr(replay_process, "CHEAPER_WITHIN", 60.0)
+    assert (await hasty.hindsight(spans)) == [failed], "it is not tried again at once"
+    await reader.close()
+    await hasty.close()
+
+
+async def test_a_replay_that_is_late_tells_what_it_has(regretted: Regretted) -> None:
+    found = [regretted.log.index.preemptions(regretted.spans(each))[0] for each in ("loses2", "high3")]
+    (first, part), (second, last) = found
+    assert part is not None and last is not None
+    parts = [(part.file.descriptor, part.begin, part.end), (last.file.descriptor, part.end, last.end)]
+    places = [[each.number - each.round] for each in (first, second)]
+    assert replay_process.answer_to("cheaper", parts, places, -1.0) == []
+    whole = replay_process.answer_to("cheaper", parts, places, 60.0)
+    assert whole[0][0]["cheaper"]["spared"] and whole[1] == [{"cheaper": None}]
+    entries = [list(read_part(*each, AuditResult())) for each in parts]
+    times = iter([False] * len(entries[0]) + [True])
+    assert decision_inputs.cheaper(entries, places, lambda: next(times)) == whole[:1]
+    assert "notRepeatable" in decision_inputs.cheaper([entries[1]], places[1:], lambda: False)[0][0]
+
+
+async def test_a_preemption_whose_beginning_is_gone_is_not_guessed(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    world = Regretted(path)
+    world.lives()
+    world.log.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if not line.startswith(b'{"run":')))
+    index = DecisionIndex(path)
+    index.follow()
+    (told,) = await AuditReader(index, lambda: world.now).hindsight(world.spans("loses2"))
+    assert "what was known before this preemption" in told.unknown
 
 
 # --- in the operator --------------------------------------------------------------------------------------------------

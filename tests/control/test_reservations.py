@@ -18,7 +18,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.reflector import Removed, Upsert
 from gangline.kube.resources import ObjectKey
-from gangline.objects import NodeObject
+from gangline.objects import NodeObject, PodObject
 
 MINUTE, HOUR = 60_000, 3_600_000
 Json = dict[str, Any]
@@ -254,6 +254,42 @@ def test_a_clock_that_steps_back_closes_the_window_again() -> None:
     assert world.cordoned() == []
 
 
+def test_a_clock_that_steps_back_opens_a_window_again_that_was_over() -> None:
+    world = ReservingWorld(reservation())
+    world.at(T + HOUR)
+    world.at(T + 2 * HOUR + PERIOD)
+    assert world.cordoned() == [] and isinstance(world.facts[-1], model.Gone)
+    world.at(T + HOUR + 30 * MINUTE)
+    assert world.cordoned() == ["n1"] and isinstance(world.facts[-1], model.Put)
+    assert world.conditions()["Active"] == ("True", "Open")
+    world.at(T + 2 * HOUR)
+    assert world.cordoned() == []
+
+
+def test_a_clock_that_steps_back_by_hours_does_not_delay_what_comes_after_it() -> None:
+    world = ReservingWorld(reservation(nodes={"matchLabels": {"rack": "r1"}}, notice="10m"))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n3"))
+    world.change_node("n1", {"metadata": {}, "spec": {}})
+    world.at(T + HOUR)
+    world.at(T - HOUR)
+    made = a_node("n3", since=T)
+    world.mirror.upsert(kube.NODES, NodeObject({**made, "metadata": {**made.metadata, "labels": {"rack": "r1"}}}))
+    world.at(T - HOUR + PERIOD)
+    assert world.mirror.objects[kube.RESERVATIONS]["weekly"].status["nodes"] == ["n3"]
+    assert world.at(T + 55 * MINUTE)["pods"], "the deadline is told as ever"
+
+
+def test_a_clock_that_jumps_over_a_window_leaves_no_node_cordoned_and_no_deadline() -> None:
+    world = ReservingWorld(reservation(notice="10m"))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"))
+    assert world.at(T + 55 * MINUTE)["pods"]
+    written = world.at(T + 9 * HOUR)
+    assert world.cordoned() == [] and written["pods"] == [{"metadata": {"annotations": {names.SAVE_BY: None}}}]
+    assert world.conditions()["Scheduled"] == ("False", "Over")
+
+
 def test_without_the_right_to_patch_nodes_the_status_says_so_and_it_is_tried_again_later() -> None:
     world = ReservingWorld(reservation())
     world.now = T + HOUR
@@ -294,6 +330,25 @@ def test_a_deadline_is_taken_off_again_when_no_window_comes() -> None:
     world.at(T + 50 * MINUTE)
     world.delete("weekly")
     assert world.at(T + 51 * MINUTE)["pods"] == [{"metadata": {"annotations": {names.SAVE_BY: None}}}]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_new_operator_takes_off_the_deadlines_that_do_not_hold_any_more(deleted: bool) -> None:
+    """The operator was killed after it had written the deadline, and meanwhile the Reservation was deleted, or not."""
+    world = ReservingWorld(*([] if deleted else [reservation(notice="10m")]))
+    world.put(kube.WORKLOADS, a_workload())
+    deadline = timestamp(T + HOUR - MINUTE)
+    for name, node in (("p", "n1"), ("q", "n2")):
+        raw = a_pod(name, node)
+        world.put(
+            kube.PODS,
+            PodObject(
+                {**raw, "metadata": {**raw.metadata, "annotations": {**raw.annotations, names.SAVE_BY: deadline}}}
+            ),
+        )
+    none = {"metadata": {"annotations": {names.SAVE_BY: None}}}
+    assert world.at(T + 55 * MINUTE)["pods"] == ([none, none] if deleted else [none]), "q is on another node"
+    assert "pods" not in world.at(T + 56 * MINUTE)
 
 
 def test_those_whom_the_window_is_for_are_told_nothing() -> None:

@@ -121,6 +121,7 @@ async def test_attempts_and_sums_are_answered_in_pages(client: Client, api: Aggr
     for path, kind in (
         (f"{OWN}/jobattempts?sinceSeconds=60&clusterQueue=a", "JobAttemptList"),
         (f"{ROOT}/jobattempts", "JobAttemptList"),
+        (f"{OWN}/jobattempts?cheaper=true", "JobAttemptList"),
         (f"{OWN}/usagesums", "UsageSumList"),
         (f"{ROOT}/usagesums?by=user&halfLifeSeconds=60&limit=1", "UsageSumList"),
         (f"{OWN}/usagesums?by=day&start={clusters.NOW - 400 * 86_400}&timeZone=Europe/Berlin", "UsageSumList"),
@@ -199,6 +200,7 @@ async def test_the_api_server_is_asked_for_the_verb_and_then_for_what_may_be_see
         (f"usagesums?timeZone={'x' * 300}", 400, "timeZone: there is no time zone 'xxx"),
         ("jobattempts?endedAs=Badly", 400, "endedAs must be one of Succeeded, Failed, Preempted"),
         ("jobattempts?caused=maybe", 400, "caused must be true or false"),
+        ("jobattempts?cheaper=1", 400, "cheaper must be true or false"),
         ("jobattempts?start=5", 400, "'start': there is no such parameter"),
         ("usagesums?halfLifeSeconds=15552001", 400, "halfLifeSeconds must be from 1 to 15552000"),
         ("usagesums?clusterQueue=none", 404, "no LocalQueue of namespace ml leads to a ClusterQueue 'none'"),

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -117,6 +119,76 @@ def test_without_an_address_no_thread_is_started(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(progress, "_reporter", progress._Reporter())
     progress.report(step=1)
     assert progress._reporter._thread is None
+
+
+class Clock:
+    """A clock that this test turns, and the file in which a pod reads by when to save."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.now, self.reads = path, 1_800_000_000.0, 0
+        clock = self
+
+        class Now(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime:
+                return datetime.fromtimestamp(clock.now, tz)
+
+        monkeypatch.setenv("GANGLINE_SAVE_BY_FILE", str(path))
+        monkeypatch.setattr(progress, "datetime", Now)
+        monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
+        monkeypatch.setattr(progress, "_deadline", progress._Deadline())
+
+    def tell(self, seconds: float | None) -> datetime | None:
+        """Announce a time so many seconds from now; None: none any more. It is seen a second later."""
+        self.now += 1
+        if seconds is None:
+            self.path.write_text("")
+            return None
+        told = datetime.fromtimestamp(self.now + seconds, UTC)
+        self.path.write_text(told.isoformat().replace("+00:00", "Z"))
+        return told
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(tmp_path / "save-by", monkeypatch)
+
+
+def test_a_save_is_due_once_for_each_time_that_is_announced_as_late_as_is_wanted(clock: Clock) -> None:
+    assert progress.save_by() is None and not progress.save_due(), "there is no such file"
+    clock.tell(None)
+    assert progress.save_by() is None and not progress.save_due(1e9)
+    told = clock.tell(600)
+    assert progress.save_by() == told and not progress.save_due(60)
+    clock.now += 539
+    assert not progress.save_due(60)
+    clock.now += 1
+    assert progress.save_due(60) and not progress.save_due(60), "once"
+    clock.now += 3600
+    assert not progress.save_due(60)
+    later = clock.tell(30)
+    assert progress.save_due(60) and progress.save_by() == later
+    clock.tell(None)
+    assert progress.save_by() is None and not progress.save_due(60)
+    clock.tell(-5)
+    assert progress.save_due(60), "late, and all the same better than never"
+
+
+def test_the_file_is_read_once_a_second_at_most_and_what_is_in_it_harms_nobody(clock: Clock) -> None:
+    told = clock.tell(30)
+    assert progress.save_by() == told
+    clock.path.unlink()
+    clock.now += 0.9
+    assert progress.save_by() == told
+    clock.now += 0.1
+    assert progress.save_by() is None
+    for text in ("soon", "2026-12-01T08:00:00", "9" * 1_000_000, "\x00", "2026-13-45T99:99:99Z", "é"):
+        clock.now += 1
+        clock.path.write_text(text)
+        assert progress.save_by() is None and progress.save_due(1e12) is False, text[:20]
+    clock.tell(30)
+    assert progress.save_due("many") is False, "no number"  # type: ignore[arg-type]
+    assert progress.save_due(60)
 
 
 def test_it_needs_nothing_but_the_standard_library() -> None:

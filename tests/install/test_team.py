@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -110,6 +111,27 @@ def test_a_team_gets_all_that_a_job_needs() -> None:
         "mira",
     ]
     assert found["RoleBinding/gangline-team-leads"]["roleRef"]["name"] == names.TEAM_LEAD
+
+
+def test_terminals_are_for_all_whom_the_team_has_and_only_if_that_is_wished() -> None:
+    people = TeamWishes("vision", gpus={"nvidia-tesla-a100": 8}, users=("mira",), leads=("lena",))
+    first = made(people, A100)
+    assert "RoleBinding/gangline-terminals" not in first
+    both = made(replace(people, terminals=True), A100)["RoleBinding/gangline-terminals"]
+    assert (both["roleRef"]["name"], both["metadata"]["namespace"]) == (names.TERMINAL_USER, "vision")
+    assert [each["name"] for each in both["subjects"]] == ["mira", "lena"]
+    bindings = {each: first[f"RoleBinding/{each}"] for each in ("gangline-researchers", "gangline-team-leads")}
+    there = ClusterObjects([first["ClusterQueue/vision"]], (), bindings)
+    later = made(TeamWishes("vision", groups=("guests",), terminals=True), A100, there)[
+        "RoleBinding/gangline-terminals"
+    ]
+    assert [each["name"] for each in later["subjects"]] == ["mira", "lena", "guests"], (
+        "those who are in it already, too"
+    )
+    kept = made(people, A100, replace(there, bindings={**bindings, "gangline-terminals": later}))
+    assert kept["RoleBinding/gangline-terminals"]["subjects"] == later["subjects"], "nobody loses a right"
+    with pytest.raises(WishError, match="say who may open terminals"):
+        made(TeamWishes("vision", gpus={"nvidia-tesla-a100": 8}, terminals=True), A100)
 
 
 def test_what_no_option_says_is_what_the_cluster_has() -> None:

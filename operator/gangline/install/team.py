@@ -52,7 +52,8 @@ class WishError(ValueError):
 class TeamWishes:
     """What is wished for a team. None, or nothing, leaves what the cluster has, or the usual.
 
-    `gpus`: quota by flavor, "" = of the only one. `borrowing`: GPUs that the team may borrow of each flavor.
+    `gpus`: quota by flavor, "" = of the only one. `borrowing`: GPUs that the team may borrow of each flavor. `terminals`: the
+    team may run commands in the pods of its namespace.
     """
 
     team: str
@@ -65,6 +66,7 @@ class TeamWishes:
     groups: tuple[str, ...] = ()
     leads: tuple[str, ...] = ()
     flavor_label: str = ""
+    terminals: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,7 @@ def checked(wishes: TeamWishes) -> TeamWishes:
         wishes.groups,
         wishes.leads,
         wishes.flavor_label,
+        wishes.terminals,
     )
     for flag, value in (("TEAM", complete.team), ("--namespace", complete.namespace), ("--queue", complete.queue)):
         if faults := label_syntax.dns_label_faults(value[:_LONGEST]):
@@ -425,18 +428,27 @@ def binding_names(wishes: TeamWishes) -> dict[str, tuple[kube.Resource, str | No
         "gangline-researchers": (kube.ROLE_BINDINGS, wishes.namespace),
         "gangline-team-leads": (kube.ROLE_BINDINGS, wishes.namespace),
         f"gangline-priority-classes-{wishes.team}": (kube.CLUSTER_ROLE_BINDINGS, None),
+        "gangline-terminals": (kube.ROLE_BINDINGS, wishes.namespace),
     }
 
 
 def _bindings(wishes: TeamWishes, there: Mapping[str, Json]) -> list[Json]:
-    """RoleBindings of researchers and leads, and one by which they list priority classes. Who has a right keeps it."""
+    """RoleBindings of researchers and leads, one by which they list priority classes, and where it is wished one by which all of
+    them, and those who are in the team already, may open terminals. Who has a right keeps it. Raises WishError.
+    """
     researchers = [*_subjects("Group", wishes.groups), *_subjects("User", wishes.users)]
     leads = _subjects("User", wishes.leads)
-    roles = (names.RESEARCHER, names.TEAM_LEAD, names.PRIORITY_CLASSES_VIEWER)
+    roles = (names.RESEARCHER, names.TEAM_LEAD, names.PRIORITY_CLASSES_VIEWER, names.TERMINAL_USER)
     found: list[Json] = []
-    wanted = (researchers, leads, [*researchers, *leads])
+    named, inside = [*researchers, *leads], list[Json]()
+    if wishes.terminals:
+        has = [each for name in ("gangline-researchers", "gangline-team-leads") for each in _bound(there.get(name))]
+        inside = [*has, *(each for each in named if each not in has)]
+        if not inside:
+            raise WishError("--terminals", "say who may open terminals: --group, --user or --lead")
+    wanted = (researchers, leads, named, inside)
     for (name, (resource, namespace)), role, subjects in zip(binding_names(wishes).items(), roles, wanted, strict=True):
-        kept: list[Json] = list((there.get(name) or {}).get("subjects") or ())
+        kept = _bound(there.get(name))
         both = [*kept, *(each for each in subjects if each not in kept)]
         if both:
             found.append(
@@ -449,6 +461,10 @@ def _bindings(wishes: TeamWishes, there: Mapping[str, Json]) -> list[Json]:
                 }
             )
     return found
+
+
+def _bound(binding: Json | None) -> list[Json]:
+    return list((binding or {}).get("subjects") or ())
 
 
 def _subjects(kind: str, people: Iterable[str]) -> list[Json]:

@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Stre
 import gangline
 from gangline import bounded
 from gangline.api.read import conditions
+from gangline.kube import own_access
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable
@@ -255,7 +256,7 @@ class Server:
             if not sessions.is_token(token):
                 raise OidcError("The issuer's token is too long for a browser.")
             async with self._clients.of(kept.with_token(token)) as client:
-                await upstream.who_is(client)
+                await own_access.who_is(client)
         response = RedirectResponse(f"{oidc.issuer.url}{after}", status_code=303)
         kept.keep(token, response)
         oidc.forget(response)
@@ -265,7 +266,7 @@ class Server:
         credentials = self._sessions.of(request)
         async with self._client(request) as client:
             user, everywhere, spaces = await asyncio.gather(
-                upstream.who_is(client), upstream.may(client, "list", kube.WORKLOADS), _namespaces(client)
+                own_access.who_is(client), own_access.may(client, "list", kube.WORKLOADS), _namespaces(client)
             )
         first = self._dashboard.namespace
         told = {
@@ -292,7 +293,7 @@ class Server:
         if not sessions.is_token(token):
             raise WrongRequestError("This is no bearer token.")
         async with self._questions.turn(address_of(request)), self._clients.of(kept.with_token(token)) as client:
-            user = await upstream.who_is(client)
+            user = await own_access.who_is(client)
         response = JSONResponse({"user": user})
         kept.keep(token, response)
         return response
@@ -307,7 +308,7 @@ class Server:
         namespace = _named(request.query_params.get("namespace", ""), "namespace")
 
         async def allowed(verb: str, resource: Resource) -> Json:
-            may = await upstream.may(client, verb, resource, namespace if resource.namespaced else "")
+            may = await own_access.may(client, verb, resource, namespace if resource.namespaced else "")
             return {"allowed": True} if may else {"allowed": False, "missing": f"{verb} {resource.plural}"}
 
         async with self._client(request) as client:

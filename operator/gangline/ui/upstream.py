@@ -19,9 +19,6 @@ LIVE_ROWS: Final = Resource(ANSWERS.name, ANSWERS.versions[-1], "liverows", kind
 MOST_CLIENTS: Final = 256
 #: requests of one person at a time
 CONNECTIONS: Final = 8
-_SELF: Final = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", namespaced=False)
-_ACCESS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False)
 
 
 @dataclass(slots=True)
@@ -81,27 +78,3 @@ async def ask(client: ApiClient, path: str, query: Mapping[str, str] | None = No
 async def ask_with(client: ApiClient, path: str, body: Json) -> Json:
     """The operator's answer to a POST. Raises ApiError."""
     return await client.json(calls.create(path, body))
-
-
-async def who_is(client: ApiClient) -> str:
-    """The name by which the API server knows the person. Raises ApiError: Unauthorized for a token that it does not accept."""
-    found = await client.create(_REVIEWS, None, _SELF)
-    return str(((found.get("status") or {}).get("userInfo") or {}).get("username") or "")
-
-
-async def may(client: ApiClient, verb: str, resource: Resource, namespace: str = "") -> bool:
-    """Whether the person may do this in a namespace ("" = in all, or for what is in none). Raises ApiError."""
-    asked = {
-        "verb": verb,
-        "group": resource.group,
-        "version": resource.version,
-        "resource": resource.plural,
-        **({"namespace": namespace} if namespace else {}),
-    }
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
-    }
-    found = await client.create(_ACCESS, None, body)
-    return bool((found.get("status") or {}).get("allowed"))

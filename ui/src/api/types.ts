@@ -506,7 +506,7 @@ export interface DecisionInputs {
     by: KnownWorkload | null
     nodes: { free: { gpus: number; nodes: number }[] } | null
     /** What another choice of victims would have lost, where that is less. */
-    cheaper?: { chosen: PreemptionLoss; instead: PreemptionLoss } | null
+    cheaper?: { chosen: PreemptionLoss; instead: PreemptionLoss; spared: boolean } | null
   }
 }
 

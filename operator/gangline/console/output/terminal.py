@@ -135,7 +135,7 @@ def ask(question: str, default: str = "") -> str:
 
 
 def agreed(question: str) -> bool:
-    """Whether the answer to a question is a yes."""
+    """Whether the answer to a question is a yes; an empty one is a no."""
     return click.confirm(clean(question))
 
 

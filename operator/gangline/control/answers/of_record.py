@@ -26,8 +26,9 @@ from gangline.control.answers.usage.attempt_watch import AttemptWatch
 from gangline.control.answers.usage.happenings import EventSubject, Happening, Log, subject_of
 from gangline.control.answers.workloads import briefs
 from gangline.control.answers.workloads.snapshot import WorkloadView
-from gangline.control.audit.decision_index import RecordedDecision
+from gangline.control.audit.decision_index import PreemptedSpan, RecordedDecision
 from gangline.control.audit.decision_inputs import NotRepeatableError
+from gangline.control.audit.hindsight import Hindsight
 from gangline.control.audit.replay_process import ReplayError
 from gangline.engine import HeadStart
 from gangline.forecast.history.attempts import PREEMPTED, AttemptQuery, JobAttempt
@@ -44,6 +45,8 @@ _STARTS: Final = 20
 _PARTS: Final = 4
 #: decisions or attempts that are shown before other tasks get their turn
 _ROWS: Final = 50
+#: where no decisions are recorded
+_NO_RECORD: Final = Hindsight(unknown="this operator keeps no record of its decisions (--audit)")
 #: the last attempts of jobs of one name
 _OF_JOB: Final = 200
 
@@ -230,11 +233,13 @@ class RecordAnswers(Desk):
         job: str = "",
         kind: str = "",
         caused: bool = False,
+        cheaper: bool = False,
     ) -> Listed:
         """A page of the attempts in progress and of those that ended in the last `since` seconds, of a namespace ("" = of all)
         and a ClusterQueue; only those that `ended_as` this, and those of a job by its name, or by its kind too.
 
-        With `caused`, the attempts that were preempted for jobs of this namespace, ClusterQueue and name, whosever they are.
+        With `caused`, the attempts that were preempted for jobs of this namespace, ClusterQueue and name, whosever they are; with
+        `cheaper`, whether preemptions could have lost less.
         Raises NoSuchQueueError, NoAttemptsError, WrongNameError.
         """
         routes = self._routes()
@@ -251,10 +256,12 @@ class RecordAnswers(Desk):
             kinds = [each.by_job.partition("/")[0] if caused else each.job_kind.lower() for each in found]
             found = [each for each, of in zip(found, kinds, strict=True) if of == wanted]
         shown = found[page.offset : page.end]
-        rows = await self._attempt_rows(asker, namespace, shown, routes)
+        rows = await self._attempt_rows(asker, namespace, shown, routes, cheaper=cheaper)
         return Listed(rows, max(0, len(found) - page.offset - len(shown)))
 
-    async def attempts_of(self, asker: Asker, namespace: str, kind: str, name: str) -> list[Json]:
+    async def attempts_of(
+        self, asker: Asker, namespace: str, kind: str, name: str, *, cheaper: bool = False
+    ) -> list[Json]:
         """The attempts of the jobs of this name in a namespace, also of deleted ones, the last first.
 
         Raises NotReadableError, NoSuchJobError, WrongNameError, NoAttemptsError.
@@ -268,19 +275,32 @@ class RecordAnswers(Desk):
             view = await self._found(asker, namespace, kind, name, routes)
             found = await record.attempts(AttemptQuery(namespace=namespace, job_name=view.job_name, most=_OF_JOB))
             found = [each for each in found if each.job_kind == view.job_kind]
-        return await self._attempt_rows(asker, namespace, found, routes)
+        return await self._attempt_rows(asker, namespace, found, routes, cheaper=cheaper)
 
     async def _attempt_rows(
-        self, asker: Asker, namespace: str, found: Sequence[JobAttempt], routes: Routes
+        self, asker: Asker, namespace: str, found: Sequence[JobAttempt], routes: Routes, *, cheaper: bool = False
     ) -> list[Json]:
         spaces = {each.namespace for each in found} | {each.by.partition("/")[0] for each in found if each.by}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
+        told = await self._hindsight(found) if cheaper else None
         now, rows = self.source.now() / 1000, list[Json]()
-        for number, row in enumerate(attempts.rows(found, sight, self.job_names(), now)):
+        for number, row in enumerate(attempts.rows(found, sight, self.job_names(), now, told)):
             if number % _ROWS == _ROWS - 1:
                 await asyncio.sleep(0)
             rows.append(row)
         return rows
+
+    async def _hindsight(self, found: Iterable[JobAttempt]) -> dict[str, Hindsight]:
+        """Whether the preemptions that ended attempts could have lost less, by the keys of the attempts."""
+        preempted = [(each, each.ended) for each in found if each.end == PREEMPTED and each.ended is not None]
+        if self.source.record is None:
+            return dict.fromkeys((each.key for each, _ in preempted), _NO_RECORD)
+        spans = [
+            PreemptedSpan(f"{each.namespace}/{each.workload}", round(1000 * each.reserved), round(1000 * (ended + 1)))
+            for each, ended in preempted  # conditions have whole seconds
+        ]
+        told = await self.source.record.hindsight(spans)
+        return {each.key: what for (each, _), what in zip(preempted, told, strict=True)}
 
     async def usage(
         self,

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from gangline.control.audit import replay_process
-from gangline.control.audit.decision_index import DecisionIndex, DecisionPage, RecordedDecision, RecordPart
+from gangline.control.audit.decision_index import (
+    DecisionIndex,
+    DecisionPage,
+    PreemptedSpan,
+    RecordedDecision,
+    RecordPart,
+)
+from gangline.control.audit.hindsight import Hindsight, Hindsights
 from gangline.control.audit.replay_process import ReplayError
 from gangline.engine import model
 from gangline.kube.resources import Json
@@ -38,6 +45,7 @@ class AuditReader:
 
     def __init__(self, index: DecisionIndex, now: Callable[[], int]) -> None:
         self._index = index
+        self._hindsights = Hindsights(index)
         self._now = now
         self._checked = _UNCHECKED
         self._check: asyncio.Task[None] | None = None
@@ -60,6 +68,10 @@ class AuditReader:
         """See `replay_process.inputs`."""
         return await replay_process.inputs(part, decision.number - decision.round)
 
+    async def hindsight(self, spans: Sequence[PreemptedSpan]) -> list[Hindsight]:
+        """See `Hindsights.of`."""
+        return await self._hindsights.of(spans)
+
     def check(self) -> Json:
         """The result of the last check, and whether one is running: it is begun by whoever asks, at most every ten minutes."""
         now = self._now()
@@ -78,7 +90,8 @@ class AuditReader:
             self._check = None
 
     async def close(self) -> None:
-        """End a check that is running."""
+        """End replays that are running."""
+        await self._hindsights.close()
         if (running := self._check) is not None:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -29,7 +29,7 @@ from gangline.engine import model
 
 log = logging.getLogger(__name__)
 
-#: rounds that are indexed, the newest; each takes 32 bytes
+#: rounds that are indexed, the newest; each takes 40 bytes
 MOST_ROUNDS: Final = 50_000
 #: bytes of a line, as long as a file may be, and bytes that are read at once
 LONGEST_LINE: Final = 64 * 2**20
@@ -44,10 +44,13 @@ PER_MILLISECOND: Final = 1000
 ROUND: Final = b'{"now":'
 BEGIN: Final = b'{"run":'
 _NOTHING_DECIDED: Final = b'"decided":[]}'
+#: how a preemption begins in the line of its round
+_PREEMPT: Final = b'["Preempt",'
 _NUMBERED: Final = re.compile(rb'\{"now":(-?\d{1,18}),"number":(\d{1,18}),"count":(\d{1,9}),')
 _BEGAN: Final = re.compile(rb'\{"run":"[^"\\]{0,100}","serial":\d{1,18},"at":(-?\d{1,18}),')
-#: numbers of one entry of the index: the number of the first decision, the time of the round, where its line begins, its length
-_WIDTH: Final = 4
+#: numbers of one entry of the index: the number of the first decision, the time of the round, where its line begins, its length,
+#: and whether it may have preemptions
+_WIDTH: Final = 5
 
 
 def files(path: Path) -> list[Path]:
@@ -93,6 +96,15 @@ class RecordedDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptedSpan:
+    """A span of time in which a workload was preempted."""
+
+    workload: str
+    since: model.Millis
+    until: model.Millis
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionPage:
     """Decisions in their order. `last`: the number of the last one that was looked at; `more`: others may follow."""
 
@@ -118,10 +130,10 @@ class RecordFile:
     def count(self) -> int:
         return (len(self.rounds) - self.dropped) // _WIDTH
 
-    def entry(self, place: int) -> tuple[int, int, int, int]:
+    def entry(self, place: int) -> tuple[int, int, int, int, int]:
         at = self.dropped + place * _WIDTH
-        number, now, offset, length = self.rounds[at : at + _WIDTH]
-        return number, now, offset, length
+        number, now, offset, length, preempts = self.rounds[at : at + _WIDTH]
+        return number, now, offset, length, preempts
 
     def drop(self, rounds: int) -> None:
         """Forget the oldest rounds."""
@@ -153,6 +165,15 @@ class _Line:
     now: model.Millis
     offset: int
     length: int
+    preempts: int  # 1 = it may have preemptions
+
+    @property
+    def part(self) -> RecordPart | None:
+        """The part of the record from the beginning of its run to its end; None where the file has no such beginning."""
+        beginning = bisect_right(self.file.begins, self.offset) - 1
+        if beginning < 0:
+            return None
+        return RecordPart(self.file, self.file.begins[beginning], self.offset + self.length + 1)
 
     def decided(self) -> list[Any]:
         """The decisions in the line, as JSON; none where it was cut off or is no JSON. Raises OSError."""
@@ -243,7 +264,7 @@ class DecisionIndex:
         number = max(number, self._next)
         self._next = number + count
         with self._lock:
-            file.rounds.extend((number, now, offset, len(line)))
+            file.rounds.extend((number, now, offset, len(line), _PREEMPT in line))
             over = sum(each.count for each in self._files) - self._most
             for each in self._files:
                 if over <= 0:
@@ -311,10 +332,36 @@ class DecisionIndex:
         decided, place = line.decided(), number - line.number
         if place >= len(decided):
             return None
-        beginning, part = bisect_right(line.file.begins, line.offset) - 1, None
-        if beginning >= 0:
-            part = RecordPart(line.file, line.file.begins[beginning], line.offset + line.length + 1)
-        return _decision(line, place, decided[place]), part
+        return _decision(line, place, decided[place]), line.part
+
+    def preemptions(self, spans: Sequence[PreemptedSpan]) -> dict[int, tuple[RecordedDecision, RecordPart | None]]:
+        """The last preemption in each of these spans, by its place among them, with the part that `find` has. What is not known
+        is left out. One call reads the newest lines first, and MOST_READ bytes at most. Raises OSError.
+        """
+        since = min((span.since for span in spans), default=0)
+        until = max((span.until for span in spans), default=0)
+        with self._lock:
+            lines = [
+                line
+                for file in reversed(self._files)
+                for place in range(file.count - 1, -1, -1)
+                if (line := _Line(file, *file.entry(place))).preempts and since <= line.now <= until
+            ]
+        sought: dict[str, list[int]] = {}
+        for place, span in enumerate(spans):
+            sought.setdefault(span.workload, []).append(place)
+        found: dict[int, tuple[RecordedDecision, RecordPart | None]] = {}
+        read = 0
+        for line in lines:
+            if len(found) == len(spans) or (read and read + line.length > MOST_READ):
+                break
+            read += line.length
+            for at, body in enumerate(line.decided()):
+                about = _workload_of(body) if isinstance(body, list) and body and body[0] == "Preempt" else ""
+                for place in sought.get(about, ()):
+                    if place not in found and spans[place].since <= line.now <= spans[place].until:
+                        found[place] = _decision(line, at, body), line.part
+        return found
 
     def all_parts(self) -> list[RecordPart]:
         """All files, as far as they were looked at, oldest first."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,6 +34,32 @@ def inputs(entries: Iterable[Entry], place: int) -> Json:
     if not isinstance(last, Round) or place >= len(last.decisions):
         raise NotRepeatableError("the record has no such decision")
     return before.decide(last, place)
+
+
+def cheaper(
+    parts: Iterable[Iterable[Entry]], places: Sequence[Sequence[int]], late: Callable[[], bool]
+) -> list[list[Json]]:
+    """Whether preemptions could have lost less: those at these places of the rounds with which the parts end. The parts follow
+    each other, and the first begins with a run.
+
+    Each is `{"cheaper": …}` (see `_Known.cheaper`), or `{"notRepeatable": why}`. Parts that come after it is `late` are left out.
+    """
+    known, answers = _Known(), list[list[Json]]()
+    try:
+        for entries, wanted in zip(parts, places, strict=True):
+            last = None
+            for entry in entries:
+                if last is not None:
+                    known.take(last)
+                if late():
+                    return answers
+                last = entry
+            answers.append([{"cheaper": known.cheaper_than(last, place)} for place in wanted])
+            if last is not None:
+                known.take(last)
+    except NotRepeatableError as error:
+        answers += [[{"notRepeatable": str(error)}] * len(wanted) for wanted in places[len(answers) :]]
+    return answers
 
 
 class _Known:
@@ -106,9 +132,17 @@ class _Known:
             "version": self._version,
         }
 
+    def cheaper_than(self, entry: Entry | None, place: int) -> Json | None:
+        """See `_cheaper`. Raises NotRepeatableError where the entry has no preemption at this place."""
+        if isinstance(entry, Round) and place < len(entry.decisions):
+            decision = entry.decisions[place]
+            if isinstance(decision, model.Preempt):
+                return self._cheaper(entry, decision)
+        raise NotRepeatableError("the record has no such preemption")
+
     def _cheaper(self, entry: Round, decision: model.Preempt) -> Json | None:
-        """What would have been lost if the queue of the preemptor chose its victims by least lost work, within its rules; None
-        where that loses no less, or preempts nobody for it.
+        """What would have been lost if the queue of the preemptor chose its victims by least lost work, within its rules, and
+        whether this victim would have been spared; None where that loses no less, or preempts nobody for it.
         """
         engine = self._known()
         queue, other = engine.cluster_queue_of(decision.by), Engine(engine.settings)
@@ -117,15 +151,14 @@ class _Known:
                 victims = replace(fact.item.victims or model.VictimPolicy(), choice="LeastLostWork")
                 fact = model.Put(replace(fact.item, victims=victims))
             other.observe(fact)
-        chosen = self._lost(entry.decisions, decision.by, entry.now)
-        better = self._lost(other.decide(entry.now, entry.room), decision.by, entry.now)
-        if not better["workloads"] or better["lostGpuHours"] >= chosen["lostGpuHours"]:
+        victims = _victims(other.decide(entry.now, entry.room), decision.by)
+        chosen, better = self._lost(_victims(entry.decisions, decision.by), entry.now), self._lost(victims, entry.now)
+        if not victims or better["lostGpuHours"] >= chosen["lostGpuHours"]:
             return None
-        return {"chosen": chosen, "instead": better}
+        return {"chosen": chosen, "instead": better, "spared": decision.workload not in victims}
 
-    def _lost(self, decisions: Iterable[model.Decision], by: str, now: model.Millis) -> Json:
-        """How many workloads are preempted for one, and the GPU-hours that they lose."""
-        victims = [each.workload for each in decisions if isinstance(each, model.Preempt) and each.by == by]
+    def _lost(self, victims: Sequence[str], now: model.Millis) -> Json:
+        """How many workloads are preempted, and the GPU-hours that they lose."""
         seconds = sum(
             accelerators_of(self._workloads[key].pod_sets) * self._known().unsaved_seconds(key, now)
             for key in victims
@@ -157,6 +190,11 @@ class _Known:
             "forecast": _forecast(forecast) if forecast is not None else None,
             "saved": round(workload.saved / 1000 + max(0.0, ran / 1000 - engine.unsaved_seconds(key, now)), 3),
         }
+
+
+def _victims(decisions: Iterable[model.Decision], by: str) -> list[str]:
+    """The workloads that are preempted for one."""
+    return [each.workload for each in decisions if isinstance(each, model.Preempt) and each.by == by]
 
 
 def _forecast(forecast: model.RuntimeForecast) -> Json | None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import resource
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +28,12 @@ from gangline.kube.resources import Json
 _NICE: Final = 19
 #: bytes of memory that a replay may take
 MOST_MEMORY: Final = 2 * 2**30
-#: seconds for the inputs of one decision, less than one answer may take, and for a check of the whole record
+#: seconds for the inputs of one decision, less than one answer may take, for a check of the whole record
 INPUTS_WITHIN: Final = 35.0
 CHECK_WITHIN: Final = 1800.0
+#: … for whether preemptions could have lost less; the process ends by itself after this part of it, with what it has until then
+CHEAPER_WITHIN: Final = 300.0
+_OWN_END: Final = 0.9
 #: how often a check asks for missed starts, in milliseconds: with thousands of workloads that costs seconds each time
 ASKED: Final = 3600_000
 #: decisions of a round that are listed as different
@@ -42,7 +46,7 @@ class ReplayError(Exception):
 
 async def inputs(part: RecordPart, place: int) -> Json:
     """See `decision_inputs.inputs`. Raises decision_inputs.NotRepeatableError, ReplayError."""
-    found = await _replayed("inputs", [part], place, INPUTS_WITHIN)
+    found = await _replayed("inputs", [part], [[place]], INPUTS_WITHIN)
     if "notRepeatable" in found:
         raise decision_inputs.NotRepeatableError(found["notRepeatable"])
     return found
@@ -50,13 +54,18 @@ async def inputs(part: RecordPart, place: int) -> Json:
 
 async def checked(parts: Sequence[RecordPart]) -> Json:
     """The result of deciding everything again; instants and delays in seconds. Raises ReplayError."""
-    return await _replayed("check", parts, 0, CHECK_WITHIN)
+    return await _replayed("check", parts, [], CHECK_WITHIN)
 
 
-async def _replayed(work: str, parts: Sequence[RecordPart], place: int, within: float) -> Json:
+async def cheaper(parts: Sequence[RecordPart], places: Sequence[Sequence[int]]) -> list[list[Json]]:
+    """See `decision_inputs.cheaper`. Raises ReplayError."""
+    return await _replayed("cheaper", parts, places, CHEAPER_WITHIN)
+
+
+async def _replayed(work: str, parts: Sequence[RecordPart], places: Sequence[Sequence[int]], within: float) -> Any:
     """Run a process for a work. It ends with whoever waits for it."""
-    descriptors = [part.file.descriptor for part in parts]
-    asked = [work, [(part.file.descriptor, part.begin, part.end) for part in parts], place, within]
+    descriptors = {part.file.descriptor for part in parts}
+    asked = [work, [(part.file.descriptor, part.begin, part.end) for part in parts], places, within]
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -67,7 +76,7 @@ async def _replayed(work: str, parts: Sequence[RecordPart], place: int, within: 
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=child_process.environment(),
-            pass_fds=descriptors,
+            pass_fds=tuple(descriptors),
         )
     except OSError as error:
         raise ReplayError(f"the record could not be replayed: {error}") from error
@@ -90,14 +99,21 @@ async def _replayed(work: str, parts: Sequence[RecordPart], place: int, within: 
 # --- in the other process ---------------------------------------------------------------------------------------------
 
 
-def answer_to(work: str, parts: Sequence[tuple[int, int, int]], place: int) -> Json:
+def answer_to(
+    work: str, parts: Sequence[tuple[int, int, int]], places: Sequence[Sequence[int]], within: float = CHECK_WITHIN
+) -> Any:
     """The answer of a replay of these parts of open files, each from one byte to another."""
     outcome = AuditResult()
+    if work == "cheaper":
+        end = time.monotonic() + _OWN_END * within
+        return decision_inputs.cheaper(
+            (read_part(*part, outcome) for part in parts), places, lambda: time.monotonic() > end
+        )
     entries = _entries(parts, outcome)
     if work == "check":
         return _as_json(check(entries, outcome, ASKED))
     try:
-        return decision_inputs.inputs(entries, place)
+        return decision_inputs.inputs(entries, places[0][0])
     except decision_inputs.NotRepeatableError as error:
         return {"notRepeatable": str(error)}
 
@@ -135,7 +151,7 @@ def _as_json(outcome: AuditResult) -> Json:
 
 
 def main() -> int:
-    work, parts, place, within = orjson.loads(sys.argv[1])
+    work, parts, places, within = orjson.loads(sys.argv[1])
     os.nice(_NICE)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -143,7 +159,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     with contextlib.suppress(OSError):  # where memory runs short, this process ends rather than its parent
         Path("/proc/self/oom_score_adj").write_text("1000")
-    answer: Any = answer_to(work, parts, place)
+    answer: Any = answer_to(work, parts, places, within)
     sys.stdout.buffer.write(orjson.dumps(answer))
     return 0
 

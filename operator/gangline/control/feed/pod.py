@@ -86,6 +86,8 @@ class Pod:
     elastic: bool = field(default=False, compare=False)
     #: the progress that it reports by its annotation
     progress: str = field(default="", compare=False)
+    #: by when its workload should save its work, as its annotation says
+    save_by: str = field(default="", compare=False)
     #: why the scheduler has bound it to no node, in the scheduler's words
     unscheduled: str = field(default="", compare=False)
     #: its resourceVersion as a number
@@ -203,6 +205,7 @@ def read_pod(pod: PodObject, workload: str) -> Pod:
         gated=bool(pod.gates),
         elastic=bool(claimed_slice(pod)),
         progress=(annotations.get(names.PROGRESS) or "")[: LONGEST_PROGRESS + 1],
+        save_by=annotations.get(names.SAVE_BY) or "",
         unscheduled=_unscheduled(pod),
         version=pod.revision,
         manifest=_kept(pod) if placed or gated or waits else PodObject(),

@@ -248,6 +248,10 @@ class PodIndex:
         found = self._pods.get(pod)
         return found.workload if found is not None else ""
 
+    def with_deadline(self) -> Iterator[Pod]:
+        """The pods that say by when their workload should save its work."""
+        return (pod for pod in self._pods.values() if pod.save_by)
+
     def of(self, workload: str) -> list[Pod]:
         return [self._pods[key] for key in sorted(self._of.get(workload, ()))]
 

@@ -68,6 +68,11 @@ _RESOURCES: Final[Mapping[str, Resource]] = {
 @click.option(
     "--flavor-label", default="", help="The node label by which flavors differ. [default: that of the GPU's product]"
 )
+@click.option(
+    "--terminals",
+    is_flag=True,
+    help="Let the team open terminals in all pods of its namespace (exec, submit -i): more than a researcher's right.",
+)
 @click.option("--apply", "applies", is_flag=True, help="Apply the objects, after a question.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @access.login_options
@@ -82,6 +87,7 @@ def command(
     groups: tuple[str, ...],
     leads: tuple[str, ...],
     flavor_label: str,
+    terminals: bool,
     applies: bool,
     yes: bool,
     kubeconfig: Path | None,
@@ -100,7 +106,7 @@ def command(
         raise click.UsageError("--apply asks before it writes, and there is no terminal to ask: add -y")
     try:
         wishes = TeamWishes(
-            team, namespace, queue, _amounts(amounts), cohort, borrow, users, groups, leads, flavor_label
+            team, namespace, queue, _amounts(amounts), cohort, borrow, users, groups, leads, flavor_label, terminals
         )
         if not access.run(_set_up(wishes, kubeconfig, context, applies=applies, yes=yes)):
             sys.exit(1)
@@ -211,6 +217,9 @@ def _wished(wishes: TeamWishes, kinds: Sequence[NodeKind], objects: ClusterObjec
     if not (wishes.users or wishes.groups):
         group = terminal.ask("Group whose members submit jobs, - for none", "-")
         wishes = replace(wishes, groups=() if group == "-" else (group,))
+    if not wishes.terminals and (wishes.users or wishes.groups or wishes.leads):
+        question = "May they open terminals in all pods of the namespace? It is more than a researcher's right."
+        wishes = replace(wishes, terminals=terminal.agreed(question))
     return wishes
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -78,12 +79,17 @@ def command(
 ) -> None:
     """Show who was preempted for whom, by which rule, when, and which work was lost: of JOB, of a queue, or of your namespace.
 
+    CHEAPER says whether another choice of victims would have lost less, and how many GPU-hours less, where the operator's record
+    still has the decision (`?` where it has not).
+
     Jobs that you may not see have labels in place of names. What would be preempted now is in `gangline preempt --dry-run`.
     """
     if job and (all_namespaces or cluster_queue):
         raise click.UsageError("JOB is one of a namespace (-n): give it without -A and -q")
     kind, _, name = job.rpartition("/")
     asked: dict[str, str | bool | int] = {"endedAs": "Preempted", "job": name, "kind": kind, "caused": caused}
+    asked["cheaper"] = True
+    listing = OF_JOB if job else LISTING
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
@@ -97,9 +103,9 @@ def command(
                 return found
 
             if shape.watch or shape.format.kind not in DOCUMENTS:
-                await presenting.present(LISTING, shape, look)
+                await presenting.present(listing, shape, look)
                 return
-            found = shape.selection.of(LISTING, await look(), time.time())
+            found = shape.selection.of(listing, await look(), time.time())
             terminal.say(document(shape.format.kind, as_json(found)))
 
     access.run(work())
@@ -178,6 +184,60 @@ def _told(found: Sequence[Json]) -> list[str]:
     return lines
 
 
+def _cheaper(row: Json) -> float | None:
+    """How many GPU-hours less another choice of victims would have lost, 0 for none; None where that is not known."""
+    told = row.get("hindsight")
+    if told is None or told["unknown"]:
+        return None
+    cheaper = told["cheaper"]
+    return cheaper["chosen"]["lostGpuHours"] - cheaper["instead"]["lostGpuHours"] if cheaper is not None else 0.0
+
+
+def _cheaper_cell(row: Json) -> str:
+    less = _cheaper(row)
+    return "?" if less is None else f"-{less:.1f}h" if less else "no"
+
+
+def _hindsight(found: Sequence[Json]) -> list[str]:
+    """How many preemptions could have lost less, and why that is not known of others."""
+    known = [less for row in found if (less := _cheaper(row)) is not None]
+    lines: list[str] = []
+    if known:
+        could = sum(less > 0 for less in known)
+        lines.append(f"{could} of {len(known)} could have lost less with another choice of victims")
+    for why, times in Counter(_unknown(row) for row in found if _cheaper(row) is None).most_common(_SHOWN):
+        lines.append(f"not known of {times}: {why}")
+    return lines
+
+
+def _unknown(row: Json) -> str:
+    return (row.get("hindsight") or {}).get("unknown") or "you may not see what was decided, or the operator is older"
+
+
+def _hindsight_of_job(found: Sequence[Json]) -> list[str]:
+    """What another choice of victims would have lost, for the first preemptions in the table."""
+    lines = _hindsight(found) if len(found) > _SHOWN else list[str]()
+    for row in found[:_SHOWN]:
+        which = f"{_job(row)}, attempt {row['attempt']}"
+        less = _cheaper(row)
+        if less is None:
+            lines.append(f"{which}: it is not known whether it could have been avoided: {_unknown(row)}")
+        elif not less:
+            lines.append(f"{which}: no other choice of victims would have lost less")
+        else:
+            chosen, instead = row["hindsight"]["cheaper"]["chosen"], row["hindsight"]["cheaper"]["instead"]
+            spared = "spared" if row["hindsight"]["cheaper"]["spared"] else "one of them"
+            lines.append(
+                f"{which}: {_loss(chosen)} lost; with `preemption.victims: LeastLostWork` in the QueuePolicy of the other job's "
+                f"queue {_loss(instead)}, and it would have been {spared}"
+            )
+    return lines
+
+
+def _loss(loss: Json) -> str:
+    return f"{counted(loss['workloads'], 'job')} with {loss['lostGpuHours']:.1f} GPU-hours"
+
+
 LISTING: Final[Listing[Json]] = Listing(
     columns=(
         Column("NAMESPACE", lambda row, _: row["namespace"], rank=3, least=10),
@@ -199,6 +259,9 @@ LISTING: Final[Listing[Json]] = Listing(
             right=True,
             key=lambda row, _: row["lostGpuHours"],
         ),
+        Column(
+            "CHEAPER", lambda row, _: _cheaper_cell(row), right=True, rank=1, key=lambda row, _: _cheaper(row) or 0.0
+        ),
         Column("WHEN", lambda row, now: clock.when(row["ended"], now), rank=1, key=lambda row, _: row["ended"]),
         Column("FOR", lambda row, _: _by(row) or "–", least=16),
         Column("ITS QUEUE", lambda row, _: row["byClusterQueue"], rank=2, least=10, sparse=True),
@@ -210,5 +273,7 @@ LISTING: Final[Listing[Json]] = Listing(
     style=lambda row: "dim" if row["hidden"] else "",
     user=lambda row: tuple(name for name in (row["user"], row["namespace"]) if name),
     queue=lambda row: tuple(name for name in (row["clusterQueue"], row["localQueue"]) if name),
-    remarks=_told,
+    remarks=lambda found: [*_told(found), *_hindsight(found)],
 )
+#: the same for the preemptions of one job: what is known of each
+OF_JOB: Final = replace(LISTING, remarks=lambda found: [*_told(found), *_hindsight_of_job(found)])

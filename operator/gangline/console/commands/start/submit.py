@@ -20,9 +20,10 @@ from gangline.console.submitting import gpu_job, wishes
 from gangline.console.submitting.gpu_job import Submission, Work
 from gangline.console.submitting.wishes import OPTIONS, PROFILE, Given, Profile, WishError
 from gangline.console.views import access, completing, denied, targets
+from gangline.kube import own_access
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import ApiError, Forbidden, NotFound
-from gangline.kube.resources import CONFIG_MAPS, GPU_JOBS, JOBS, LOCAL_QUEUES, WORKLOADS, Json, Resource
+from gangline.kube.resources import CONFIG_MAPS, GPU_JOBS, JOBS, LOCAL_QUEUES, PODS, WORKLOADS, Json, Resource
 
 #: what stands after a name, letters that no two look alike
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -149,6 +150,8 @@ def command(
             if dry_run:
                 await show_jobs(api, where, resource, made)
                 return 0
+            if interactive:
+                await _check_terminals(api, where)
             stored = await create_jobs(api, where, resource, made)
             if interactive:
                 return await _session(api, where, stored[0], words)
@@ -166,6 +169,13 @@ async def _awaited(api: ApiClient, namespace: str, resource: Resource, jobs: Seq
     if follow:
         await follow_job.follow(api, namespace, f"{resource.kind.lower()}/{jobs[0]}", pod_logs.LogQuery())
     return await job_end.awaited(api, namespace, resource, jobs)
+
+
+async def _check_terminals(api: ApiClient, namespace: str) -> None:
+    """Check before there is a job that waits that its terminal may be opened. Raises click.ClickException."""
+    if not await own_access.may(api, "get", PODS, namespace, "exec"):
+        missing = denied.MissingRight(await own_access.who_is(api), "get", "pods/exec", "", namespace)
+        raise click.ClickException(str(missing))
 
 
 async def _session(api: ApiClient, namespace: str, job: Json, words: Sequence[str]) -> int:

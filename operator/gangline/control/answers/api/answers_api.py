@@ -58,7 +58,7 @@ WAITING: Final = 64
 PER_USER: Final = 8
 #: the same for simulations that a request starts
 SIMULATIONS: Final = (2, 8, 1)
-#: resources whose answers start a simulation of their own, besides what is created
+#: resources whose answers start a simulation of their own, besides what is created and what asks for `cheaper`
 SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves", "decisions/inputs"})
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
@@ -200,7 +200,8 @@ class AnswersApi:
                 except BusyError as error:
                     raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
             with_body = verb == "create"
-            turns = self._simulations if with_body or served.name in SIMULATED else self._turns
+            simulated = with_body or served.name in SIMULATED or request.query.get("cheaper") == "true"
+            turns = self._simulations if simulated else self._turns
             try:
                 async with asyncio.timeout(TIME), turns.turn(user.account):
                     await self._check(user, access)
@@ -332,12 +333,14 @@ class AnswersApi:
             job=asked.job,
             kind=asked.kind,
             caused=asked.caused,
+            cheaper=asked.cheaper,
         )
         return self._listed(found, asked.page)
 
     async def _attempts_of(self, request: Request) -> Json:
+        asked = request.question
         found = await self._answers.attempts_of(
-            self._asker(request), request.namespace, request.question.kind, request.name
+            self._asker(request), request.namespace, asked.kind, request.name, cheaper=asked.cheaper
         )
         return {"metadata": {"namespace": request.namespace, "name": request.name}, "attempts": found}
 

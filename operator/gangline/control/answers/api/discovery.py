@@ -216,7 +216,7 @@ ANSWERS: Final = ApiGroup(
             "JobAttempts",
             ("get",),
             "attempts",
-            parameters=(_KIND,),
+            parameters=(_KIND, ("cheaper", "boolean")),
             about="Each stretch in which the jobs of this name held quota: how it ended, and what it lost.",
         ),
         ServedResource(
@@ -242,6 +242,7 @@ ANSWERS: Final = ApiGroup(
                 ("job", "string"),
                 _KIND,
                 ("caused", "boolean"),
+                ("cheaper", "boolean"),
             ),
             about="Each stretch in which a job held quota, those in progress first: how it ended, and what it lost.",
             longest=LONGEST_USAGE,

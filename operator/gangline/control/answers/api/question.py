@@ -60,6 +60,8 @@ class Question:
     ended_as: str = ""
     job: str = ""
     caused: bool = False
+    #: whether preemptions could have lost less is wanted, too
+    cheaper: bool = False
     #: the time over which sums are made, in Unix seconds; None: the last `since` seconds, and up to now
     start: int | None = None
     end: int | None = None
@@ -104,6 +106,7 @@ class Question:
             ended_as=_name(query, "endedAs"),
             job=_name(query, "job"),
             caused=_flag(query, "caused"),
+            cheaper=_flag(query, "cheaper"),
             start=start,
             end=end,
             zone=time_zone(query.get("timeZone") or "UTC"),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.usage.decided import PREEMPTIONS
+from gangline.control.audit.hindsight import Hindsight
 from gangline.forecast.history.attempts import PREEMPTED, JobAttempt
 from gangline.forecast.history.usage import (
     CLUSTER_QUEUE,
@@ -35,8 +36,16 @@ class UsageRows:
     total: Json
 
 
-def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], now: float) -> Iterator[Json]:
-    """Attempts as JSON. `jobs`: names of jobs by the keys of their Workloads."""
+def rows(
+    attempts: Iterable[JobAttempt],
+    sight: Sight,
+    jobs: Mapping[str, str],
+    now: float,
+    hindsight: Mapping[str, Hindsight] | None = None,
+) -> Iterator[Json]:
+    """Attempts as JSON. `jobs`: names of jobs by the keys of their Workloads; `hindsight`: whether preemptions could have lost
+    less, by the keys of attempts.
+    """
     for each in attempts:
         key = f"{each.namespace}/{each.workload}"
         visible, label = sight.sees(each.namespace), sight.label(key)
@@ -74,6 +83,7 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
             "by": sight.name(each.by, called) if each.by and told else "",
             "byNamespace": by_space if sight.sees(by_space) else "",
             "byClusterQueue": sight.queue_name(each.by_queue) if told else "",
+            "hindsight": _hindsight(hindsight[each.key]) if told and hindsight and each.key in hindsight else None,
             "savedSeconds": each.saved(now),
             "lostSeconds": lost,
             "lostGpuHours": _hours(hour * lost),
@@ -87,6 +97,10 @@ def rows(attempts: Iterable[JobAttempt], sight: Sight, jobs: Mapping[str, str], 
             "nodeCount": each.node_count,
             "labels": dict(each.labels) if visible else {},
         }
+
+
+def _hindsight(found: Hindsight) -> Json:
+    return {"cheaper": found.cheaper, "unknown": found.unknown}
 
 
 def sums(found: Mapping[Group, UsageSum], window: Window, sight: Sight) -> UsageRows:

@@ -59,12 +59,14 @@ class Reserving(Part):
         #: when the windows of this moment are others, without any event; and when changed nodes and queues are looked at next
         self._expires: int | None = None
         self._next_look = 0
+        #: the time of the last look, which a clock that is set back may precede
+        self._settled_at = 0
         #: whether the Reservations were expanded since this process last acted
         self._fresh = False
         #: the nodes that are to be cordoned, as of the last look at all nodes; None = they have to be looked at
         self._cordoned: dict[str, str] | None = None
-        #: key of a pod -> the deadline that was written on it
-        self._deadlines: dict[str, str] = {}
+        #: key of a pod -> the deadline that was written on it; None = another operator may have written some
+        self._deadlines: dict[str, str] | None = None
         #: why nodes can't be cordoned, "" = nothing is known against it; and until when it is not tried again
         self._refusal = ""
         self._refused_until = 0
@@ -83,6 +85,9 @@ class Reserving(Part):
             self._nodes_unread.take()
             return
         now = self._now()
+        if now < self._settled_at:  # the clock was set back: what is over may be ahead again
+            self._stale, self._next_look, self._refused_until = True, 0, 0
+        self._settled_at = now
         if (self._nodes_unread or self._others_changed) and now >= self._next_look:  # the engine matches labels at once
             self._next_look = now + PERIOD
             self._stale = self._read_nodes() or self._others_changed or self._stale
@@ -124,7 +129,7 @@ class Reserving(Part):
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        self._deadlines.clear()
+        self._deadlines = None
         self._cordoned, self._fresh = None, True
 
     def act(self, now: int) -> None:
@@ -192,6 +197,8 @@ class Reserving(Part):
 
     def _tell_pods(self, now: int) -> None:
         """Write on pods by when their workload should save its work, and take it off again where no window comes."""
+        if self._deadlines is None:
+            self._deadlines = {pod.key: pod.save_by for pod in self._pods.with_deadline()}
         wanted: dict[str, str] = {}
         for window in sorted(self._known.values(), key=lambda each: (each.begin, each.name)):
             if window.begin - window.notice <= now < window.end:

@@ -205,8 +205,8 @@ class QuotasAhead:
         self._outdated = False
         #: holders that came, left or changed
         self._moved: dict[str, WorkloadState] = {}
-        #: uid -> the first change before which a workload has to stop
-        self._recalled: dict[str, Change] = {}
+        #: uid -> a workload that has to stop, and the first change before which it has to
+        self._recalled: dict[str, tuple[WorkloadState, Change]] = {}
         #: those for whom that has changed since `advance` said so
         self._unreviewed: dict[str, None] = {}
         self.now: Millis = 0
@@ -248,7 +248,7 @@ class QuotasAhead:
 
     def next_due(self) -> Millis | None:
         """When next a recall is announced or carried out, or an expected end matters for one."""
-        if any(self._recalled[uid].is_announced(self.now) for uid in self._unreviewed if uid in self._recalled):
+        if any(gang.uid in self._unreviewed for gang, _ in self.recalled()):
             return self.now
         times: list[Millis] = []
         for tree in self._trees.values():
@@ -299,18 +299,16 @@ class QuotasAhead:
     def recall_of(self, gang: WorkloadState) -> Change | None:
         """The change before which a holder is stopped, if that is announced."""
         found = self._recalled.get(gang.uid)
-        return found if found is not None and found.is_announced(self.now) else None
+        return found[1] if found is not None and found[1].is_announced(self.now) else None
 
     def stop_of(self, gang: WorkloadState) -> Millis:
         """When a holder is stopped; NEVER if it is not."""
         found = self._recalled.get(gang.uid)
-        return found.deadline if found is not None else NEVER
+        return found[1].deadline if found is not None else NEVER
 
     def recalled(self) -> list[tuple[WorkloadState, Change]]:
         """The holders that know that they are stopped, and before which change."""
-        return [
-            (change.recalled[uid], change) for uid, change in self._recalled.items() if change.is_announced(self.now)
-        ]
+        return [(gang, change) for gang, change in self._recalled.values() if change.is_announced(self.now)]
 
     def estimate_again(self, gang: WorkloadState) -> None:
         """What is known of a holder's length has changed."""
@@ -333,12 +331,22 @@ class QuotasAhead:
         for root in roots.values():
             self._trees[id(root)] = _Tree(self._changes_of(root))
         for queue in queues.values():
-            tree = self._trees.get(id(queue.root))
-            queue.moved = self._moved if tree is not None else None
-            if tree is not None:
+            changes, changed = id(queue.root) in self._trees, queue.moved is not None
+            queue.moved = self._moved if changes else None
+            if changes:
                 self._moved.update(queue.holders)
+            if changes or changed:
+                self._renew_waiting(queue)
         if not self._trees:
             self._note_recalled()
+
+    def _renew_waiting(self, queue: ClusterQueueState) -> None:
+        """Let the workloads that wait be of the shapes that other changes of quotas give them."""
+        for gang in list(queue.pending.everyone()):
+            alone = gang.inadmissible_alone
+            queue.pending.take_out(gang)
+            self.renew(gang)
+            queue.pending.set_alone_inadmissible(gang) if alone else queue.pending.arrive(gang)
 
     def _changes_of(self, root: QuotaNode) -> list[Change]:
         members = {queue.name: queue for queue in cluster_queues_of(root)}
@@ -425,15 +433,16 @@ class QuotasAhead:
         """Note who has to stop, and who that is since a moment ago, or no longer."""
         before = self._recalled
         self._recalled = {
-            uid: change for tree in self._trees.values() for change in tree.changes for uid in change.recalled
+            uid: (gang, change)
+            for tree in self._trees.values()
+            for change in tree.changes
+            for uid, gang in change.recalled.items()
         }
-        for uid in sorted(before.keys() | self._recalled.keys()):
+        for uid, (gang, change) in (before | self._recalled).items():
             old, new = before.get(uid), self._recalled.get(uid)
-            if (old and old.name) != (new and new.name):
+            if old is None or new is None or old[1].name != change.name:
                 self._unreviewed[uid] = None
-                change = new or old
-                assert change is not None
-                self._changed(change.recalled[uid])
+                self._changed(gang)
 
 
 def grows_text(fr: FlavorResource, wanted: int, most: int, at: Millis) -> str:

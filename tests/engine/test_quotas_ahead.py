@@ -265,6 +265,16 @@ def test_a_killed_operator_recalls_as_the_one_before() -> None:
     assert of(at(world, NIGHT - 30_000).decide(), Evict) == ["w2"]
 
 
+def test_an_operator_that_was_away_when_the_quota_fell_stops_those_that_exceed_it_at_once() -> None:
+    world = EngineWorld(cluster_queue("q", 8))
+    one_after_the_other(world, gang("w1", 3), gang("w2", 3))
+    world.restart()
+    change(world, NIGHT + 10 * MINUTE, "q", 4, (NIGHT, 4))
+    assert of(world.decide(), Evict) == ["w2"]
+    world.engine.observe(Gone(QuotaAhead, "q"))
+    assert of(world.decide(), Evict) == []
+
+
 # --- after a rise -----------------------------------------------------------------------------------------------------
 
 
@@ -340,7 +350,7 @@ def _steps(queue: str, drawn: list[tuple[int, int, int | None]]) -> list[tuple[M
 def _play(
     plans: dict[str, list[tuple[Millis, Quota]]], jobs: list[Any], policy: PreemptionPolicy, *, killed: int = 0
 ) -> tuple[list[str], EngineWorld]:
-    """A day of half minutes; runs end by their limit. Returns what was decided."""
+    """Eleven hours, minute by minute; runs end by their limit. Returns what was decided."""
     world = EngineWorld(*(cluster_queue(name, Quota(4), "pool", preemption=policy) for name in "ab"))
     world.now = START
     for name, steps in plans.items():
@@ -370,15 +380,13 @@ def _play(
                     requeued=True,
                     evicted=each.evicted,
                 )
-            elif each.admitted and each.max_execution_seconds is not None:
-                if moment >= each.admitted_at + each.max_execution_seconds * 1000 - 1000:
-                    world.finish(each.name)
+            elif each.admitted and moment >= each.admitted_at + (each.max_execution_seconds or 10**9) * 1000 - 1000:
+                world.finish(each.name)
         due = world.engine.next_wakeup(world.now)
         if killed and minute == killed:
             world.restart()
-        elif due is None or due > moment + MINUTE:
-            if not world.engine._store.touched:
-                continue
+        elif (due is None or due > moment + MINUTE) and not world.engine._store.touched:
+            continue
         for _ in range(3):
             decisions = world.decide()
             _check(world, decisions)
@@ -389,18 +397,14 @@ def _play(
 def _check(world: EngineWorld, decisions: list[Any]) -> None:
     """Nobody gets more than the quotas of this time, and nobody is above those of the next once a deadline has passed."""
     store = world.engine._store
-    if of(decisions, Admit):
-        for queue in store.queues.values():
-            for cell in queue.cells.values():
-                started = [each for each in decisions if isinstance(each, Admit)]
-                if any(each.admission.cluster_queue == queue.name for each in started):
-                    assert cell.available() >= 0 or any(
-                        gang.evicting for q in store.queues.values() for gang in q.holders.values()
-                    )
+    holders = [gang for queue in store.queues.values() for gang in queue.holders.values()]
+    if of(decisions, Admit) and not any(gang.evicting for gang in holders):
+        started = {each.admission.cluster_queue for each in decisions if isinstance(each, Admit)}
+        assert all(cell.available() >= 0 for name in started for cell in store.queues[name].cells.values())
     for tree in store.quotas_ahead._trees.values():
         change = tree.changes[0]
         if change.recalls and change.deadline <= world.now < change.at:
-            stay = [gang for queue in store.queues.values() for gang in queue.holders.values() if not gang.evicting]
+            stay = [gang for gang in holders if not gang.evicting]
             for name, node in change.queues.items():
                 for fr in node.cells:
                     used = sum(each.quota.usage.get(fr, 0) for each in stay if each.queue and each.queue.name == name)

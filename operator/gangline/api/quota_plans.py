@@ -18,6 +18,8 @@ MOST_QUOTAS: Final = 64
 #: changes that are known ahead: so many, and none that is farther away
 MOST_STEPS: Final = 16
 HORIZON: Final[Millis] = 14 * 86_400_000
+#: a change that is longer past is not known any more
+PAST: Final[Millis] = 86_400_000
 
 #: (flavor, resource)
 FlavorResource: TypeAlias = tuple[str, str]
@@ -129,17 +131,19 @@ def _amount(value: Any, resource: str, path: str) -> int | None:
 
 
 def stages(plan: QuotaPlanFacts, now: Millis) -> list[Stage]:
-    """What the plan changes now, and at the next instants at which that changes."""
-    spans = [(each, windows(each.when, now, MOST_STEPS)) for each in plan.overrides]
-    edges = {edge for _, found in spans for span in found for edge in span if now < edge <= now + HORIZON}
+    """What the plan changes now, since the last change within a day, and at the next instants at which that changes."""
+    since = now - PAST
+    spans = [(each, windows(each.when, since, MOST_STEPS)) for each in plan.overrides]
     # of an override with more windows than are known here, nothing is known after the last of these
     known = min((found[-1].start for _, found in spans if len(found) == MOST_STEPS), default=now + HORIZON)
+    edges = {edge for _, found in spans for span in found for edge in span if since < edge <= min(known, now + HORIZON)}
     found: list[Stage] = []
-    for instant in (now, *sorted(edge for edge in edges if edge <= known)):
+    for instant in (since, *sorted(edges)):
         stage = _stage(spans, instant)
         if not found or (stage.active, stage.changes) != (found[-1].active, found[-1].changes):
             found.append(stage)
-    return found[: MOST_STEPS + 1]
+    present = max(i for i, stage in enumerate(found) if stage.at <= now)
+    return found[present : present + MOST_STEPS + 1]
 
 
 def _stage(spans: Sequence[tuple[QuotaOverride, Sequence[Span]]], instant: Millis) -> Stage:

@@ -232,7 +232,7 @@ class QuotasAhead:
     def advance(self, now: Millis, queues: Mapping[str, ClusterQueueState]) -> list[WorkloadState]:
         """Go on to a time. Returns the holders whose fate has to be reviewed."""
         before, self.now = self.now, now
-        passed = any(tree.changes[0].at <= now for tree in self._trees.values())
+        passed = any(before < change.at <= now for tree in self._trees.values() for change in tree.changes)
         if self._outdated or passed:
             self._build(queues)
         for tree in self._trees.values():
@@ -326,7 +326,7 @@ class QuotasAhead:
         roots: dict[int, QuotaNode] = {}
         for name, ahead in sorted(self.known.items()):
             queue = queues.get(name)
-            if queue is not None and any(step.at > self.now for step in ahead.steps):
+            if queue is not None and any(self._counts(ahead, step) for step in ahead.steps):
                 roots[id(queue.root)] = queue.root
         for root in roots.values():
             self._trees[id(root)] = _Tree(self._changes_of(root))
@@ -351,7 +351,7 @@ class QuotasAhead:
     def _changes_of(self, root: QuotaNode) -> list[Change]:
         members = {queue.name: queue for queue in cluster_queues_of(root)}
         plans = [self.known[name] for name in members if name in self.known]
-        instants = sorted({step.at for each in plans for step in each.steps if step.at > self.now})
+        instants = sorted({step.at for each in plans for step in each.steps if self._counts(each, step)})
         found: list[Change] = []
         for at in instants:
             nodes: dict[str, QuotaNode] = {}
@@ -359,6 +359,10 @@ class QuotasAhead:
             changing = [each for each in plans if any(step.at == at for step in each.steps)]
             found.append(Change(at, root.name, nodes, changing))
         return found
+
+    def _counts(self, ahead: QuotaAhead, step: QuotaStep) -> bool:
+        """Whether a step is ahead, or those that exceed its quotas are still stopped."""
+        return step.at > self.now or (ahead.recall is not None and step is ahead.steps[0])
 
     def _groups_at(self, queue: ClusterQueueState, at: Millis) -> tuple[ResourceGroup, ...]:
         ahead = self.known.get(queue.name)

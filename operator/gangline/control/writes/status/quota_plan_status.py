@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from gangline.api import names, quantity
 from gangline.api.quota_plans import MOST_QUOTAS, FlavorResource, QuotaPlanFacts, Stage
@@ -11,6 +12,9 @@ from gangline.engine.model import Quota, QuotaStep
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
+#: workloads that the status lists
+MOST_RECALLED: Final = 32
+
 
 def status(
     plan: Stored,
@@ -18,11 +22,14 @@ def status(
     stages: Sequence[Stage],
     steps: Sequence[QuotaStep],
     troubles: Sequence[str],
+    recalled: Collection[str],
     *,
+    unfinished: bool,
     now: int,
 ) -> Json:
     """The QuotaPlan's status. `facts`: None if it is not in force, which the first of `troubles` explains. `stages` and `steps`:
-    what it changes, and what its ClusterQueue has, now and later.
+    what it changes, and what its ClusterQueue has, now and later. `recalled`: the workloads that are to be stopped before the
+    next change, or, while the present one is `unfinished`, for that.
     """
     rows = [dict(row) for row in plan.conditions]
     generation = plan.generation
@@ -39,13 +46,17 @@ def status(
     else:
         put(names.CONFLICT, False, "Honoured", "Nothing keeps it from being honoured")
     new: Json = {**plan.status, "conditions": rows, "observedGeneration": generation}
-    for gone in ("activeOverrides", "effectiveQuotas", "nextChange"):
+    for gone in ("activeOverrides", "effectiveQuotas", "nextChange", "recalledFor", "recalled"):
         new.pop(gone, None)
     if facts is None:
         return new
     about = {fr for each in facts.overrides for fr in each.changes}
     new["activeOverrides"] = list(stages[0].active)
     new["effectiveQuotas"] = _quotas(steps[0], about)
+    if unfinished:
+        new["recalledFor"] = conditions.timestamp(stages[0].at)
+    if recalled:
+        new["recalled"] = sorted(recalled)[:MOST_RECALLED]
     if len(steps) > 1:
         active = next((stage.active for stage in stages if stage.at == steps[1].at), ())
         stamp = conditions.timestamp(steps[1].at)

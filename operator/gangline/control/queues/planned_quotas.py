@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline import bounded
@@ -36,6 +36,10 @@ class Planned:
     def steps(self, written: tuple[ResourceGroup, ...]) -> list[QuotaStep]:
         """The quotas of the ClusterQueue now and ahead, given those that its spec has."""
         return steps(written, self.stages)
+
+    def applied_to(self, queue: model.ClusterQueue) -> model.ClusterQueue:
+        """The ClusterQueue with the quotas that it has now, given it as its spec says."""
+        return replace(queue, groups=self.steps(queue.groups)[0].groups)
 
     def ahead(self, written: tuple[ResourceGroup, ...]) -> model.QuotaAhead | None:
         """What the engine gets besides the present quotas; None where nothing changes."""

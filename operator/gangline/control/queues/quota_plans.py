@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from gangline.api.read import merge
@@ -41,7 +40,7 @@ class QuotaPlans(Part):
     """The part. `observe_fact` gives a change to the engine."""
 
     name = "quota plans"
-    kinds = (kube.QUOTA_PLANS, kube.CLUSTER_QUEUES)
+    kinds = (kube.QUOTA_PLANS,)
 
     def __init__(self, context: Context, observe_fact: Callable[[model.Change], None], deadlines: Deadlines) -> None:
         self._engine = context.engine
@@ -76,13 +75,12 @@ class QuotaPlans(Part):
             self._written[queue.name] = queue.groups
             self._stale = True
         planned = self._in_force.get(queue.name)
-        return queue if planned is None else replace(queue, groups=planned.steps(queue.groups)[0].groups)
+        return queue if planned is None else planned.applied_to(queue)
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
     def observe(self, resource: Resource, event: Event) -> None:
-        if resource == kube.QUOTA_PLANS:
-            self._stale = True
+        self._stale = True
 
     def settle(self) -> None:
         plans = self._mirror.objects[kube.QUOTA_PLANS]

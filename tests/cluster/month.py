@@ -333,7 +333,7 @@ class Player:
             row = harness.condition_row(event.obj, "QuotaReserved")
             run.reserved = datetime.fromisoformat(row["lastTransitionTime"]).timestamp()
             self._free -= run.gpus
-            self.waited += run.reserved > run.submit
+            self.waited += run.reserved > self._on_grain(run.submit)
             self._waiting.discard(run)
             self._starting.add(run)
             self._see_start(run)

@@ -47,7 +47,7 @@ USERS = 23
 GPUS_OF_A_NODE = 8
 CONCURRENCY = 24
 #: real seconds in which something has to happen, or the clock goes on by a second: what waits for a time would wait for ever
-PATIENCE = 2.0
+PATIENCE = 5.0
 #: so often in a row; then the test has failed
 MOST_STEPS = 60
 

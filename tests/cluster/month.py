@@ -47,7 +47,7 @@ USERS = 23
 GPUS_OF_A_NODE = 8
 CONCURRENCY = 24
 #: real seconds in which something has to happen, or the clock goes on by a second: what waits for a time would wait for ever
-PATIENCE = 2.0
+PATIENCE = 5.0
 #: so often in a row; then the test has failed
 MOST_STEPS = 60
 
@@ -333,7 +333,7 @@ class Player:
             row = harness.condition_row(event.obj, "QuotaReserved")
             run.reserved = datetime.fromisoformat(row["lastTransitionTime"]).timestamp()
             self._free -= run.gpus
-            self.waited += run.reserved > run.submit
+            self.waited += run.reserved > self._on_grain(run.submit)
             self._waiting.discard(run)
             self._starting.add(run)
             self._see_start(run)

@@ -38,7 +38,7 @@ class Stretch:
 
 @dataclass
 class Spending:
-    """`hours`: the GPU-hours of each owner who has a budget. `owners_of`: who uses GPUs with a Workload, with a budget or without."""
+    """`hours`: the GPU-hours of each owner who has a budget. `owners_of`: all who use GPUs with a Workload."""
 
     hours: Mapping[str, float]
     owners_of: Callable[[Json], tuple[str, ...]]

@@ -148,6 +148,7 @@ async def test_a_budget_holds_starts_through_a_kill_and_until_its_window_has_pas
     await api.finished("second")
 
 
+@pytest.mark.timeout(420)
 async def test_no_start_is_granted_to_who_has_used_a_budget_and_nobody_is_charged_twice(
     system: System, teams: None, api: harness.Api, tmp_path: Path
 ) -> None:

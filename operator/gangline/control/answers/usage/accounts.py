@@ -39,7 +39,7 @@ async def tallies(
         if brief.cluster_queue(routes) not in queues or brief.state not in (*HOLDING, JobState.PENDING):
             continue
         user = source.mirror.user_of(brief.raw)
-        labels = source.mirror.labels_of(brief.raw, keys) if keys else ()
+        labels = source.mirror.labels_of(brief.raw, keys) if keys else None
         counting.note(f"{brief.namespace}/{brief.queue}", user, brief.gpus, labels, holds=brief.state in HOLDING)
     return counting.found
 

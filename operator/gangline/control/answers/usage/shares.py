@@ -66,10 +66,11 @@ class Tallying:
 
     found: dict[str, QueueUse] = field(default_factory=lambda: defaultdict(QueueUse))
 
-    def note(self, local_queue: str, user: str, gpus: int, labels: Labels, *, holds: bool) -> None:
+    def note(self, local_queue: str, user: str, gpus: int, labels: Labels | None, *, holds: bool) -> None:
+        """`labels`: those of the job that budgets name; None where budgets name none."""
         queue = self.found[local_queue]
         queue.users[user].add(UserUse(running=1, used=gpus) if holds else UserUse(waiting=1, pending=gpus))
-        if len(queue.labels) < MOST_LABELLED:
+        if labels is not None and len(queue.labels) < MOST_LABELLED:
             queue.labels[labels] = None
 
 

@@ -19,6 +19,7 @@ from gangline.image import base
 from gangline.image.builder import UserImage, build_user_image
 
 PYTHON_IMAGE = "docker.io/library/python:test"
+SHELL_IMAGE = "docker.io/library/shell:test"
 
 
 @functools.cache
@@ -40,10 +41,19 @@ def require_real_nodes() -> None:
 
 def python_image() -> Path:
     """The archive of an image with nothing but Python, built once for all tests."""
-    archive = cache_root() / "test-images" / f"python-{_digest()}.tar"
+    return _image("python", PYTHON_IMAGE, UserImage())
+
+
+def shell_image() -> Path:
+    """The archive of an image with a shell and the usual small programs."""
+    return _image("shell", SHELL_IMAGE, UserImage(("dash", "coreutils")))
+
+
+def _image(name: str, reference: str, wanted: UserImage) -> Path:
+    archive = cache_root() / "test-images" / f"{name}-{_digest()}.tar"
     with locked(archive.with_suffix(".lock")):
         if not archive.exists():
-            build_user_image(UserImage(), Packages(cache_root() / "debian"), archive, PYTHON_IMAGE, lambda _: None)
+            build_user_image(wanted, Packages(cache_root() / "debian"), archive, reference, lambda _: None)
     return archive
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.controlplane import require_control_plane
 
-from gangline.debian import Packages
+from gangline.debian import Packages, unpack
 from gangline.devcluster.building import build
 from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
@@ -45,8 +45,13 @@ def python_image() -> Path:
 
 
 def shell_image() -> Path:
-    """The archive of an image with a shell and the usual small programs."""
-    return _image("shell", SHELL_IMAGE, UserImage(("dash", "coreutils")))
+    """The archive of an image with `sh` and `sleep`, and with what these need."""
+    names = ("dash", "coreutils")
+    source = Packages(cache_root() / "debian")
+    with tempfile.TemporaryDirectory(prefix="gangline-shell-") as folder:
+        unpack(source.download([each for each in source.closure(names) if each.name in names]), Path(folder))
+        programs = {"usr/bin/sh": Path(folder, "bin/dash"), "usr/bin/sleep": Path(folder, "bin/sleep")}
+        return _image("shell", SHELL_IMAGE, UserImage(names, programs))
 
 
 def _image(name: str, reference: str, wanted: UserImage) -> Path:

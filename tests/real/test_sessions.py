@@ -29,7 +29,7 @@ from tests.realnodes import SHELL_IMAGE, shell_image
 
 from gangline.api import names
 from gangline.devcluster.building import build
-from gangline.install.manifests import people
+from gangline.install.kinds import install_roles
 from gangline.kube import resources as kube
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes"), pytest.mark.timeout(600)]
@@ -140,7 +140,7 @@ def shells(field: Field) -> None:
 @pytest.fixture
 async def mira(field: Field, api: Api, tmp_path: Path) -> Person:
     """A researcher without the right to open terminals."""
-    await accounts.apply(api, *(document.node for document in people.documents()))
+    await install_roles(api.client)
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mira", "namespace": SPACE}}
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.controlplane import require_control_plane
 
-from gangline.debian import Packages
+from gangline.debian import Packages, unpack
 from gangline.devcluster.building import build
 from gangline.devcluster.building.build import cache_root
 from gangline.devcluster.locks import locked
@@ -19,6 +19,7 @@ from gangline.image import base
 from gangline.image.builder import UserImage, build_user_image
 
 PYTHON_IMAGE = "docker.io/library/python:test"
+SHELL_IMAGE = "docker.io/library/shell:test"
 
 
 @functools.cache
@@ -40,10 +41,24 @@ def require_real_nodes() -> None:
 
 def python_image() -> Path:
     """The archive of an image with nothing but Python, built once for all tests."""
-    archive = cache_root() / "test-images" / f"python-{_digest()}.tar"
+    return _image("python", PYTHON_IMAGE, UserImage())
+
+
+def shell_image() -> Path:
+    """The archive of an image with `sh` and `sleep`, and with what these need."""
+    names = ("dash", "coreutils")
+    source = Packages(cache_root() / "debian")
+    with tempfile.TemporaryDirectory(prefix="gangline-shell-") as folder:
+        unpack(source.download([each for each in source.closure(names) if each.name in names]), Path(folder))
+        programs = {"usr/bin/sh": Path(folder, "bin/dash"), "usr/bin/sleep": Path(folder, "bin/sleep")}
+        return _image("shell", SHELL_IMAGE, UserImage(names, programs))
+
+
+def _image(name: str, reference: str, wanted: UserImage) -> Path:
+    archive = cache_root() / "test-images" / f"{name}-{_digest()}.tar"
     with locked(archive.with_suffix(".lock")):
         if not archive.exists():
-            build_user_image(UserImage(), Packages(cache_root() / "debian"), archive, PYTHON_IMAGE, lambda _: None)
+            build_user_image(wanted, Packages(cache_root() / "debian"), archive, reference, lambda _: None)
     return archive
 
 

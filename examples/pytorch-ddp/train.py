@@ -355,7 +355,7 @@ def train(group: Group, network: Network, files: Files | None, stop: Stop, given
             files.note(step=step, loss=total / group.size, time=time.time())
             due = progress.save_due(given.save_within)
             if due:
-                files.note(saves=step, by=str(progress.save_by()))
+                files.note(saves=step, by=str(progress.save_by()), time=time.time())
             if due or stops or step == given.steps or step % given.checkpoint_every == 0:
                 stop.alive(until=60.0)
                 files.save(step, network.state())

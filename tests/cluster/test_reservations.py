@@ -1,13 +1,16 @@
-"""A maintenance on a real API server: a node is emptied, cordoned and given back, and the job on it goes on."""
+"""Reservations on a real API server: nodes are emptied, cordoned and given back, and jobs go on, whatever happens meanwhile."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.cluster import harness
+from tests.cluster import clocks, harness
 from tests.cluster.conftest import System
+from tests.cluster.harness import Api
 
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
@@ -16,64 +19,221 @@ from gangline.kube import resources as kube
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
+Asked = Callable[[], Awaitable[bool]]
 
-#: seconds until the window, and of the window
-AHEAD, OPEN = 15, 20
-
-
-def maintenance(node: str) -> Json:
-    start = (int(time.time()) + AHEAD) * 1000
-    window = {"start": timestamp(start), "end": timestamp(start + OPEN * 1000)}
-    spec = {"window": window, "nodes": {"names": [node]}, "notice": "10s", "stopBefore": "3s"}
-    return {"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": {"name": "upkeep"}, "spec": spec}
+#: seconds until the window, and of the window; of one that no test waits for
+AHEAD, OPEN, LONG = 15, 20, 600
+POOL = EqualNodes("upkeep", 2, {"nvidia.com/gpu": 8}, {"upkeep": "yes"})
+ONE, TWO = POOL.node_names
 
 
-async def test_a_node_is_emptied_cordoned_and_given_back_and_the_job_goes_on(system: System) -> None:
-    pool = EqualNodes("upkeep", 1, {"nvidia.com/gpu": 8}, {"upkeep": "yes"})
+def reservation(
+    name: str, *nodes: str, ahead: int = AHEAD, lasts: int = OPEN, notice: str = "10s", **spec: Any
+) -> Json:
+    start = (int(time.time()) + ahead) * 1000
+    window = {"start": timestamp(start), "end": timestamp(start + lasts * 1000)}
+    given = {"window": window, "nodes": {"names": list(nodes)}, "notice": notice, "stopBefore": "3s", **spec}
+    return {"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": {"name": name}, "spec": given}
+
+
+@dataclass
+class Place:
+    """A cluster with two nodes of 8 GPUs, two queues that may use both, and questions about it."""
+
+    api: Api
+    system: System
+
+    async def pods(self, job: str) -> list[Json]:
+        found = await self.api.all(kube.PODS, "default", f"batch.kubernetes.io/job-name={job}")
+        return [
+            pod
+            for pod in found
+            if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+        ]
+
+    def runs(self, job: str, *nodes: str) -> Asked:
+        async def runs() -> bool:
+            return any(not nodes or pod["spec"]["nodeName"] in nodes for pod in await self.pods(job))
+
+        return runs
+
+    def rests(self, job: str) -> Asked:
+        async def rests() -> bool:
+            return not await self.pods(job)
+
+        return rests
+
+    def evicted(self, job: str) -> Asked:
+        async def evicted() -> bool:
+            workload = await self.api.workload_of(job)
+            return (
+                workload is not None and harness.condition_row(workload, names.EVICTED).get("reason") == "Reservation"
+            )
+
+        return evicted
+
+    async def cordoned(self, node: str) -> str:
+        """For which Reservation a node is cordoned, "" = for none."""
+        found = await self.api.get(kube.NODES, node)
+        mark = (found["metadata"].get("annotations") or {}).get(names.CORDONED_FOR, "")
+        assert bool(mark) == bool(found["spec"].get("unschedulable"))
+        return mark
+
+    def is_cordoned(self, node: str, by: str) -> Asked:
+        async def is_cordoned() -> bool:
+            return await self.cordoned(node) == by
+
+        return is_cordoned
+
+    def says(self, name: str, kind: str, status: str) -> Asked:
+        async def says() -> bool:
+            found = await self.api.get(kube.RESERVATIONS, name)
+            return harness.condition_row(found, kind).get("status") == status
+
+        return says
+
+    def told(self, job: str, *, told: bool) -> Asked:
+        """Whether all pods of a job have been told by when to save, or none has."""
+
+        async def heard() -> bool:
+            pods = await self.pods(job)
+            return bool(pods) and all(
+                (names.SAVE_BY in (pod["metadata"].get("annotations") or {})) == told for pod in pods
+            )
+
+        return heard
+
+
+@pytest.fixture
+async def place(system: System) -> AsyncIterator[Place]:
     async with harness.connect(system.kubeconfig) as api:
-        await create_pools(api.client, [pool])
+        await create_pools(api.client, [POOL])
         try:
-            (node,) = pool.node_names
             await api.apply(
                 harness.flavor("upkeep", {"upkeep": "yes"}),
-                harness.cluster_queue("upkeep", 8, flavors=("upkeep",)),
+                harness.cluster_queue("upkeep", 16, flavors=("upkeep",)),
                 harness.local_queue("upkeep", "upkeep"),
+                harness.cluster_queue("guests", 16, flavors=("upkeep",)),
+                harness.local_queue("guests", "guests"),
             )
-            system.operator("upkeep").wait_ready()
-            await api.create(harness.job("train", "upkeep", gpus=8, runtime=""))
-
-            async def runs() -> bool:
-                pods = await api.all(kube.PODS, "default", "batch.kubernetes.io/job-name=train")
-                return any(
-                    pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-                    for pod in pods
-                )
-
-            await api.until(runs, "the job runs")
-            await api.create(maintenance(node))
-
-            async def evicted() -> bool:
-                workload = await api.workload_of("train")
-                return (
-                    workload is not None
-                    and harness.condition_row(workload, names.EVICTED).get("reason") == "Reservation"
-                )
-
-            async def empty() -> bool:
-                return not await runs()
-
-            async def cordoned() -> bool:
-                return (await api.get(kube.NODES, node))["spec"].get("unschedulable") is True
-
-            async def free() -> bool:
-                found = await api.get(kube.NODES, node)
-                marks = found["metadata"].get("annotations") or {}
-                return not found["spec"].get("unschedulable") and names.CORDONED_FOR not in marks
-
-            await api.until(evicted, "the job is evicted for the window", AHEAD + 30)
-            await api.until(cordoned, "the node is cordoned", 30)
-            await api.until(empty, "nothing runs in the window", 30)
-            await api.until(free, "the node is given back", AHEAD + OPEN + 30)
-            await api.until(runs, "the job goes on", 60)
+            yield Place(api, system)
         finally:
-            await delete_pool(api.client, pool.name)
+            for each in await api.all(kube.RESERVATIONS):
+                await api.client.delete(kube.RESERVATIONS, None, each["metadata"]["name"])
+            await delete_pool(api.client, POOL.name)
+
+
+def train(name: str = "train", queue: str = "upkeep", **spec: Any) -> Json:
+    """A job of 8 GPUs that runs until it is stopped."""
+    made = harness.job(name, queue, gpus=8, runtime="")
+    made["spec"]["template"]["spec"] |= spec
+    return made
+
+
+def on(node: str) -> Json:
+    return {"nodeSelector": {"kubernetes.io/hostname": node}}
+
+
+async def test_a_node_is_emptied_cordoned_and_given_back_and_the_job_goes_on(place: Place) -> None:
+    api = place.api
+    place.system.operator("upkeep").wait_ready()
+    await api.create(train(**on(ONE)))
+    await api.until(place.runs("train"), "the job runs")
+    await api.create(reservation("upkeep", ONE))
+    await api.until(place.evicted("train"), "the job is evicted for the window", AHEAD + 30)
+    await api.until(place.is_cordoned(ONE, "upkeep"), "the node is cordoned", 30)
+    await api.until(place.rests("train"), "nothing runs in the window", 30)
+    await api.until(place.is_cordoned(ONE, ""), "the node is given back", AHEAD + OPEN + 30)
+    await api.until(place.runs("train"), "the job goes on", 60)
+
+
+async def test_a_maintenance_goes_on_when_the_operator_is_killed_in_it_and_the_next_ones_clock_is_off(
+    place: Place,
+) -> None:
+    """The one is killed while pods are still ending; the other one's clock is a minute ahead."""
+    api = place.api
+    first = place.system.operator("first").wait_ready()
+    await api.create(train(**on(ONE)))
+    await api.until(place.runs("train"), "the job runs")
+    await api.create(reservation("upkeep", ONE, lasts=40))
+    await api.until(place.told("train", told=True), "its pod is told by when to save", AHEAD + 10)
+    await api.until(place.evicted("train"), "the job is evicted for the window", AHEAD + 30)
+    first.kill()
+    assert not await place.says("upkeep", "Scheduled", "False")()
+    place.system.operator("second", replaced=clocks.ahead(60)).wait_ready()
+    await api.until(place.is_cordoned(ONE, "upkeep"), "the node is cordoned", 30)
+    await api.until(place.rests("train"), "nothing runs in the window", 30)
+    end = (await api.get(kube.RESERVATIONS, "upkeep"))["spec"]["window"]["end"]
+    await api.until(place.is_cordoned(ONE, ""), "the node is given back", 90)
+    assert timestamp(int(time.time() * 1000)) >= end, "not before the window is over, by the API server's clock"
+    await api.until(place.runs("train"), "the job goes on", 60)
+    assert await place.told("train", told=False)()
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+async def test_a_clock_that_is_set_in_a_maintenance_changes_nothing(place: Place, tmp_path: Any, step: int) -> None:
+    api, clock = place.api, clocks.ChangedClock(tmp_path / "clock")
+    operator = place.system.operator("stepped", replaced=clock.replaced()).wait_ready()
+    await api.create(train(**on(ONE)), train("other", **on(TWO)))
+    await api.until(place.runs("train"), "the job runs")
+    await api.until(place.runs("other"), "the other job runs")
+    (other,) = await place.pods("other")
+    await api.create(reservation("upkeep", ONE, lasts=40))
+    await api.until(place.is_cordoned(ONE, "upkeep"), "the node is cordoned", AHEAD + 30)
+    await api.until(place.rests("train"), "nothing runs in the window", 30)
+    clock.put(step)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        assert await place.cordoned(ONE) == "upkeep" and not await place.pods("train")
+    assert "this machine's clock was set" in operator.log.read_text()
+    await api.until(place.is_cordoned(ONE, ""), "the node is given back", 90)
+    await api.until(place.runs("train"), "the job goes on", 60)
+    assert [pod["metadata"]["uid"] for pod in await place.pods("other")] == [other["metadata"]["uid"]]
+
+
+async def test_of_nodes_that_two_reservations_want_only_whom_both_are_for_may_use_them(place: Place) -> None:
+    """One is a maintenance of a node, the other keeps both nodes for guests, at the same time."""
+    api = place.api
+    place.system.operator("overlaps").wait_ready()
+    await api.create(train(**on(TWO)))
+    await api.until(place.runs("train", TWO), "the job runs")
+    await api.create(
+        reservation("upkeep", ONE, lasts=LONG),
+        reservation("for-guests", ONE, TWO, lasts=LONG, **{"for": {"clusterQueues": ["guests"]}}),
+    )
+    for name in ("upkeep", "for-guests"):
+        await api.until(place.says(name, "Conflict", "True"), f"{name} says that it overlaps")
+        row = harness.condition_row(await api.get(kube.RESERVATIONS, name), "Conflict")
+        assert ONE in row["message"] and TWO not in row["message"], row
+    await api.create(train("guest", "guests", **on(TWO)), train("kept-out", "guests", **on(ONE)))
+    await api.until(place.evicted("train"), "others leave the node that is for guests", AHEAD + 30)
+    await api.until(place.runs("guest", TWO), "a guest runs on the node that is for guests alone", 60)
+    await api.until(place.is_cordoned(ONE, "upkeep"), "the other node is cordoned", 30)
+    assert await place.cordoned(TWO) == ""
+    assert not await place.pods("train") and not await place.pods("kept-out")
+    await api.client.delete(kube.RESERVATIONS, None, "upkeep")
+    await api.until(place.runs("kept-out", ONE), "the guests get the node that nobody else wants any more", 60)
+    await api.until(place.says("for-guests", "Conflict", "False"), "there is no conflict any more", 30)
+    assert await place.cordoned(ONE) == ""
+
+
+async def test_reservations_that_are_deleted_while_they_empty_nodes_give_them_back_at_once(place: Place) -> None:
+    """One has stopped its job, the other one has only told it to save."""
+    api = place.api
+    place.system.operator("deleted").wait_ready()
+    await api.create(train(**on(ONE)), train("warned", **on(TWO)))
+    for job in ("train", "warned"):
+        await api.until(place.runs(job), f"{job} runs")
+    (warned,) = await place.pods("warned")
+    await api.create(reservation("now", ONE, lasts=LONG), reservation("soon", TWO, ahead=LONG, lasts=LONG, notice="1h"))
+    await api.until(place.told("warned", told=True), "it is told by when to save", 30)
+    await api.until(place.is_cordoned(ONE, "now"), "the node is cordoned", AHEAD + 30)
+    await api.until(place.rests("train"), "nothing runs in the window", 30)
+    for name in ("now", "soon"):
+        await api.client.delete(kube.RESERVATIONS, None, name)
+    await api.until(place.is_cordoned(ONE, ""), "the node is given back at once", 30)
+    await api.until(place.runs("train", ONE), "the job goes on, long before the window would have ended", 60)
+    await api.until(place.told("warned", told=False), "the deadline is taken back", 30)
+    assert [pod["metadata"]["uid"] for pod in await place.pods("warned")] == [warned["metadata"]["uid"]], (
+        "it has run on"
+    )

@@ -391,11 +391,11 @@ def test_the_pod_of_a_session_ends_when_its_terminal_is_gone(tmp_path: Any) -> N
     mark = tmp_path / ".gangline-session-here"
     mark.write_text("1\n")  # of an earlier start of the container
     with keeper(tmp_path) as kept:
-        until(lambda: not mark.exists())
+        until(lambda: not mark.stat().st_size)
         words = submitted.in_terminal(["sh", "-c", "read line; exit 3"])
         words = [word.replace("/tmp/", f"{tmp_path}/") for word in words]
         shell = subprocess.Popen(words, env={**os.environ, "HOSTNAME": "here"}, stdin=subprocess.PIPE)
-        until(mark.exists)
+        until(lambda: mark.stat().st_size > 0)
         assert kept.poll() is None and shell.stdin is not None
         shell.stdin.close()
         assert shell.wait() == 3

@@ -42,24 +42,45 @@ def test_one_server_that_is_off_among_others_changes_nothing(monkeypatch: pytest
     assert abs(told.offset - 60) < transport.TOLERANCE
 
 
-@pytest.mark.parametrize("step", [-86_400.0, -600.0, 600.0])
-@pytest.mark.parametrize("off", [0.0, 60.0])
-def test_the_time_goes_on_when_this_machines_clock_is_set(
+@pytest.mark.parametrize("step", [-86_400.0, -60.0, -3.0, 3.0, 60.0, 86_400.0])
+@pytest.mark.parametrize("off", [0.0, 600.0])
+def test_a_clock_that_is_set_while_it_is_read_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, step: float, off: float
 ) -> None:
-    """At once, and also once the next answers have come."""
-    monkeypatch.setattr(transport, "PERIOD", 0.0)
-    shifts = [off]
-    monkeypatch.setattr(transport, "read", lambda: time.time() + shifts[-1])
+    ahead = [-off]
+    monkeypatch.setattr(transport, "read", lambda: time.time() + ahead[0])
+    told = ClusterClock()
+    told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+    before = told.seconds()
+    ahead[0] += step
+    assert abs(told.seconds() - before) < 1, "before anything was heard"
+    told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+    assert abs(told.seconds() - time.time()) < transport.TOLERANCE
+    assert told.offset == pytest.approx(off - step, abs=transport.TOLERANCE)
+
+
+def test_a_step_of_the_servers_clock_and_ours_is_taken_over_with_the_first_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ahead = [0.0]
+    monkeypatch.setattr(transport, "read", lambda: time.time() + ahead[0])
     told = ClusterClock()
     for _ in range(transport.SAMPLES):
         told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
-    for shift in (off + step, off):
-        shifts.append(shift)
-        assert abs(told.seconds() - time.time()) < transport.TOLERANCE
-        for _ in range(transport.SAMPLES):
-            told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
-            assert abs(told.seconds() - time.time()) < transport.TOLERANCE
+    ahead[0] = 3600.0
+    assert told.seconds() < time.time() + 60
+    told.heard(formatdate(time.time() + 3600, usegmt=True), time.monotonic())
+    assert abs(told.seconds() - time.time() - 3600) < transport.TOLERANCE and told.offset == 0.0
+
+
+def test_a_machine_that_slept_is_not_one_whose_clock_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = [0.0]
+    steady = transport.steady
+    monkeypatch.setattr(transport, "read", lambda: time.time() + slept[0])
+    monkeypatch.setattr(transport, "steady", lambda: steady() + slept[0])
+    told = ClusterClock()
+    slept[0] = 7200.0
+    assert abs(told.seconds() - time.time() - 7200) < 1 and told.offset == 0.0
 
 
 def test_what_says_nothing_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,39 +1,25 @@
-"""A real training of four ranks on real nodes: it goes on from its checkpoint when a node is cut off and when it is preempted."""
+"""A real training of four ranks on real nodes: it goes on from its checkpoint after lost nodes, preemptions and maintenances."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
-import yaml
-from tests.cluster import accounts, harness
 from tests.cluster.harness import Api, condition
 from tests.controlplane import Kubectl
-from tests.realnodes import require_real_nodes
+from tests.real.conftest import Field, manifests
 
 from gangline.api import names
-from gangline.console.run import example, local_needs
-from gangline.console.stack.processes import Services
-from gangline.console.stack.stack import JOBSET_STAND_IN, services_of
+from gangline.api.read.conditions import timestamp
 from gangline.devcluster.building import build
-from gangline.devcluster.components import ControlPlaneOptions
-from gangline.devcluster.connection import local_connection
-from gangline.devcluster.local import LocalControlPlane
-from gangline.devcluster.real.network import HUB
-from gangline.devcluster.real.settings import RealPool
-from gangline.install import rights
-from gangline.install.kinds import install_kinds
 from gangline.kube import resources as kube
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes")]
 
 Json = dict[str, Any]
-EXAMPLE = example.bundled(local_needs.EXAMPLE)
 EVERY = 10  # steps between two checkpoints
 SAME = 1e-4
 #: says in a pod with what status a report of progress is answered
@@ -44,81 +30,7 @@ print(urllib.request.urlopen(request, timeout=5).status)
 """
 
 
-@dataclass
-class Field:
-    """Four real nodes and Gangline beside them, with no more rights than it asks for."""
-
-    plane: LocalControlPlane
-    services: Services
-    volume: Path
-
-    def losses(self, gang: str) -> list[Json]:
-        """What rank 0 has noted."""
-        path = self.volume / gang / "losses.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def last(self, gang: str, run: int) -> int:
-        """The last step of a run; -1 before it has started."""
-        return max((row.get("step", 0) for row in self.losses(gang) if row["run"] == run), default=-1)
-
-    def started_at(self, gang: str, run: int) -> int:
-        """The step from which a run went on."""
-        return next(row["start"] for row in self.losses(gang) if row["run"] == run and "start" in row)
-
-
-@pytest.fixture
-def field(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
-    """Anew for a second run of the test: its gangs have run, and nodes of the first are cut off."""
-    require_real_nodes()
-    volume = tmp_path_factory.mktemp("volume")
-    volume.chmod(0o1777)
-    for parent in volume.parents[:2]:
-        parent.chmod(0o755)
-    with LocalControlPlane(ControlPlaneOptions(real=RealPool(4, lease=12))) as plane:
-        assert plane.real is not None
-        plane.real.load_image(local_needs.archive(print))
-        connection = local_connection(plane)
-        services = services_of(connection)
-        try:
-            directory = tmp_path_factory.mktemp("logins")
-            operator, webhooks = asyncio.run(_logins(plane, directory))
-            login = ["--kubeconfig", str(plane.kubeconfig)]
-            services.launch("jobset", [*JOBSET_STAND_IN, *login])
-            at_home = ["--mode", "url", "--url-host", "127.0.0.1", "--listen", "127.0.0.1:0"]
-            services.start("webhooks", ["--kubeconfig", str(webhooks), *at_home])
-            port = connection.service_port
-            reached = ["--listen", f"127.0.0.1:{port}", "--progress-url", f"http://{HUB}:{port}"]
-            services.start("operator", ["--kubeconfig", str(operator), "--no-leader-election", *reached])
-            services.wait("jobset")
-            yield Field(plane, services, volume)
-        finally:
-            services.stop()
-
-
-async def _logins(plane: LocalControlPlane, directory: Path) -> tuple[Path, Path]:
-    """Of the operator and the webhooks, with what `gangline admin rbac` grants."""
-    async with harness.connect(plane.kubeconfig) as api:
-        await install_kinds(api.client)
-    granted = await accounts.grant(plane.kubeconfig, directory, probe_nodes=True)
-    return granted[rights.OPERATOR.name], granted[rights.WEBHOOKS.name]
-
-
-@pytest.fixture
-async def api(field: Field) -> AsyncIterator[Api]:
-    async with harness.connect(field.plane.kubeconfig) as connected:
-        for name in ("00-storage.yaml", "10-queues.yaml"):
-            for manifest in manifests(name):
-                if manifest["kind"] == "PersistentVolume":
-                    manifest["spec"]["hostPath"]["path"] = str(field.volume)
-                await connected.apply(manifest)
-        yield connected
-
-
-def manifests(name: str) -> list[Json]:
-    return list(yaml.safe_load_all((EXAMPLE / name).read_text()))
-
-
-def gang(name: str, *, steps: int, priority: str) -> Json:
+def gang(name: str, *, steps: int, priority: str, saves_within: float = 0.0) -> Json:
     """A gang of the example, with fewer and faster steps."""
     [made] = manifests({"ddp": "20-gpujob.yaml", "ddp-urgent": "30-jobset.yaml"}[name])
     made["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = priority
@@ -127,6 +39,7 @@ def gang(name: str, *, steps: int, priority: str) -> Json:
         spec["replicatedJobs"][0]["template"]["spec"]["template"] if "replicatedJobs" in spec else spec["template"]
     )
     arguments = [f"--dir=/checkpoints/{name}", f"--steps={steps}", f"--checkpoint-every={EVERY}", "--pace=0.1"]
+    arguments += [f"--save-within={saves_within}"] if saves_within else []
     template["spec"]["containers"][0]["args"] = arguments
     return made
 
@@ -154,6 +67,72 @@ async def test_trainings_go_on_after_lost_nodes_and_a_preemption(field: Field, a
         assert sorted(curve) == list(range(1, last + 1)), "no step is missing"
         assert sum(curve[step] for step in range(last - 9, last + 1)) < 0.5 * sum(curve[step] for step in range(1, 11))
         await api.until(lambda name=name: finished(api, name), f"{name} has finished", 20)
+
+
+async def test_a_training_saves_just_before_a_maintenance_and_goes_on_elsewhere_and_after_it(
+    field: Field, api: Api
+) -> None:
+    """First on nodes that are left, and then, when a maintenance takes all of them, after its window."""
+    await api.apply(gang("ddp", steps=100_000, priority="ddp-normal", saves_within=4.0))
+    await reaches(field, api, "ddp", run=1, step=EVERY + 2)
+    before = sorted({pod["spec"]["nodeName"] for pod in await up(api)})
+    assert len(before) == 2, "two ranks on a node"
+
+    await api.create(maintenance("one", before[0], ahead=40, lasts=25))
+    saved, by = await saves_in_time(field, api, run=1)
+    await reaches(field, api, "ddp", run=2, step=saved)
+    assert saved <= field.started_at("ddp", 2) <= field.last("ddp", 1), "it goes on from what it has saved"
+    assert before[0] not in {pod["spec"]["nodeName"] for pod in await up(api)}
+    assert time.time() < by + 25, "it has not waited for the window's end"
+    node = await api.get(kube.NODES, before[0])
+    assert node["spec"].get("unschedulable") and node["metadata"]["annotations"][names.CORDONED_FOR] == "one"
+    await api.until(lambda: schedulable(api, before[0]), "the node is given back", 60)
+
+    every = [node["metadata"]["name"] for node in await api.all(kube.NODES)]
+    await api.create(maintenance("all", *every, ahead=40, lasts=20))
+    saved, by = await saves_in_time(field, api, run=2)
+    await api.until(lambda: none_is_up(api), "the nodes are empty in the window", 30)
+    assert time.time() < by + 20
+    for node in every:
+        await api.until(lambda node=node: schedulable(api, node), f"{node} is given back", 60)
+    await reaches(field, api, "ddp", run=3, step=saved)
+    assert saved <= field.started_at("ddp", 3) <= field.last("ddp", 2)
+    told = [row for row in await api.all(kube.EVENTS, "training") if row.get("reason") == "SaveBy"]
+    assert len(told) >= 2, "each deadline is an event, too"
+
+
+def maintenance(name: str, *nodes: str, ahead: int, lasts: int) -> Json:
+    """Jobs are stopped five seconds before the window, and told 30 seconds before that."""
+    start = (int(time.time()) + ahead) * 1000
+    window = {"start": timestamp(start), "end": timestamp(start + lasts * 1000)}
+    spec = {"window": window, "nodes": {"names": list(nodes)}, "notice": "30s", "stopBefore": "5s"}
+    return {"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": {"name": name}, "spec": spec}
+
+
+async def saves_in_time(field: Field, api: Api, run: int) -> tuple[int, float]:
+    """The step that rank 0 saves since it was told to, and by when it had to, in seconds since the epoch."""
+
+    def told() -> Json | None:
+        return next((row for row in field.losses("ddp") if row["run"] == run and "saves" in row), None)
+
+    async def saves() -> bool:
+        return told() is not None
+
+    await api.until(saves, f"it saves for the maintenance in run {run}", 60, namespace="training")
+    row = told()
+    assert row is not None
+    by = datetime.fromisoformat(row["by"]).timestamp()
+    assert by - 5 <= row["time"] <= by, "as late as it was to, and in time"
+    return row["saves"], by
+
+
+async def schedulable(api: Api, node: str) -> bool:
+    found = await api.get(kube.NODES, node)
+    return not found["spec"].get("unschedulable")
+
+
+async def none_is_up(api: Api) -> bool:
+    return not await up(api)
 
 
 async def loses_its_node(field: Field, api: Api, gang: str) -> None:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 # A machine's own clock may be off by a minute, and the next leader's by another one in the other direction. An operator that
 # compared times of the cluster with such a clock would end runs early or never, and its own times would mislead the next
 # leader. So the offset is measured by the `Date` of the API server's answers, and times are reckoned in the API server's time.
-# A machine's clock may also be set while the operator runs. A clock that is never set shows that, and the offset changes with it.
+# A clock that is set while the process runs changes the offset alone: its steps show beside the time since the machine started,
+# and the next answer is measured at once.
 
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ read: Callable[[], float] = time.time
 
 
 def steady() -> float:
-    """Seconds on a clock that is never set and that counts suspended time (Linux; elsewhere the monotonic clock)."""
+    """Seconds that nobody sets; those count, too, in which the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -74,22 +75,23 @@ class ClusterClock:
         self.offset = 0.0
         self._samples: deque[float] = deque(maxlen=SAMPLES)
         self._due = 0.0
-        self._ahead = read() - steady()  # of the clock that is never set
+        self._set_at = read() - steady()  # by our clock
 
     def seconds(self) -> float:
         """The cluster's time in seconds since the epoch."""
-        return self._read() + self.offset
+        now = read()
+        step = now - steady() - self._set_at
+        if abs(step) > TOLERANCE:
+            self._stepped(step)
+        return now + self.offset
 
-    def _read(self) -> float:
-        """This machine's clock. The cluster's time goes on as before when that was set."""
-        here = read()
-        ahead = here - steady()
-        if abs(ahead - self._ahead) > TOLERANCE:
-            step, self._ahead = ahead - self._ahead, ahead
-            self.offset -= step
-            self._samples = deque((sample - step for sample in self._samples), SAMPLES)
-            log.warning("this machine's clock was set by %+.0f s", step)
-        return here
+    def _stepped(self, step: float) -> None:
+        """Go on as before, until an answer says more, although our clock was set."""
+        self.offset -= step
+        self._set_at += step
+        self._samples.clear()
+        self._due = 0.0
+        log.warning("this machine's clock was set %s by %.0f s", "forward" if step > 0 else "back", abs(step))
 
     def millis(self) -> int:
         return round(self.seconds() * 1000)
@@ -99,6 +101,7 @@ class ClusterClock:
 
     def heard(self, date: str, sent: float) -> None:
         """An answer with this `Date` arrived; its request was sent at `sent` (time.monotonic())."""
+        self.seconds()  # notices that our clock was set
         now = time.monotonic()
         if now < self._due or now - sent > QUICK:
             return
@@ -107,7 +110,7 @@ class ClusterClock:
             return
         self._due = now + PERIOD
         # `Date` is cut to seconds: half a second later on average
-        self._samples.append(moment + 0.5 - (self._read() - (now - sent) / 2))
+        self._samples.append(moment + 0.5 - (read() - (now - sent) / 2))
         measured = statistics.median(self._samples)
         offset = measured if abs(measured) > TOLERANCE else 0.0
         if abs(offset - self.offset) > TOLERANCE:

@@ -25,7 +25,7 @@ trap 'exit 0' TERM
 nap() {{ sleep "$1" & wait $!; }}
 while [ "${{GANGLINE_INDEX:-0}}" != 0 ]; do nap 3600; done
 mark="{_MARK}" waited=0
-rm -f "$mark"
+: >"$mark"
 while [ ! -s "$mark" ]; do
   if [ "$waited" -ge {OPENED_WITHIN} ]; then
     echo "no terminal was opened within {OPENED_WITHIN // 60} minutes"
@@ -34,7 +34,8 @@ while [ ! -s "$mark" ]; do
   nap 2
   waited=$((waited + 2))
 done
-while kill -0 "$(cat "$mark")" 2>/dev/null; do nap 2; done
+read -r terminal <"$mark"
+while kill -0 "$terminal" 2>/dev/null; do nap 2; done
 echo "the terminal is closed"
 exit 1
 """

@@ -377,7 +377,7 @@ class QuotasAhead:
 
     def _groups_at(self, queue: ClusterQueueState, at: Millis) -> tuple[ResourceGroup, ...]:
         ahead = self.known.get(queue.name)
-        return groups_at(ahead.steps, at, queue.config.groups) if ahead is not None else queue.config.groups
+        return ahead.groups_at(at, queue.config.groups) if ahead is not None else queue.config.groups
 
     def _bring_up(self) -> None:
         """Count holders that came, left or changed, and choose anew who has to stop where that may be others now."""
@@ -467,15 +467,6 @@ def grows_text(fr: FlavorResource, wanted: int, most: int, at: Millis) -> str:
         f"quota for {resource} in flavor {flavor} is too small until it changes at {minute_text(at)}:"
         f" {quantity_text.text(resource, wanted)} are needed, {quantity_text.text(resource, most)} is the most before"
     )
-
-
-def groups_at(steps: Iterable[QuotaStep], at: Millis, present: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
-    """The quotas at a time, given those of the present."""
-    for step in steps:
-        if step.at > at:
-            break
-        present = step.groups
-    return present
 
 
 def _copy(

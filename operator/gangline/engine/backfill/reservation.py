@@ -18,7 +18,6 @@ from gangline.engine.occupancy.node_ledger import NodeLedger, Placed
 from gangline.engine.preemption.preemptor import Need, Preemptor, Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
-from gangline.engine.queues.quotas_ahead import groups_at
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
 from gangline.engine.state.store import Store
@@ -115,7 +114,7 @@ class TimelineWorld:
         for name, ahead in self._store.quotas_ahead.known.items():
             config = self._store.cluster_queues.get(name)
             if config is not None:
-                groups = groups_at(ahead.steps, moment, config.groups)
+                groups = ahead.groups_at(moment, config.groups)
                 self._hierarchy.put_queue(replace(config, groups=groups), name)
         rebuilt = self._hierarchy.settle(self._configure)
         for queue in rebuilt.queues if rebuilt is not None else ():

@@ -426,6 +426,14 @@ class QuotaAhead:
     #: workloads that exceed the quotas of a step are stopped before it; None: only new starts follow them
     recall: Deadline | None = None
 
+    def groups_at(self, at: Millis, present: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
+        """The quotas at a time, given those of the present."""
+        for step in self.steps:
+            if step.at > at:
+                break
+            present = step.groups
+        return present
+
 
 @dataclass(frozen=True, slots=True)
 class LocalQueue:

@@ -33,27 +33,34 @@ from gangline.engine.text.wording import minute_text
 class Change:
     """The quotas of a tree from an instant on, and what will be held of them then."""
 
-    __slots__ = ("_held", "at", "deadline", "name", "notice", "plan", "queues", "recalled", "recalls")
+    __slots__ = ("_held", "at", "deadline", "name", "notice", "plans", "queues", "recalled")
 
     def __init__(self, at: Millis, tree: str, queues: dict[str, QuotaNode], plans: Iterable[QuotaAhead]) -> None:
         """`plans`: those that change something at this instant."""
-        recalls = [(each.recall, each.plan) for each in plans if each.recall is not None]
+        recalls = {each.name: (each.plan, each.recall) for each in plans if each.recall is not None}
         self.at = at
         #: unique among all changes
         self.name = f"{tree}@{at}"
         #: the ClusterQueues of the tree, by name
         self.queues = queues
-        #: whether holders that exceed the quotas are stopped before
-        self.recalls = bool(recalls)
-        #: the QuotaPlan that recalls
-        self.plan = recalls[0][1] if recalls else ""
-        #: when those are stopped, and how long before that is announced
-        self.deadline = at - max((recall.stop_before for recall, _ in recalls), default=0)
-        self.notice = max((recall.notice for recall, _ in recalls), default=0)
+        #: ClusterQueue -> its QuotaPlan, of those that recall
+        self.plans = {queue: plan for queue, (plan, _) in recalls.items()}
+        #: when holders that exceed the quotas are stopped, and how long before that is announced
+        self.deadline = at - max((recall.stop_before for _, recall in recalls.values()), default=0)
+        self.notice = max((recall.notice for _, recall in recalls.values()), default=0)
         #: uid -> the cells that a workload will still use
         self._held: dict[str, list[tuple[Cell, int]]] = {}
         #: the workloads that have to stop before it, by uid
         self.recalled: dict[str, WorkloadState] = {}
+
+    @property
+    def recalls(self) -> bool:
+        """Whether holders that exceed the quotas are stopped before."""
+        return bool(self.plans)
+
+    def plan_for(self, queue: str) -> str:
+        """The QuotaPlan that recalls workloads of a ClusterQueue: its own, or that of another one of its cohort."""
+        return self.plans.get(queue) or next(iter(self.plans.values()))
 
     def is_announced(self, now: Millis) -> bool:
         """Whether workloads that have to stop before it are to know by now."""
@@ -146,20 +153,22 @@ class Change:
 
     # --- in words -----------------------------------------------------------------------------------------------------
 
-    def short_text(self, fr: FlavorResource, wanted: int, room: int) -> str:
+    def short_text(self, queue: str, fr: FlavorResource, wanted: int, room: int) -> str:
         """Why a workload that would have this much does not start before the change."""
         flavor, resource = fr
         room_text = quantity_text.text(resource, max(0, room))
         return (
-            f"quota for {resource} in flavor {flavor} changes at {minute_text(self.at)} (QuotaPlan '{self.plan}') and leaves"
+            f"quota for {resource} in flavor {flavor} changes at {minute_text(self.at)} (QuotaPlan"
+            f" '{self.plan_for(queue)}') and leaves"
             f" {room_text} for it then, {quantity_text.text(resource, wanted)} are needed; the workload may start before only"
             " with a maximum execution time, or a forecast, that ends by then"
         )
 
-    def recall_text(self) -> str:
+    def recall_text(self, gang: WorkloadState) -> str:
+        plan = self.plan_for(gang.queue.name if gang.queue is not None else "")
         return (
             f"The workload exceeds the quota of its ClusterQueue or cohort from {minute_text(self.at)} on (QuotaPlan"
-            f" '{self.plan}')"
+            f" '{plan}')"
         )
 
 
@@ -310,10 +319,12 @@ class QuotasAhead:
         """The holders that know that they are stopped, and before which change."""
         return [(gang, change) for gang, change in self._recalled.values() if change.is_announced(self.now)]
 
-    def estimate_again(self, gang: WorkloadState) -> None:
-        """What is known of a holder's length has changed."""
-        if self._trees:
-            self._moved[gang.uid] = gang
+    def estimate_again(self, gang: WorkloadState) -> bool:
+        """What is known of a holder's length has changed. Returns whether others may start for it."""
+        if self._tree_of(gang) is None:
+            return False
+        self._moved[gang.uid] = gang
+        return True
 
     # --- trees --------------------------------------------------------------------------------------------------------
 
@@ -366,7 +377,7 @@ class QuotasAhead:
 
     def _groups_at(self, queue: ClusterQueueState, at: Millis) -> tuple[ResourceGroup, ...]:
         ahead = self.known.get(queue.name)
-        return groups_at(ahead.steps, at, queue.config.groups) if ahead is not None else queue.config.groups
+        return ahead.groups_at(at, queue.config.groups) if ahead is not None else queue.config.groups
 
     def _bring_up(self) -> None:
         """Count holders that came, left or changed, and choose anew who has to stop where that may be others now."""
@@ -456,15 +467,6 @@ def grows_text(fr: FlavorResource, wanted: int, most: int, at: Millis) -> str:
         f"quota for {resource} in flavor {flavor} is too small until it changes at {minute_text(at)}:"
         f" {quantity_text.text(resource, wanted)} are needed, {quantity_text.text(resource, most)} is the most before"
     )
-
-
-def groups_at(steps: Iterable[QuotaStep], at: Millis, present: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
-    """The quotas at a time, given those of the present."""
-    for step in steps:
-        if step.at > at:
-            break
-        present = step.groups
-    return present
 
 
 def _copy(

@@ -89,7 +89,8 @@ class Course(Simulation):
         self._dependents: dict[str, list[str]] = {}
         #: the ClusterQueues, and the changes of their quotas to come, by the number of the event
         self._cluster_queues: dict[str, ClusterQueue] = {}
-        self._quota_changes: list[QuotaAhead] = []
+        self._quotas_ahead: dict[str, QuotaAhead] = {}
+        self._quota_changes: list[tuple[QuotaAhead, int]] = []
         self._result = CourseResult()
         #: when the course ends, before which it may break off; and the workloads that have to start in it, None = all
         self._end: Millis = NEVER
@@ -138,9 +139,10 @@ class Course(Simulation):
             case Put(ClusterQueue() as queue):
                 self._cluster_queues[queue.name] = queue
             case Put(QuotaAhead() as ahead):
+                self._quotas_ahead[ahead.name] = ahead
                 for number, step in enumerate(ahead.steps):
                     self.schedule(step.at, EventKind.CHANGE, len(self._quota_changes))
-                    self._quota_changes.append(replace(ahead, steps=ahead.steps[number:]))
+                    self._quota_changes.append((ahead, number))
             case Gone(kind, key) if kind is Workload:
                 self.workloads.pop(key, None)
             case Gone(kind, key) if kind is WorkloadPods:
@@ -158,10 +160,11 @@ class Course(Simulation):
 
     def happens(self, kind: EventKind, number: int) -> None:
         """The quotas of a ClusterQueue change."""
-        ahead = self._quota_changes[number]
-        if (queue := self._cluster_queues.get(ahead.name)) is not None:
-            self.observe(Put(replace(queue, groups=ahead.steps[0].groups)))
-            self.observe(Put(replace(ahead, steps=ahead.steps[1:])))
+        ahead, step = self._quota_changes[number]
+        queue = self._cluster_queues.get(ahead.name)
+        if queue is not None and self._quotas_ahead[ahead.name] is ahead:  # else another fact has replaced it
+            self.observe(Put(replace(queue, groups=ahead.steps[step].groups)))
+            self.observe(Put(replace(ahead, steps=ahead.steps[step + 1 :])))
 
     def leave(self, workload: Workload) -> None:
         self.observe(Put(replace(workload, finished=workload.admission is not None)))

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         Quota,
         Recovery,
         ResourceGroup,
+        UnscheduledPods,
         VictimPolicy,
     )
     from gangline.engine.model.selection import (
@@ -135,6 +136,7 @@ if TYPE_CHECKING:
         TopologyAssignment,
         TopologyRequest,
         Traits,
+        Unscheduled,
         Workload,
         accelerators_of,
     )
@@ -218,6 +220,7 @@ _MODULES: Final = {
         "Quota",
         "Recovery",
         "ResourceGroup",
+        "UnscheduledPods",
         "VictimPolicy",
     ),
     "selection": (
@@ -268,6 +271,7 @@ _MODULES: Final = {
         "TopologyAssignment",
         "TopologyRequest",
         "Traits",
+        "Unscheduled",
         "Workload",
         "accelerators_of",
     ),
@@ -375,6 +379,8 @@ __all__ = [
     "TopologyAssignment",
     "TopologyRequest",
     "Traits",
+    "Unscheduled",
+    "UnscheduledPods",
     "VictimPolicy",
     "Warn",
     "Withdraw",

@@ -156,7 +156,7 @@ def test_words_of_others_are_bounded_and_printable() -> None:
 
 
 def evict(cause: str) -> model.Evict:
-    return model.Evict(KEY, "u", "PodsReadyTimeout", "0/2 nodes", requeue_at=T, underlying_cause=cause)
+    return model.Evict(KEY, "u", "PodsReadyTimeout", "0/2 nodes", requeue_at=T, waited_for=cause)
 
 
 def test_an_eviction_keeps_the_place_only_where_pods_were_unscheduled() -> None:

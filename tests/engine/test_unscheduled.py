@@ -73,7 +73,7 @@ def test_the_limit_is_the_jobs_within_that_of_its_queue(
     assert (found[0] if found else None) == minutes
     if found:
         assert (found[1].reason, found[1].message) == ("PodsReadyTimeout", WORDS)
-        assert found[1].underlying_cause == "WaitForScheduling"
+        assert found[1].waited_for == "WaitForScheduling"
 
 
 def test_where_the_job_is_not_the_cause_it_keeps_its_place_and_pauses_shortly() -> None:
@@ -118,7 +118,7 @@ def test_once_all_pods_have_nodes_the_time_to_become_ready_begins() -> None:
     world.change("w1", unscheduled=Unscheduled(admitted + 4 * MINUTE))
     found = evicted_at(world, admitted)
     assert found is not None
-    assert (found[0], found[1].underlying_cause) == (34.0, ""), "30 minutes after the last pod got its node"
+    assert (found[0], found[1].waited_for) == (34.0, ""), "30 minutes after the last pod got its node"
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ class Lifecycle:
         if unscheduled.by_job:
             return due, _not_ready(gang, backoff, now, reason, message, NOT_SCHEDULED)
         again = now + backoff.backoff(1)
-        return due, Evict(gang.key, gang.uid, reason, message, requeue_at=again, underlying_cause=NOT_SCHEDULED)
+        return due, Evict(gang.key, gang.uid, reason, message, requeue_at=again, waited_for=NOT_SCHEDULED)
 
     def _refusal_limit(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
@@ -537,7 +537,7 @@ def _listed(checks: Sequence[CheckState], state: str) -> str:
 
 
 def _not_ready(
-    gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str, cause: str = ""
+    gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str, waited_for: str = ""
 ) -> Evict:
     """Evict the workload, with a pause that doubles each time, until the limit is reached."""
     count = gang.workload.requeue_count + 1
@@ -550,7 +550,7 @@ def _not_ready(
         message,
         requeue_at=now + policy.backoff(count),
         requeue_count=count,
-        underlying_cause=cause,
+        waited_for=waited_for,
     )
 
 

@@ -272,8 +272,10 @@ def preempt(decision: model.Preempt) -> Change:
 
 def cause_of(decision: model.Evict, status: Json) -> str:
     """The underlying cause of an eviction, by the status before it. For PodsReady: what the workload waited for."""
-    if decision.reason != "PodsReadyTimeout" or decision.underlying_cause:
+    if decision.reason != "PodsReadyTimeout":
         return decision.underlying_cause
+    if decision.waited_for:
+        return decision.waited_for
     ready = conditions.find(status.get("conditions") or [], names.PODS_READY) or {}
     return "WaitForRecovery" if ready.get("reason") == "WaitForRecovery" else "WaitForStart"
 

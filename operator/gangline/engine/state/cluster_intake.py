@@ -18,6 +18,7 @@ from gangline.engine.model import (
     NodeCards,
     PastPreemption,
     PreemptionsUnknown,
+    QuotaAhead,
     ReservedWindow,
     RuntimeForecast,
     SpentBudget,
@@ -48,6 +49,7 @@ class ClusterIntake:
             ForeignPod: (store.foreign_pods, self._put_foreign_pod),
             NodeCards: (store.node_cards, self._put_node_cards),
             ReservedWindow: (self._windows, self._put_window),
+            QuotaAhead: (store.quotas_ahead, self._put_quota_ahead),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             Dependencies: (store.dependencies, self._put_dependencies),
@@ -105,6 +107,12 @@ class ClusterIntake:
         for flavor in list(store.flavors.values()):
             if flavor.topology == name:
                 self._put_flavor(flavor, flavor.name)
+
+    def _put_quota_ahead(self, ahead: QuotaAhead | None, name: str) -> None:
+        store = self._store
+        _set(store.quotas_ahead, name, ahead)
+        if (queue := store.queues.get(name)) is not None:
+            store.flush(queue.root)
 
     def _put_namespace(self, namespace: Namespace | None, name: str) -> None:
         store = self._store

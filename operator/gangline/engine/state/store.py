@@ -22,6 +22,7 @@ from gangline.engine.model import (
     NodeCards,
     PlacementPolicy,
     PodSetAssignment,
+    QuotaAhead,
     RuntimeForecast,
     Settings,
     Topology,
@@ -70,6 +71,8 @@ class Store:
         self.nodes: dict[str, Node] = {}
         self.foreign_pods: dict[str, ForeignPod] = {}
         self.node_cards: dict[str, NodeCards] = {}
+        #: by ClusterQueue: the quotas that it will have later
+        self.quotas_ahead: dict[str, QuotaAhead] = {}
         #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}

@@ -172,6 +172,7 @@ class Engine:
             self._scheduler.backfill.next_due(now),
             self._scheduler.next_due(),
             store.windows.next_due(),
+            store.quotas_ahead.next_due(),
             store.budgets.next_due(),
         )
         return min((time for time in times if time is not None), default=None)

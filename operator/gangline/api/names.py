@@ -364,6 +364,8 @@ POLICY: Final = "QueuePolicy"
 #: of Reservations: a window is ahead or open, and something keeps it from being honoured; Gangline only
 SCHEDULED: Final = "Scheduled"
 CONFLICT: Final = "Conflict"
+#: of QuotaPlans: the shares of all ClusterQueues that follow the nodes of a flavor sum above 100 %; Gangline only
+OVERSUBSCRIBED: Final = "Oversubscribed"
 #: of a ClusterQueue whose workloads go to other clusters: its quota is kept at the sum of theirs
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 #: the workload hangs; the reason is the action, or the sign that it does not hang; Gangline only

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from gangline.api import quantity
+from gangline.api.followed_capacity import FlavorResource, Follow, followed
 from gangline.api.schedules import Span, Weekly, deadline, when, windows
-from gangline.api.spec_fields import SpecError, a_list, a_text, an_object
+from gangline.api.spec_fields import SpecError, a_list, a_text, an_amount, an_object
 from gangline.engine.model import Deadline, FlavorQuotas, Millis, Quota, QuotaStep, ResourceGroup
 from gangline.kube.resources import Json
 
@@ -18,9 +18,6 @@ MOST_QUOTAS: Final = 64
 #: changes that are known ahead: so many, and none that is farther away
 MOST_STEPS: Final = 16
 HORIZON: Final[Millis] = 14 * 86_400_000
-
-#: (flavor, resource)
-FlavorResource: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,8 @@ class QuotaChange:
 
 
 Changes: TypeAlias = Mapping[FlavorResource, QuotaChange]
-_NO_CHANGES: Final[Changes] = {}
+#: changes from instants on, in order; the first instant is not after the present
+Course: TypeAlias = Sequence[tuple[Millis, Changes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +59,18 @@ class QuotaPlanFacts:
     #: those that come later in the list win
     overrides: tuple[QuotaOverride, ...]
     recall: Deadline | None
+    #: quotas that are shares of what nodes have
+    follow: tuple[Follow, ...] = ()
+
+    @property
+    def notice(self) -> Millis:
+        """How long before a quota falls workloads learn of it."""
+        return self.recall.notice if self.recall is not None else 0
+
+    @property
+    def about(self) -> frozenset[FlavorResource]:
+        """What the plan changes at any time."""
+        return frozenset(fr for each in self.overrides for fr in each.changes) | {each.about for each in self.follow}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,7 @@ def quota_plan(obj: Json) -> QuotaPlanFacts:
         a_text(spec.get("clusterQueue"), "spec.clusterQueue"),
         overrides,
         None if recall is None else deadline(an_object(recall, "spec.recall"), "spec.recall"),
+        followed(spec.get("follow"), "spec.follow"),
     )
 
 
@@ -104,25 +115,16 @@ def _override(value: Any, path: str) -> QuotaOverride:
         if fr in changes:
             raise SpecError(at, "is about the same resource and flavor as another one of this override")
         change = QuotaChange(
-            *(_amount(quota.get(k), resource, f"{at}.{k}") for k in ("nominalQuota", "borrowingLimit", "lendingLimit"))
+            *(
+                an_amount(quota.get(k), resource, f"{at}.{k}")
+                for k in ("nominalQuota", "borrowingLimit", "lendingLimit")
+            )
         )
         if change == QuotaChange():
             raise SpecError(at, "give nominalQuota, borrowingLimit or lendingLimit")
         changes[fr] = change
     window = when(an_object(section.get("window"), f"{path}.window"), f"{path}.window")
     return QuotaOverride(a_text(section.get("name"), f"{path}.name"), window, changes)
-
-
-def _amount(value: Any, resource: str, path: str) -> int | None:
-    if value is None:
-        return None
-    try:
-        found = quantity.parse(value, resource)
-    except quantity.QuantityError as error:
-        raise SpecError(path, str(error)) from None
-    if found < 0:
-        raise SpecError(path, "must not be negative")
-    return found
 
 
 # --- quotas over time -------------------------------------------------------------------------------------------------
@@ -175,15 +177,20 @@ def _changed(quota: Quota, change: QuotaChange) -> Quota:
     return Quota(nominal, borrowing, None if lending is None else min(lending, nominal))
 
 
-def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Changes = _NO_CHANGES) -> list[QuotaStep]:
+def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Course = ()) -> list[QuotaStep]:
     """The quotas of a ClusterQueue now, and at each instant at which a plan changes them.
 
     `beneath` are changes from another source, such as the capacity of nodes: the plan's overrides replace these, too.
     """
-    under = with_changes(groups, beneath)
+    if not plan:
+        return []
+    begin = plan[0].at
+    instants = sorted({stage.at for stage in plan} | {max(begin, at) for at, _ in beneath})
     found: list[QuotaStep] = []
-    for stage in plan:
-        step = QuotaStep(stage.at, with_changes(under, stage.changes))
+    for instant in instants:
+        under: Changes = next((changes for at, changes in reversed(beneath) if at <= instant), {})
+        over = next(stage for stage in reversed(plan) if stage.at <= instant)
+        step = QuotaStep(instant, with_changes(with_changes(groups, under), over.changes))
         if not found or step.groups != found[-1].groups:
             found.append(step)
     return found

@@ -241,7 +241,7 @@ class Controller:
         #: windows in which nodes are kept for somebody, or for nobody
         reserving = Reserving(context, self._observe)
 
-        #: quotas that change by the calendar
+        #: quotas that change by the calendar, or with nodes
         quota_plans = QuotaPlans(context, self._observe)
 
         #: nodes that do not answer, where a policy has them probed

@@ -234,6 +234,11 @@ class Engine:
         """The nodes that are known, by name."""
         return self._store.health.nodes
 
+    def nodes_of_flavor(self, flavor: str) -> tuple[list[Node], int]:
+        """The nodes of a flavor to which new work may go, and how many nodes it has."""
+        names, health = self._store.capacity.nodes_of_flavor(flavor), self._store.health
+        return [health.nodes[name] for name in names if health.usable(name)], len(names)
+
     def rank_nodes(
         self, policy: PlacementPolicy, pod_set: PodSet, names: Iterable[str]
     ) -> dict[str, str | tuple[int, ...]]:

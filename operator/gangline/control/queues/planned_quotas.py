@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline import bounded
-from gangline.api.quota_plans import FlavorResource, QuotaPlanFacts, Stage, quota_plan, stages, steps
+from gangline.api.quota_plans import Course, FlavorResource, QuotaPlanFacts, Stage, quota_plan, stages, steps
 from gangline.api.spec_fields import SpecError
 from gangline.engine import model
 from gangline.engine.model import QuotaStep, ResourceGroup
@@ -27,10 +27,17 @@ class Planned:
     stages: tuple[Stage, ...] = ()
     #: why it is not in force, or what of it is not honoured, as sentences
     troubles: tuple[str, ...] = ()
+    #: the quotas that follow nodes, now and ahead
+    course: Course = ()
+
+    @property
+    def present(self) -> object:
+        """What the plan changes now."""
+        return self.stages[0].changes, self.course[:1]
 
     def steps(self, written: tuple[ResourceGroup, ...]) -> list[QuotaStep]:
         """The quotas of the ClusterQueue now and ahead, given those that its spec has."""
-        return steps(written, self.stages)
+        return steps(written, self.stages, self.course)
 
     def ahead(self, written: tuple[ResourceGroup, ...]) -> model.QuotaAhead | None:
         """What the engine gets besides the present quotas; None where nothing changes."""
@@ -66,7 +73,7 @@ def _unknown_quotas(facts: QuotaPlanFacts, written: tuple[ResourceGroup, ...]) -
     there: set[FlavorResource] = {
         (flavor.name, resource) for group in written for flavor in group.flavors for resource in flavor.resources
     }
-    missing = sorted({fr for each in facts.overrides for fr in each.changes} - there)
+    missing = sorted(facts.about - there)
     if not missing:
         return ()
     named = bounded.some([f"{resource} in flavor {flavor}" for flavor, resource in missing], 3)

@@ -2,7 +2,7 @@
 
 The ClusterQueue itself stays as it was written: what the mirror reads of it passes through `QuotaPlans.effective` on its way to
 the engine. Whatever is effective follows from the present objects and the time, so nothing is remembered that a killed operator
-could forget.
+could forget. The damped capacity of nodes is remembered in the status of the plan that follows them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
+from gangline.control.queues.followed_nodes import FollowedNodes
 from gangline.control.queues.planned_quotas import Planned, expand
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import quota_plan_status
@@ -53,6 +54,7 @@ class QuotaPlans(Part):
         self._known: dict[str, model.QuotaAhead] = {}
         #: whether statuses have to be looked at
         self._fresh = False
+        self._following = FollowedNodes(context)
         context.mirror.effective = self.effective
 
     def effective(self, queue: model.ClusterQueue) -> model.ClusterQueue:
@@ -70,10 +72,13 @@ class QuotaPlans(Part):
             self._stale = True
 
     def settle(self) -> None:
+        self._expand(self._now())
+
+    def _expand(self, now: int) -> None:
         plans = self._mirror.objects[kube.QUOTA_PLANS]
         if not plans and not self._planned:
             return
-        queues, now = self._mirror.objects[kube.CLUSTER_QUEUES], self._now()
+        queues = self._mirror.objects[kube.CLUSTER_QUEUES]
         if self._written.keys() - queues.keys():
             self._written = {name: groups for name, groups in self._written.items() if name in queues}
             self._stale = True
@@ -81,7 +86,8 @@ class QuotaPlans(Part):
             return
         self._stale, self._fresh = False, True
         before = self._in_force
-        self._planned = expand(plans.values(), self._written, now)
+        expanded = expand(plans.values(), self._written, now)
+        self._planned = [replace(each, course=self._following.courses.get(each.name, ())) for each in expanded]
         self._in_force = {each.facts.cluster_queue: each for each in self._planned if each.facts is not None}
         edges = [stage.at for each in self._in_force.values() for stage in each.stages if stage.at > now]
         self._expires = min(*edges, now + RENEWED) if edges else now + RENEWED if self._in_force else None
@@ -109,7 +115,11 @@ class QuotaPlans(Part):
         self._fresh = True
 
     def act(self, now: int) -> None:
-        self.due = self._expires
+        if self._following.look(self._in_force.values(), now):
+            self._stale = True
+            self._expand(now)
+        self._fresh = self._fresh or self._following.take_news()
+        self.due = min((at for at in (self._expires, self._following.due) if at is not None), default=None)
         if not self._fresh:
             return
         self._fresh = False
@@ -122,7 +132,9 @@ class QuotaPlans(Part):
         if obj is None:
             return
         written = self._written.get(each.facts.cluster_queue, ()) if each.facts is not None else ()
-        new = quota_plan_status.status(obj, each.facts, each.stages, each.steps(written), each.troubles, now=now)
+        rows, excess = self._following.rows.get(each.name, ()), self._following.excess.get(each.name, "")
+        given = (each.facts, each.stages, each.steps(written), each.troubles)
+        new = quota_plan_status.status(obj, *given, now=now, follow=rows, excess=excess)
         patch = merge.difference(obj.status, new)
         if patch:
             self._writer.submit(
@@ -138,4 +150,4 @@ class QuotaPlans(Part):
 
 def _present(planned: Planned | None) -> object:
     """What a plan changes now."""
-    return planned.stages[0].changes if planned is not None else {}
+    return planned.present if planned is not None else ({}, ())

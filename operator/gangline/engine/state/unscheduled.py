@@ -59,8 +59,7 @@ def matches_no_node(store: Store, gang: WorkloadState) -> bool:
 
 
 def _excludes_all(store: Store, pod_set: PodSet, flavors: Iterable[str]) -> bool:
-    known = [store.flavors[name] for name in flavors if name in store.flavors]
-    labels = {label for flavor in known for label in flavor.node_labels.items()}
+    of_each = [set(store.capacity.nodes_of_flavor(flavor)) for flavor in flavors]
+    nodes = [store.health.nodes[name] for name in set[str].intersection(*of_each)] if of_each else []
     selection = NodeSelection(selector=tuple(pod_set.node_selector.items()), affinity=pod_set.affinity)
-    fitting = [node for node in store.health.nodes.values() if labels <= node.labels.items()]
-    return bool(fitting) and all(selection.judge(node.name, node.labels, ())[0] for node in fitting)
+    return bool(nodes) and all(selection.judge(node.name, node.labels, ())[0] for node in nodes)

@@ -11,32 +11,21 @@ from tests.control.test_quota_plans import HOUR, MINUTE, PlanningWorld, override
 from tests.objects import Stored
 
 from gangline.api.read.conditions import timestamp
-from gangline.control.kernel.context import Context
-from gangline.control.queues.followed_nodes import FIRST, PERIOD
-from gangline.control.queues.quota_plans import QuotaPlans
+from gangline.control.queues.followed_nodes import FIRST, LATE, PERIOD
 from gangline.engine import model
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
 
 
-class Nodes:
-    """An engine with nodes of 8 GPUs of flavor h100, of which some are usable."""
+class FollowingWorld(PlanningWorld):
+    """As an engine it says that `usable` of two nodes with 8 GPUs are usable; both are of flavor h100."""
 
-    usable, all_of_them = 2, 2
+    usable = 2
 
     def nodes_of_flavor(self, flavor: str) -> tuple[list[model.Node], int]:
         assert flavor == "h100"
-        return [model.Node(f"n{i}", allocatable={GPU: 8}) for i in range(self.usable)], self.all_of_them
-
-
-class FollowingWorld(PlanningWorld):
-    def __init__(self, *plans: Stored) -> None:
-        self.nodes = Nodes()
-        super().__init__(*plans)
-
-    def context(self, **more: Any) -> Context:
-        return super().context(engine=self.nodes, **more)
+        return [model.Node(f"n{i}", allocatable={GPU: 8}) for i in range(self.usable)], 2
 
     def until(self, end: int) -> None:
         """Acts whenever that is due."""
@@ -46,9 +35,7 @@ class FollowingWorld(PlanningWorld):
 
     def kill(self) -> None:
         """The operator dies; another one reads everything anew."""
-        self.part = QuotaPlans(self.context(), self.facts.append)
-        self.mirror.read_again(kube.CLUSTER_QUEUES, "a")
-        self.part.lead()
+        self.restart()
         self.at(self.now)
 
 
@@ -78,10 +65,10 @@ def test_a_node_that_flaps_changes_nothing_and_one_that_stays_away_does() -> Non
     world = FollowingWorld(following(follow(damping={"down": "5m", "up": "2m"})))
     world.until(T + FIRST)
     for minute in range(1, 9):
-        world.nodes.usable = 1 + minute % 2
+        world.usable = 1 + minute % 2
         world.until(T + minute * 4 * MINUTE)
         assert world.gpus() == 16
-    world.nodes.usable = 1
+    world.usable = 1
     gone = world.now + PERIOD
     world.until(gone)
     row = world.status()["follow"][0]
@@ -90,7 +77,7 @@ def test_a_node_that_flaps_changes_nothing_and_one_that_stays_away_does() -> Non
     assert world.gpus() == 16
     world.until(gone + 5 * MINUTE)
     assert (world.gpus(), world.steps()) == (8, [])
-    world.nodes.usable = 2
+    world.usable = 2
     world.until(world.now + 2 * MINUTE + PERIOD)
     assert world.gpus() == 16
 
@@ -99,7 +86,7 @@ def test_a_node_that_flaps_changes_nothing_and_one_that_stays_away_does() -> Non
 def test_an_operator_that_is_killed_does_not_restart_the_damping(minutes: int) -> None:
     world = FollowingWorld(following(follow()))
     world.until(T + FIRST)
-    world.nodes.usable = 1
+    world.usable = 1
     gone = T + FIRST + PERIOD
     world.until(gone + minutes * MINUTE)
     world.kill()
@@ -115,7 +102,7 @@ def test_an_operator_that_is_killed_does_not_restart_the_damping(minutes: int) -
 def test_a_shrinking_cluster_recalls_by_the_deadlines_of_the_plan() -> None:
     world = FollowingWorld(following(follow(), recall={"notice": "30m", "stopBefore": "2m"}))
     world.until(T + FIRST)
-    world.nodes.usable = 1
+    world.usable = 1
     gone = T + FIRST + PERIOD
     world.until(gone + 5 * MINUTE - 1)
     assert world.steps() == [], "it may be back soon"
@@ -128,13 +115,28 @@ def test_a_shrinking_cluster_recalls_by_the_deadlines_of_the_plan() -> None:
     assert (world.gpus(), world.steps()) == (8, [])
 
 
+def test_a_fall_that_came_while_nobody_led_is_announced_by_the_next_leader_before_it_counts() -> None:
+    world = FollowingWorld(following(follow(), recall={"notice": "30m", "stopBefore": "2m"}))
+    world.until(T + FIRST)
+    world.usable = 1
+    world.until(T + 20 * MINUTE)
+    world.now = T + 10 * HOUR
+    world.kill()
+    assert world.gpus() == 16
+    world.until(world.now + FIRST)
+    due = 10 * HOUR + FIRST + 2 * MINUTE + LATE
+    assert (world.gpus(), world.steps()) == (16, [(due, 8)]), "who exceeds it is stopped in ten seconds"
+    world.until(T + due)
+    assert (world.gpus(), world.steps()) == (8, [])
+
+
 def test_nodes_that_come_back_in_time_call_the_recall_off() -> None:
     world = FollowingWorld(following(follow(), recall={"notice": "30m"}))
     world.until(T + FIRST)
-    world.nodes.usable = 1
+    world.usable = 1
     world.until(T + 10 * MINUTE)
     assert len(world.steps()) == 1
-    world.nodes.usable = 2
+    world.usable = 2
     world.until(T + 11 * MINUTE)
     assert (world.gpus(), world.steps()) == (16, [])
 
@@ -144,7 +146,7 @@ def test_an_active_override_of_the_calendar_wins_and_nodes_are_followed_beneath_
     world = FollowingWorld(following(follow(), overrides=(day,)))
     world.until(T + HOUR)
     assert (world.gpus(), world.status()["follow"][0]["overriddenBy"]) == (3, "day")
-    world.nodes.usable = 1
+    world.usable = 1
     world.until(T + 2 * HOUR - 1)
     assert world.gpus() == 3
     assert world.status()["follow"][0]["nominalQuota"] == "8"
@@ -167,7 +169,7 @@ def test_shares_above_the_whole_are_said_on_each_plan() -> None:
 
 def test_a_plan_that_is_deleted_gives_the_quota_back_to_the_spec() -> None:
     world = FollowingWorld(following(follow(50)))
-    world.nodes.usable = 1
+    world.usable = 1
     world.until(T + FIRST)
     assert world.gpus() == 4
     world.delete("p")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tests.builders.clusters import GPU, queue
-from tests.builders.objects import T
+from tests.builders.objects import T, a_pod
 from tests.builders.parts import PartWorld
 from tests.objects import Stored
 
+from gangline.api import names
 from gangline.api.read.conditions import timestamp
-from gangline.control.queues.quota_plans import QuotaPlans
+from gangline.control.nodes.windows.deadlines import Deadlines
+from gangline.control.queues.quota_plans import LATE, PERIOD, QuotaPlans
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
@@ -39,10 +41,23 @@ class PlanningWorld(PartWorld):
         self.observe = self.facts.append
         super().__init__()
         self.versions = 0
-        self.part = QuotaPlans(self.context(), self.facts.append)
+        self.told: dict[str, tuple[int, str]] = {}
+        context = self.context(engine=self)
+        self.part = QuotaPlans(context, self.facts.append, Deadlines(context))
         for resource, obj in queue("a", 8, cohort="pool"):
             self.put(resource, Stored(obj))
         self.apply(*plans)
+        self.part.lead()
+
+    def recalled(self) -> dict[str, tuple[int, str]]:
+        """What the engine says."""
+        return self.told
+
+    def restart(self) -> None:
+        """Another process, which finds the statuses that this one has written."""
+        context = self.context(engine=self)
+        self.part = QuotaPlans(context, self.facts.append, Deadlines(context))
+        self.mirror.read_again(kube.CLUSTER_QUEUES, "a")
         self.part.lead()
 
     def apply(self, *plans: Stored) -> None:
@@ -54,18 +69,26 @@ class PlanningWorld(PartWorld):
         self.mirror.remove(kube.QUOTA_PLANS, name)
         self.part.observe(kube.QUOTA_PLANS, Removed(name, name))
 
-    def at(self, now: int) -> None:
+    def at(self, now: int) -> dict[str, str | None]:
+        """A round of the loop. Returns the deadlines that are written on pods."""
         self.now = now
         self.part.settle()
         self.part.act(now)
         writes, self.writer.writes = self.writer.writes, []
+        deadlines: dict[str, str | None] = {}
         for write in writes:
+            if write.key.resource == kube.PODS:
+                body = write.body
+                assert isinstance(body, dict)
+                deadlines[write.key.name] = body["metadata"]["annotations"][names.SAVE_BY]
+                continue
             obj = self.mirror.objects[kube.QUOTA_PLANS][write.key.name]
             self.versions += 1
             body: Any = write.body
             meta = {**obj.metadata, "resourceVersion": str(100 + self.versions)}
             status = {k: v for k, v in {**obj.status, **body["status"]}.items() if v is not None}
             self.mirror.upsert(kube.QUOTA_PLANS, Stored({**obj, "metadata": meta, "status": status}))
+        return deadlines
 
     def gpus(self) -> int:
         """The nominal quota that the engine has."""
@@ -161,3 +184,48 @@ def test_without_a_plan_nothing_is_looked_at() -> None:
     world.facts.clear()
     world.at(T)
     assert (world.facts, world.part.due) == ([], None)
+
+
+# --- recall -----------------------------------------------------------------------------------------------------------
+
+
+def test_pods_learn_by_when_to_save_and_the_status_names_their_workloads() -> None:
+    world = PlanningWorld(plan("p", override("night", 2, T + HOUR, T + 3 * HOUR), recall={"notice": "10m"}))
+    world.put(kube.PODS, a_pod("w-0", workload="w"))
+    world.at(T)
+    known = world.ahead()
+    assert known is not None and known.recall == model.Deadline(10 * MINUTE, MINUTE)
+    assert world.part.due == T + HOUR - 11 * MINUTE
+    world.told = {"ns/w": (T + 59 * MINUTE, "p")}
+    assert world.at(T + 50 * MINUTE) == {"w-0": timestamp(T + 59 * MINUTE)}
+    assert world.status()["recalled"] == ["ns/w"]
+    assert world.part.due == T + 50 * MINUTE + PERIOD
+    assert world.at(T + 51 * MINUTE) == {}
+    world.told = {}
+    assert world.at(T + 52 * MINUTE) == {"w-0": None}
+    assert "recalled" not in world.status()
+
+
+def test_an_operator_that_was_away_when_a_foretold_quota_fell_lets_the_engine_stop_those_that_exceed_it() -> None:
+    world = PlanningWorld(plan("p", override("night", 2, T + HOUR, T + 3 * HOUR), recall={}))
+    world.at(T)
+    world.restart()
+    world.at(T + HOUR + 5 * MINUTE)
+    assert (world.gpus(), world.steps()) == (2, [(HOUR, 2), (3 * HOUR, 8)])
+    assert world.status()["recalledFor"] == timestamp(T + HOUR)
+    world.restart()  # it is killed before it has stopped any
+    world.at(T + HOUR + 6 * MINUTE)
+    assert world.steps() == [(HOUR, 2), (3 * HOUR, 8)]
+    assert world.part.due == T + HOUR + 6 * MINUTE + PERIOD
+    world.at(T + HOUR + 6 * MINUTE + LATE)
+    assert world.steps() == [(3 * HOUR, 8)]
+    assert "recalledFor" not in world.status()
+    world.restart()
+    world.at(T + HOUR + 7 * MINUTE)
+    assert world.steps() == [(3 * HOUR, 8)]
+
+
+def test_a_plan_that_changes_the_present_stops_nobody() -> None:
+    world = PlanningWorld(plan("p", override("night", 2, T - HOUR, T + 3 * HOUR), recall={}))
+    world.at(T)
+    assert (world.gpus(), world.steps()) == (2, [(3 * HOUR, 8)])

@@ -68,6 +68,13 @@ class Damped:
             return None
         return self.since + (follow.down + notice if self.pending < self.capacity else follow.up)
 
+    def postponed(self, follow: Follow, notice: Millis, earliest: Millis) -> Damped:
+        """The same, but a smaller capacity does not count before an instant."""
+        due = self.due(follow, notice)
+        if self.pending is None or due is None or self.pending >= self.capacity or due >= earliest:
+            return self
+        return Damped(self.capacity, self.pending, earliest - follow.down - notice)
+
     def announced(self, follow: Follow, notice: Millis, now: Millis) -> Millis | None:
         """When a smaller capacity counts that has lasted long enough to be announced; None = nothing is to be announced."""
         if self.pending is None or self.pending >= self.capacity or now < self.since + follow.down:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from gangline.api.followed_capacity import FlavorResource, Follow, followed
+from gangline.api.followed_capacity import Damped, FlavorResource, Follow, followed
 from gangline.api.schedules import Span, Weekly, deadline, when, windows
 from gangline.api.spec_fields import SpecError, a_list, a_text, an_amount, an_object
 from gangline.engine.model import Deadline, FlavorQuotas, Millis, Quota, QuotaStep, ResourceGroup
@@ -18,6 +18,8 @@ MOST_QUOTAS: Final = 64
 #: changes that are known ahead: so many, and none that is farther away
 MOST_STEPS: Final = 16
 HORIZON: Final[Millis] = 14 * 86_400_000
+#: a change that is longer past is not known any more
+PAST: Final[Millis] = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +133,19 @@ def _override(value: Any, path: str) -> QuotaOverride:
 
 
 def stages(plan: QuotaPlanFacts, now: Millis) -> list[Stage]:
-    """What the plan changes now, and at the next instants at which that changes."""
-    spans = [(each, windows(each.when, now, MOST_STEPS)) for each in plan.overrides]
-    edges = {edge for _, found in spans for span in found for edge in span if now < edge <= now + HORIZON}
+    """What the plan changes now, since the last change within a day, and at the next instants at which that changes."""
+    since = now - PAST
+    spans = [(each, windows(each.when, since, MOST_STEPS)) for each in plan.overrides]
     # of an override with more windows than are known here, nothing is known after the last of these
     known = min((found[-1].start for _, found in spans if len(found) == MOST_STEPS), default=now + HORIZON)
+    edges = {edge for _, found in spans for span in found for edge in span if since < edge <= min(known, now + HORIZON)}
     found: list[Stage] = []
-    for instant in (now, *sorted(edge for edge in edges if edge <= known)):
+    for instant in (since, *sorted(edges)):
         stage = _stage(spans, instant)
         if not found or (stage.active, stage.changes) != (found[-1].active, found[-1].changes):
             found.append(stage)
-    return found[: MOST_STEPS + 1]
+    present = max(i for i, stage in enumerate(found) if stage.at <= now)
+    return found[present : present + MOST_STEPS + 1]
 
 
 def _stage(spans: Sequence[tuple[QuotaOverride, Sequence[Span]]], instant: Millis) -> Stage:
@@ -151,6 +155,25 @@ def _stage(spans: Sequence[tuple[QuotaOverride, Sequence[Span]]], instant: Milli
         for fr, change in each.changes.items():
             changes[fr] = change.over(changes.get(fr, QuotaChange()))
     return Stage(instant, tuple(each.name for each in active), changes)
+
+
+def course(plan: QuotaPlanFacts, states: Mapping[FlavorResource, Damped], now: Millis) -> Course:
+    """The quotas of a plan that follow nodes now, and from each instant on at which a smaller capacity counts that is announced.
+    `states`: the capacities that count; what has none is not followed yet.
+    """
+    present: dict[FlavorResource, QuotaChange] = {}
+    falls: dict[Millis, dict[FlavorResource, QuotaChange]] = {}
+    for each in plan.follow:
+        if (state := states.get(each.about)) is None:
+            continue
+        present[each.about] = QuotaChange(each.quota(state.capacity))
+        at = state.announced(each, plan.notice, now)
+        if at is not None and state.pending is not None:
+            falls.setdefault(at, {})[each.about] = QuotaChange(each.quota(state.pending))
+    found: list[tuple[Millis, Changes]] = [(0, present)]
+    for at in sorted(falls):
+        found.append((at, {**found[-1][1], **falls[at]}))
+    return found
 
 
 def with_changes(groups: tuple[ResourceGroup, ...], changes: Changes) -> tuple[ResourceGroup, ...]:

@@ -74,6 +74,7 @@ from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.nodes.stall.unscheduled_pods import UnscheduledPodsOfRuns
+from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import Reserving
 from gangline.control.parts.messages import (
     DeliveryFailed,
@@ -239,10 +240,11 @@ class Controller:
         recoveries = Recoveries(context, lambda workload: engine.observe(model.WriteFailed(workload)))
 
         #: windows in which nodes are kept for somebody, or for nobody
-        reserving = Reserving(context, self._observe)
+        deadlines = Deadlines(context)
+        reserving = Reserving(context, self._observe, deadlines)
 
         #: quotas that change by the calendar, or with nodes
-        quota_plans = QuotaPlans(context, self._observe)
+        quota_plans = QuotaPlans(context, self._observe, deadlines)
 
         #: nodes that do not answer, where a policy has them probed
         self.silence = SilentNodes(context, mirror.recovery_for)

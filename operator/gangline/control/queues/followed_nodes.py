@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gangline.api.followed_capacity import Damped, FlavorResource, Follow, Usable, damped, excess, remembered, row
-from gangline.api.quota_plans import Changes, Course, QuotaChange, QuotaPlanFacts
+from gangline.api.followed_capacity import Damped, FlavorResource, Usable, damped, excess, remembered, row
+from gangline.api.quota_plans import Course, QuotaPlanFacts, course
 from gangline.control.kernel.context import Context
 from gangline.control.queues.planned_quotas import Planned
 from gangline.engine import model
@@ -17,6 +17,8 @@ from gangline.kube.resources import Json
 PERIOD: Final = 5_000
 #: A new leader looks at nodes after this time, in milliseconds: before that the engine has not judged them.
 FIRST: Final = 1_000
+#: A smaller capacity that should have counted while nobody led does so this time after workloads are stopped, in milliseconds.
+LATE: Final = 10_000
 
 
 class FollowedNodes:
@@ -51,8 +53,8 @@ class FollowedNodes:
         before = self.courses, self.rows, self.excess
         known, self._damped, self._plans = self._damped, {}, plans
         self.courses, self.rows, times = {}, {}, [now + PERIOD]
-        if now < self._began + FIRST:
-            self._go_on(plans)
+        if now < self._began + FIRST:  # until then plans go on from their statuses
+            self.rows = {name: self._recorded(name) for name in plans}
             times.append(self._began + FIRST)
         else:
             usable = self._usable({each.about for facts in plans.values() for each in facts.follow})
@@ -63,19 +65,6 @@ class FollowedNodes:
         self.due = min(time for time in times if time > now) if plans else None
         self._news = self._news or (self.rows, self.excess) != before[1:]
         return self.courses != before[0]
-
-    def _go_on(self, plans: Mapping[str, QuotaPlanFacts]) -> None:
-        """Let the quotas be what they were under the last leader."""
-        for name, facts in plans.items():
-            rows = self._recorded(name)
-            states = remembered(rows)
-            self.rows[name] = rows
-            present = {
-                each.about: QuotaChange(each.quota(states[each.about].capacity))
-                for each in facts.follow
-                if each.about in states
-            }
-            self.courses[name] = [(0, present)]
 
     def _follow(
         self,
@@ -88,20 +77,19 @@ class FollowedNodes:
         """Determine rows and course of a plan. Returns when either will be different if nodes stay as they are."""
         obj = self._mirror.get(kube.QUOTA_PLANS, name)
         uid, earlier = obj.uid if obj is not None else "", remembered(self._recorded(name))
-        states: list[tuple[Follow, Damped]] = []
+        states: dict[FlavorResource, Damped] = {}
+        times: list[int] = []
         for each in facts.follow:
-            before = known.get((uid, each.about)) or earlier.get(each.about)
+            before = known.get((uid, each.about))
+            if before is None and (before := earlier.get(each.about)) is not None and facts.recall is not None:
+                before = before.postponed(each, facts.notice, now + facts.recall.stop_before + LATE)
             state = damped(before, usable[each.about].amount, each, facts.notice, now)
-            self._damped[uid, each.about] = state
-            states.append((each, state))
-        self.rows[name] = [row(each, usable[each.about], state, facts.notice) for each, state in states]
-        self.courses[name] = _course(states, facts.notice, now)
-        return [
-            time
-            for each, state in states
-            if (due := state.due(each, facts.notice)) is not None
-            for time in (due - facts.notice, due)
-        ]
+            states[each.about] = self._damped[uid, each.about] = state
+            if (due := state.due(each, facts.notice)) is not None:
+                times += [due - facts.notice, due]
+        self.rows[name] = [row(each, usable[each.about], states[each.about], facts.notice) for each in facts.follow]
+        self.courses[name] = course(facts, states, now)
+        return times
 
     def _recorded(self, name: str) -> list[Json]:
         obj = self._mirror.get(kube.QUOTA_PLANS, name)
@@ -117,18 +105,3 @@ class FollowedNodes:
             amount = sum(node.allocatable.get(resource, 0) for node in usable)
             found[flavor, resource] = Usable(amount, len(usable), all_of_them)
         return found
-
-
-def _course(states: Iterable[tuple[Follow, Damped]], notice: int, now: int) -> list[tuple[int, Changes]]:
-    """The quotas now, and from each instant on at which a smaller capacity counts that is announced."""
-    present: dict[FlavorResource, QuotaChange] = {}
-    falls: dict[int, dict[FlavorResource, QuotaChange]] = {}
-    for each, state in states:
-        present[each.about] = QuotaChange(each.quota(state.capacity))
-        at = state.announced(each, notice, now)
-        if at is not None and state.pending is not None:
-            falls.setdefault(at, {})[each.about] = QuotaChange(each.quota(state.pending))
-    course: list[tuple[int, Changes]] = [(0, present)]
-    for at in sorted(falls):
-        course.append((at, {**course[-1][1], **falls[at]}))
-    return course

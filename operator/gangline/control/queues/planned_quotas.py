@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline import bounded
-from gangline.api.quota_plans import Course, FlavorResource, QuotaPlanFacts, Stage, quota_plan, stages, steps
+from gangline.api.followed_capacity import remembered
+from gangline.api.quota_plans import Course, FlavorResource, QuotaPlanFacts, Stage, course, quota_plan, stages, steps
+from gangline.api.read.conditions import timestamp
 from gangline.api.spec_fields import SpecError
 from gangline.engine import model
-from gangline.engine.model import QuotaStep, ResourceGroup
+from gangline.engine.model import Millis, QuotaStep, ResourceGroup
 from gangline.objects import Stored
 
 #: QuotaPlans that are in force at the same time; the oldest are, so that a new one takes no place of another
 MOST: Final = 256
+
+_NOTHING_FINISHED: Final[Mapping[str, Millis]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class Planned:
     stages: tuple[Stage, ...] = ()
     #: why it is not in force, or what of it is not honoured, as sentences
     troubles: tuple[str, ...] = ()
+    #: the present quotas were foretold, and it is not known that those that exceed them have been stopped
+    unfinished: bool = False
     #: the quotas that follow nodes, now and ahead
     course: Course = ()
 
@@ -39,14 +45,26 @@ class Planned:
         """The quotas of the ClusterQueue now and ahead, given those that its spec has."""
         return steps(written, self.stages, self.course)
 
+    def applied_to(self, queue: model.ClusterQueue) -> model.ClusterQueue:
+        """The ClusterQueue with the quotas that it has now, given it as its spec says."""
+        return replace(queue, groups=self.steps(queue.groups)[0].groups)
+
     def ahead(self, written: tuple[ResourceGroup, ...]) -> model.QuotaAhead | None:
         """What the engine gets besides the present quotas; None where nothing changes."""
-        facts, later = self.facts, tuple(self.steps(written)[1:])
+        facts, known = self.facts, self.steps(written)
+        later = tuple(known if self.unfinished else known[1:])
         return model.QuotaAhead(facts.cluster_queue, self.name, later, facts.recall) if facts and later else None
 
 
-def expand(plans: Iterable[Stored], written: Mapping[str, tuple[ResourceGroup, ...]], now: int) -> list[Planned]:
-    """All QuotaPlans. `written`: the quotas of each ClusterQueue that there is, as its spec says."""
+def expand(
+    plans: Iterable[Stored],
+    written: Mapping[str, tuple[ResourceGroup, ...]],
+    now: int,
+    finished: Mapping[str, Millis] = _NOTHING_FINISHED,
+) -> list[Planned]:
+    """All QuotaPlans. `written`: the quotas of each ClusterQueue that there is, as its spec says. `finished`: plan -> the change
+    whose quotas nobody exceeds any more. The quotas that follow nodes are those that the statuses say.
+    """
     found: list[Planned] = []
     of_queue: dict[str, str] = {}
     for obj in sorted(plans, key=lambda each: (each.created, each.name)):
@@ -65,8 +83,20 @@ def expand(plans: Iterable[Stored], written: Mapping[str, tuple[ResourceGroup, .
         else:
             of_queue[queue] = obj.name
             troubles = _unknown_quotas(facts, written[queue])
-            found.append(Planned(obj.name, facts, tuple(stages(facts, now)), troubles))
+            ahead = tuple(stages(facts, now))
+            begun = ahead[0].at
+            unfinished = facts.recall is not None and finished.get(obj.name) != begun and _foretold(obj, begun)
+            with_nodes = course(facts, remembered(obj.status.get("follow")), now) if facts.follow else ()
+            found.append(Planned(obj.name, facts, ahead, troubles, unfinished, with_nodes))
     return found
+
+
+def _foretold(plan: Stored, begun: Millis) -> bool:
+    """Whether an operator had announced this change before it came, under the same spec."""
+    if plan.status.get("observedGeneration") != plan.generation:
+        return False
+    next_change = plan.status.get("nextChange") or {}
+    return timestamp(begun) in (next_change.get("time"), plan.status.get("recalledFor"))
 
 
 def _unknown_quotas(facts: QuotaPlanFacts, written: tuple[ResourceGroup, ...]) -> tuple[str, ...]:

@@ -437,7 +437,7 @@ class Assigner:
             return _NO_FIT
         if ahead and (short := ahead.short(self._gang, self._queue, cell, value)) is not None:
             change, room = short
-            text = change.short_text(cell.fr, value, room)
+            text = change.short_text(self._queue.name, cell.fr, value, room)
             obstacles.append(FlavorObstacle(WAITING, *cell.fr, before, amount, max(0, room), text))
             return _NO_FIT
         borrow, below_root = cell.height(value)

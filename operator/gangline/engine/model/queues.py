@@ -436,7 +436,8 @@ class QuotaAhead:
     name: str
     #: the QuotaPlan that says so
     plan: str
-    #: rising instants, none in the past
+    #: rising instants. With a recall the first may be the present one: whoever exceeds its quotas is stopped at once, since
+    #: nobody was there to do it before
     steps: tuple[QuotaStep, ...] = ()
     #: workloads that exceed the quotas of a step are stopped before it; None: only new starts follow them
     recall: Deadline | None = None

@@ -33,27 +33,34 @@ from gangline.engine.text.wording import minute_text
 class Change:
     """The quotas of a tree from an instant on, and what will be held of them then."""
 
-    __slots__ = ("_held", "at", "deadline", "name", "notice", "plan", "queues", "recalled", "recalls")
+    __slots__ = ("_held", "at", "deadline", "name", "notice", "plans", "queues", "recalled")
 
     def __init__(self, at: Millis, tree: str, queues: dict[str, QuotaNode], plans: Iterable[QuotaAhead]) -> None:
         """`plans`: those that change something at this instant."""
-        recalls = [(each.recall, each.plan) for each in plans if each.recall is not None]
+        recalls = {each.name: (each.plan, each.recall) for each in plans if each.recall is not None}
         self.at = at
         #: unique among all changes
         self.name = f"{tree}@{at}"
         #: the ClusterQueues of the tree, by name
         self.queues = queues
-        #: whether holders that exceed the quotas are stopped before
-        self.recalls = bool(recalls)
-        #: the QuotaPlan that recalls
-        self.plan = recalls[0][1] if recalls else ""
-        #: when those are stopped, and how long before that is announced
-        self.deadline = at - max((recall.stop_before for recall, _ in recalls), default=0)
-        self.notice = max((recall.notice for recall, _ in recalls), default=0)
+        #: ClusterQueue -> its QuotaPlan, of those that recall
+        self.plans = {queue: plan for queue, (plan, _) in recalls.items()}
+        #: when holders that exceed the quotas are stopped, and how long before that is announced
+        self.deadline = at - max((recall.stop_before for _, recall in recalls.values()), default=0)
+        self.notice = max((recall.notice for _, recall in recalls.values()), default=0)
         #: uid -> the cells that a workload will still use
         self._held: dict[str, list[tuple[Cell, int]]] = {}
         #: the workloads that have to stop before it, by uid
         self.recalled: dict[str, WorkloadState] = {}
+
+    @property
+    def recalls(self) -> bool:
+        """Whether holders that exceed the quotas are stopped before."""
+        return bool(self.plans)
+
+    def plan_for(self, queue: str) -> str:
+        """The QuotaPlan that recalls workloads of a ClusterQueue: its own, or that of another one of its cohort."""
+        return self.plans.get(queue) or next(iter(self.plans.values()))
 
     def is_announced(self, now: Millis) -> bool:
         """Whether workloads that have to stop before it are to know by now."""
@@ -146,20 +153,22 @@ class Change:
 
     # --- in words -----------------------------------------------------------------------------------------------------
 
-    def short_text(self, fr: FlavorResource, wanted: int, room: int) -> str:
+    def short_text(self, queue: str, fr: FlavorResource, wanted: int, room: int) -> str:
         """Why a workload that would have this much does not start before the change."""
         flavor, resource = fr
         room_text = quantity_text.text(resource, max(0, room))
         return (
-            f"quota for {resource} in flavor {flavor} changes at {minute_text(self.at)} (QuotaPlan '{self.plan}') and leaves"
+            f"quota for {resource} in flavor {flavor} changes at {minute_text(self.at)} (QuotaPlan"
+            f" '{self.plan_for(queue)}') and leaves"
             f" {room_text} for it then, {quantity_text.text(resource, wanted)} are needed; the workload may start before only"
             " with a maximum execution time, or a forecast, that ends by then"
         )
 
-    def recall_text(self) -> str:
+    def recall_text(self, gang: WorkloadState) -> str:
+        plan = self.plan_for(gang.queue.name if gang.queue is not None else "")
         return (
             f"The workload exceeds the quota of its ClusterQueue or cohort from {minute_text(self.at)} on (QuotaPlan"
-            f" '{self.plan}')"
+            f" '{plan}')"
         )
 
 
@@ -205,8 +214,8 @@ class QuotasAhead:
         self._outdated = False
         #: holders that came, left or changed
         self._moved: dict[str, WorkloadState] = {}
-        #: uid -> the first change before which a workload has to stop
-        self._recalled: dict[str, Change] = {}
+        #: uid -> a workload that has to stop, and the first change before which it has to
+        self._recalled: dict[str, tuple[WorkloadState, Change]] = {}
         #: those for whom that has changed since `advance` said so
         self._unreviewed: dict[str, None] = {}
         self.now: Millis = 0
@@ -232,7 +241,7 @@ class QuotasAhead:
     def advance(self, now: Millis, queues: Mapping[str, ClusterQueueState]) -> list[WorkloadState]:
         """Go on to a time. Returns the holders whose fate has to be reviewed."""
         before, self.now = self.now, now
-        passed = any(tree.changes[0].at <= now for tree in self._trees.values())
+        passed = any(before < change.at <= now for tree in self._trees.values() for change in tree.changes)
         if self._outdated or passed:
             self._build(queues)
         for tree in self._trees.values():
@@ -248,7 +257,7 @@ class QuotasAhead:
 
     def next_due(self) -> Millis | None:
         """When next a recall is announced or carried out, or an expected end matters for one."""
-        if any(self._recalled[uid].is_announced(self.now) for uid in self._unreviewed if uid in self._recalled):
+        if any(gang.uid in self._unreviewed for gang, _ in self.recalled()):
             return self.now
         times: list[Millis] = []
         for tree in self._trees.values():
@@ -299,23 +308,23 @@ class QuotasAhead:
     def recall_of(self, gang: WorkloadState) -> Change | None:
         """The change before which a holder is stopped, if that is announced."""
         found = self._recalled.get(gang.uid)
-        return found if found is not None and found.is_announced(self.now) else None
+        return found[1] if found is not None and found[1].is_announced(self.now) else None
 
     def stop_of(self, gang: WorkloadState) -> Millis:
         """When a holder is stopped; NEVER if it is not."""
         found = self._recalled.get(gang.uid)
-        return found.deadline if found is not None else NEVER
+        return found[1].deadline if found is not None else NEVER
 
     def recalled(self) -> list[tuple[WorkloadState, Change]]:
         """The holders that know that they are stopped, and before which change."""
-        return [
-            (change.recalled[uid], change) for uid, change in self._recalled.items() if change.is_announced(self.now)
-        ]
+        return [(gang, change) for gang, change in self._recalled.values() if change.is_announced(self.now)]
 
-    def estimate_again(self, gang: WorkloadState) -> None:
-        """What is known of a holder's length has changed."""
-        if self._trees:
-            self._moved[gang.uid] = gang
+    def estimate_again(self, gang: WorkloadState) -> bool:
+        """What is known of a holder's length has changed. Returns whether others may start for it."""
+        if self._tree_of(gang) is None:
+            return False
+        self._moved[gang.uid] = gang
+        return True
 
     # --- trees --------------------------------------------------------------------------------------------------------
 
@@ -328,22 +337,32 @@ class QuotasAhead:
         roots: dict[int, QuotaNode] = {}
         for name, ahead in sorted(self.known.items()):
             queue = queues.get(name)
-            if queue is not None and any(step.at > self.now for step in ahead.steps):
+            if queue is not None and any(self._counts(ahead, step) for step in ahead.steps):
                 roots[id(queue.root)] = queue.root
         for root in roots.values():
             self._trees[id(root)] = _Tree(self._changes_of(root))
         for queue in queues.values():
-            tree = self._trees.get(id(queue.root))
-            queue.moved = self._moved if tree is not None else None
-            if tree is not None:
+            changes, changed = id(queue.root) in self._trees, queue.moved is not None
+            queue.moved = self._moved if changes else None
+            if changes:
                 self._moved.update(queue.holders)
+            if changes or changed:
+                self._renew_waiting(queue)
         if not self._trees:
             self._note_recalled()
+
+    def _renew_waiting(self, queue: ClusterQueueState) -> None:
+        """Let the workloads that wait be of the shapes that other changes of quotas give them."""
+        for gang in list(queue.pending.everyone()):
+            alone = gang.inadmissible_alone
+            queue.pending.take_out(gang)
+            self.renew(gang)
+            queue.pending.set_alone_inadmissible(gang) if alone else queue.pending.arrive(gang)
 
     def _changes_of(self, root: QuotaNode) -> list[Change]:
         members = {queue.name: queue for queue in cluster_queues_of(root)}
         plans = [self.known[name] for name in members if name in self.known]
-        instants = sorted({step.at for each in plans for step in each.steps if step.at > self.now})
+        instants = sorted({step.at for each in plans for step in each.steps if self._counts(each, step)})
         found: list[Change] = []
         for at in instants:
             nodes: dict[str, QuotaNode] = {}
@@ -351,6 +370,10 @@ class QuotasAhead:
             changing = [each for each in plans if any(step.at == at for step in each.steps)]
             found.append(Change(at, root.name, nodes, changing))
         return found
+
+    def _counts(self, ahead: QuotaAhead, step: QuotaStep) -> bool:
+        """Whether a step is ahead, or those that exceed its quotas are still stopped."""
+        return step.at > self.now or (ahead.recall is not None and step is ahead.steps[0])
 
     def _groups_at(self, queue: ClusterQueueState, at: Millis) -> tuple[ResourceGroup, ...]:
         ahead = self.known.get(queue.name)
@@ -425,15 +448,16 @@ class QuotasAhead:
         """Note who has to stop, and who that is since a moment ago, or no longer."""
         before = self._recalled
         self._recalled = {
-            uid: change for tree in self._trees.values() for change in tree.changes for uid in change.recalled
+            uid: (gang, change)
+            for tree in self._trees.values()
+            for change in tree.changes
+            for uid, gang in change.recalled.items()
         }
-        for uid in sorted(before.keys() | self._recalled.keys()):
+        for uid, (gang, change) in (before | self._recalled).items():
             old, new = before.get(uid), self._recalled.get(uid)
-            if (old and old.name) != (new and new.name):
+            if old is None or new is None or old[1].name != change.name:
                 self._unreviewed[uid] = None
-                change = new or old
-                assert change is not None
-                self._changed(change.recalled[uid])
+                self._changed(gang)
 
 
 def grows_text(fr: FlavorResource, wanted: int, most: int, at: Millis) -> str:

@@ -224,8 +224,7 @@ class ClusterIntake:
             return
         if gang.holds:
             store.moved_holders[key] = None
-            if store.quotas_ahead:  # it may end before a change now, so that others may start
-                store.quotas_ahead.estimate_again(gang)
+            if store.quotas_ahead.estimate_again(gang):
                 store.flush(queue.root)
         elif store.looks_ahead and gang.bucket is not None:  # it may end before a window or a change of quotas now
             queue.pending.take_out(gang)

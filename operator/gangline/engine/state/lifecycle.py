@@ -181,7 +181,7 @@ class Lifecycle:
             times.append(ahead[0].begin)
         if (change := self._store.quotas_ahead.recall_of(gang)) is not None:
             if change.deadline <= now:
-                return Evict(gang.key, gang.uid, RECALLED, change.recall_text()), None
+                return Evict(gang.key, gang.uid, RECALLED, change.recall_text(gang)), None
             times.append(change.deadline)
         if gang.admitted:
             limits = (
@@ -209,7 +209,7 @@ class Lifecycle:
         change = self._store.quotas_ahead.recall_of(gang)
         if change is not None and change.name not in gang.lifecycle.warned_of:
             gang.lifecycle.warned_of |= {change.name}
-            said = f"Save by {minute_text(change.deadline)}, when the workload is stopped. {change.recall_text()}"
+            said = f"Save by {minute_text(change.deadline)}, when the workload is stopped. {change.recall_text(gang)}"
             return Warn("Workload", gang.key, SAVE_BY, said), now  # there may be a window, too
         ahead = self._store.capacity.window_ahead(gang)
         if ahead is None or ahead[0].name in gang.lifecycle.warned_of:

@@ -164,6 +164,9 @@ class QuotaPlanStatus(ApiModel):
     """The quotas that follow nodes. A new operator goes on from here."""
     next_change: QuotaChangeAhead | None = None
     """The next change."""
+    recalled_for: Time | None = None
+    """The change that has just come, while workloads that exceed its quotas are still stopped: an operator that was not there
+    then does it."""
     recalled: Annotated[list[Annotated[str, Field(max_length=317)]], Field(max_length=32)] | None = None
     """The workloads, as namespace/name, that are to save their work and are stopped before the next change; the first 32."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from gangline.api import names, quantity
 from gangline.api.quota_plans import MOST_QUOTAS, FlavorResource, QuotaPlanFacts, Stage
@@ -11,6 +12,9 @@ from gangline.engine.model import Quota, QuotaStep
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
+#: workloads that the status lists
+MOST_RECALLED: Final = 32
+
 
 def status(
     plan: Stored,
@@ -18,13 +22,16 @@ def status(
     stages: Sequence[Stage],
     steps: Sequence[QuotaStep],
     troubles: Sequence[str],
+    recalled: Collection[str],
     *,
+    unfinished: bool,
     now: int,
     follow: Sequence[Json] = (),
     excess: str = "",
 ) -> Json:
     """The QuotaPlan's status. `facts`: None if it is not in force, which the first of `troubles` explains. `stages` and `steps`:
-    what it changes, and what its ClusterQueue has, now and later. `follow`: its rows about nodes; `excess`: that the shares of
+    what it changes, and what its ClusterQueue has, now and later. `recalled`: the workloads that are to be stopped before the
+    next change, or, while the present one is `unfinished`, for that. `follow`: its rows about nodes; `excess`: that the shares of
     their capacity sum above 100 %, "" = they do not.
     """
     rows = [dict(row) for row in plan.conditions]
@@ -46,7 +53,7 @@ def status(
     elif follow or any(row["type"] == names.OVERSUBSCRIBED for row in rows):
         put(names.OVERSUBSCRIBED, False, "SharesWithinCapacity", "Shares of no flavor sum above 100 %")
     new: Json = {**plan.status, "conditions": rows, "observedGeneration": generation}
-    for gone in ("activeOverrides", "effectiveQuotas", "follow", "nextChange"):
+    for gone in ("activeOverrides", "effectiveQuotas", "follow", "nextChange", "recalledFor", "recalled"):
         new.pop(gone, None)
     if facts is None:
         return new
@@ -55,6 +62,10 @@ def status(
     new["effectiveQuotas"] = _quotas(steps[0], about)
     if follow:
         new["follow"] = [_with_override(row, facts, stages[0]) for row in follow]
+    if unfinished:
+        new["recalledFor"] = conditions.timestamp(stages[0].at)
+    if recalled:
+        new["recalled"] = sorted(recalled)[:MOST_RECALLED]
     if len(steps) > 1:
         active = next(stage.active for stage in reversed(stages) if stage.at <= steps[1].at)
         stamp = conditions.timestamp(steps[1].at)

@@ -20,7 +20,7 @@ T = 1_700_000_000_000
 SECOND, MINUTE = 1000, 60_000
 
 #: capacities at instants: seconds since the last one, and what is usable from then on
-COURSES = st.lists(st.tuples(st.integers(1, 900), st.integers(0, 64)), min_size=1, max_size=30)
+COURSES = st.lists(st.tuples(st.integers(1, 1800), st.integers(0, 64)), min_size=1, max_size=12)
 DELAYS = st.integers(0, 600).map(lambda seconds: seconds * SECOND)
 FOLLOWS = st.builds(
     lambda percent, least, more, down, up: Follow("h100", GPU, percent, least, least + more, down, up),
@@ -35,7 +35,7 @@ FOLLOWS = st.builds(
 def played(
     follow: Follow, notice: int, course: list[tuple[int, int]], *, every: int = 5
 ) -> list[tuple[int, int, Damped]]:
-    """Instant, usable capacity and state at each look, every few seconds."""
+    """Instant, usable capacity and state at each look, every half minute."""
     looks: list[tuple[int, int, Damped]] = []
     state: Damped | None = None
     now = T

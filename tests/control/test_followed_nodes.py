@@ -13,7 +13,6 @@ from tests.objects import Stored
 from gangline.api.read.conditions import timestamp
 from gangline.control.queues.followed_nodes import FIRST, LATE, PERIOD
 from gangline.engine import model
-from gangline.kube import resources as kube
 
 Json = dict[str, Any]
 

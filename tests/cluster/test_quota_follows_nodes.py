@@ -110,4 +110,4 @@ async def test_quota_falls_with_nodes_after_a_recall_and_rises_again(system: Sys
             with contextlib.suppress(NotFound):
                 await api.client.delete(kube.QUOTA_PLANS, None, "tide")
             await api.wipe()
-            await delete_pool(api.client, pool)
+            await delete_pool(api.client, pool.name)

@@ -106,11 +106,11 @@ def test_a_shrinking_cluster_recalls_by_the_deadlines_of_the_plan() -> None:
     world.until(gone + 5 * MINUTE - 1)
     assert world.steps() == [], "it may be back soon"
     world.until(gone + 5 * MINUTE)
-    assert (world.gpus(), world.steps()) == (16, [(FIRST + PERIOD + 35 * MINUTE, 8)])
+    assert (world.gpus(), world.steps()) == (16, [(FIRST + PERIOD + 37 * MINUTE, 8)])
     ahead = world.ahead()
     assert ahead is not None and ahead.recall == model.Deadline(30 * MINUTE, 2 * MINUTE)
-    assert world.status()["nextChange"]["time"] == timestamp(gone + 35 * MINUTE)
-    world.until(gone + 35 * MINUTE)
+    assert world.status()["nextChange"]["time"] == timestamp(gone + 37 * MINUTE)
+    world.until(gone + 37 * MINUTE)
     assert (world.gpus(), world.steps()) == (8, [])
 
 

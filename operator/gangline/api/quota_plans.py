@@ -66,8 +66,8 @@ class QuotaPlanFacts:
 
     @property
     def notice(self) -> Millis:
-        """How long before a quota falls workloads learn of it."""
-        return self.recall.notice if self.recall is not None else 0
+        """How long before a quota falls workloads learn of it, so that they have the whole notice before they are stopped."""
+        return self.recall.notice + self.recall.stop_before if self.recall is not None else 0
 
     @property
     def about(self) -> frozenset[FlavorResource]:

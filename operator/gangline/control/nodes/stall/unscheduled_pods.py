@@ -83,7 +83,7 @@ class UnscheduledPodsOfRuns(Reconciler[str]):
 
     def _say(self, key: str, now: int, waiting: list[Pod], total: int, said: tuple[str, str] | None) -> None:
         (words, _), *_ = by_obstacle(waiting)
-        words = bounded.printable(words[:LONGEST])
+        words = bounded.printable(" ".join(words[:LONGEST].split()))
         by_job = _lacks_claim(words) or self._engine.matches_no_node(key)
         message = f"{len(waiting)} of {total} pods unscheduled: {words}"
         self._written_at[key] = now

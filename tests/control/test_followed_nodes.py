@@ -10,7 +10,7 @@ from tests.builders.objects import T
 from tests.control.test_quota_plans import HOUR, MINUTE, PlanningWorld, override, plan
 from tests.objects import Stored
 
-from gangline.api.read.conditions import timestamp
+from gangline.api.read.conditions import millis_of, timestamp
 from gangline.control.queues.followed_nodes import FIRST, LATE, PERIOD
 from gangline.engine import model
 
@@ -21,6 +21,10 @@ class FollowingWorld(PlanningWorld):
     """As an engine it says that `usable` of two nodes with 8 GPUs are usable; both are of flavor h100."""
 
     usable = 2
+
+    def __init__(self, *plans: Stored) -> None:
+        super().__init__(*plans)
+        self.at(T)
 
     def nodes_of_flavor(self, flavor: str) -> tuple[list[model.Node], int]:
         assert flavor == "h100"
@@ -48,7 +52,6 @@ def following(*follows: Json, name: str = "p", **spec: Any) -> Stored:
 
 def test_the_quota_is_the_share_of_the_usable_nodes_within_bounds() -> None:
     world = FollowingWorld(following(follow(75)))
-    world.at(T)
     assert (world.gpus(), world.part.due) == (8, T + FIRST), "the engine has not judged the nodes yet"
     world.at(T + FIRST)
     assert (world.gpus(), world.part.due) == (12, T + FIRST + PERIOD)
@@ -63,18 +66,18 @@ def test_the_quota_is_the_share_of_the_usable_nodes_within_bounds() -> None:
 def test_a_node_that_flaps_changes_nothing_and_one_that_stays_away_does() -> None:
     world = FollowingWorld(following(follow(damping={"down": "5m", "up": "2m"})))
     world.until(T + FIRST)
-    for minute in range(1, 9):
-        world.usable = 1 + minute % 2
-        world.until(T + minute * 4 * MINUTE)
+    for times in range(1, 8):
+        world.usable = 1 + times % 2
+        world.until(T + times * 4 * MINUTE)
         assert world.gpus() == 16
     world.usable = 1
-    gone = world.now + PERIOD
-    world.until(gone)
+    world.until(world.now + PERIOD)
     row = world.status()["follow"][0]
-    assert (row["pendingCapacity"], row["changesAt"]) == ("8", timestamp(gone + 5 * MINUTE))
-    world.until(gone + 5 * MINUTE - 1)
+    due = millis_of(row["pendingSince"]) + 5 * MINUTE
+    assert (row["pendingCapacity"], row["changesAt"]) == ("8", timestamp(due))
+    world.until(due - 1)
     assert world.gpus() == 16
-    world.until(gone + 5 * MINUTE)
+    world.until(due)
     assert (world.gpus(), world.steps()) == (8, [])
     world.usable = 2
     world.until(world.now + 2 * MINUTE + PERIOD)

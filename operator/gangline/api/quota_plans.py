@@ -168,7 +168,7 @@ def course(plan: QuotaPlanFacts, states: Mapping[FlavorResource, Damped], now: M
             continue
         present[each.about] = QuotaChange(each.quota(state.capacity))
         at = state.announced(each, plan.notice, now)
-        if at is not None and state.pending is not None:
+        if at is not None and at > now and state.pending is not None:  # else whoever looks at nodes says when
             falls.setdefault(at, {})[each.about] = QuotaChange(each.quota(state.pending))
     found: list[tuple[Millis, Changes]] = [(0, present)]
     for at in sorted(falls):

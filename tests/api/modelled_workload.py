@@ -88,6 +88,15 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "overran": said_of(names.OVERRUN).reason == "Overdue",
         "stalled": why(names.STALLED),
         "refused_at": since(names.PODS_REFUSED, holds(names.PODS_REFUSED)),
+        "unscheduled": (
+            model.Unscheduled(
+                since(names.PODS_UNSCHEDULED),
+                (said_of(names.PODS_UNSCHEDULED).message or "not scheduled") if holds(names.PODS_UNSCHEDULED) else "",
+                said_of(names.PODS_UNSCHEDULED).reason == names.CAUSED_BY_JOB,
+            )
+            if names.PODS_UNSCHEDULED in conditions
+            else None
+        ),
     }
 
 

@@ -122,6 +122,17 @@ def test_v1beta2_is_switched_by_its_sections() -> None:
     assert "which Kueue refuses in v1beta2" in taken.warnings[0]
 
 
+def test_the_limit_for_unscheduled_pods_is_off_unless_it_is_given_and_within_the_timeout() -> None:
+    def limit(given: Any) -> float | None:
+        ready = settings(waitForPodsReady={"timeout": "10m", **given}).pods_ready
+        assert ready is not None
+        return ready.unscheduled_seconds
+
+    assert [limit({}), limit({"unscheduledTimeout": "0s"}), limit({"unscheduledTimeout": "5m"})] == [None, None, 300]
+    with pytest.raises(configuration.ConfigurationError, match=r"unscheduledTimeout: must not exceed"):
+        limit({"unscheduledTimeout": "11m"})
+
+
 def test_what_holds_without_a_section_depends_on_the_version() -> None:
     assert [as_of(version).settings.pods_ready is not None for version in VERSIONS] == [False] * 4 + [True] * 2
     old = as_of("0.15", waitForPodsReady={"timeout": "5m"}).settings.pods_ready

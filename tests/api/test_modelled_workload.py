@@ -23,7 +23,17 @@ METADATA = {"name": "x", "namespace": "y", "uid": "u", "creationTimestamp": T0}
 #: facts that only metadata says
 OF_METADATA = frozenset(
     (
-        *("uid", "namespace", "name", "boost", "created", "gates", "job_uid", "checkpoint_seconds"),
+        *(
+            "uid",
+            "namespace",
+            "name",
+            "boost",
+            "created",
+            "gates",
+            "job_uid",
+            "checkpoint_seconds",
+            "unscheduled_seconds",
+        ),
         *("replaced", "avoid", "healed_at", "restarts_whole", "allowed_flavors", "variant_of", "has_variants"),
         *("unowned", "lone_pod", "waits_for", "array"),
         "replaces",
@@ -35,7 +45,7 @@ def _conditions(kinds: list[str]) -> st.SearchStrategy[list[Json]]:
     rows = {
         "type": st.sampled_from(kinds),
         "status": st.sampled_from(["True", "False", "Unknown"]),
-        "reason": st.sampled_from(["OnHold", "WaitForRecovery", "Overdue", "Preempted"]),
+        "reason": st.sampled_from(["OnHold", "WaitForRecovery", "Overdue", "Preempted", "CausedByJob"]),
         "message": NAMES,
         "lastTransitionTime": TIMES,
     }
@@ -47,6 +57,7 @@ RESERVED = {"type": names.QUOTA_RESERVED, "status": "True", "reason": "x", "mess
 OTHERS = [
     *(names.ADMITTED, names.EVICTED, names.PODS_READY, names.PREEMPTED, names.REQUEUED),
     *(names.FINISHED, names.BACKFILLED, names.OVERRUN, names.STALLED, names.DEACTIVATION_TARGET, "Other"),
+    *(names.PODS_REFUSED, names.PODS_UNSCHEDULED),
 ]
 CONDITIONS = st.one_of(
     _conditions(OTHERS).map(lambda others: [RESERVED, *others]), _conditions([names.QUOTA_RESERVED, *OTHERS])

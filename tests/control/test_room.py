@@ -10,12 +10,15 @@ from tests.builders import clusters
 from tests.builders.clusters import GPU, NOW, SECRET, key_of
 from tests.objects import PodObject
 
+from gangline.api import names
+from gangline.api.read import conditions
 from gangline.console.commands.see.nodes import listing
 from gangline.console.output.layout import plain
 from gangline.control.answers.desk import Wish
 from gangline.control.answers.pages import ListPage
 from gangline.control.answers.sight import Everybody, Sight
 from gangline.control.feed.pod import read_pod
+from gangline.engine import minute_text
 from gangline.kube import resources as kube
 
 Json = dict[str, Any]
@@ -102,6 +105,31 @@ async def test_an_admitted_gang_says_which_pods_wait_for_what_and_who_has_it() -
     assert told["nodes"] == ["h100: 4 GPUs of 16 free on 2 nodes, at most 4 on one of them"]
     assert told["on nodes"] == [f"h100, outside of any queue: replicaset/llm-5d in namespace {SECRET} (4 GPUs)"]
     assert told["needs"] == ["the pods outside of any queue to leave 4 GPUs of h100"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "place"),
+    [("Unschedulable", "at its old place"), ("CausedByJob", "behind those that waited, since the job is the cause")],
+)
+async def test_the_end_of_its_patience_is_said_too(reason: str, place: str) -> None:
+    entries = clusters.submitted("gang", 2, "1h", ago=400, started=250)
+    workload = entries[1][1]
+    workload["metadata"].setdefault("annotations", {})[names.UNSCHEDULED_TIMEOUT] = "10m"
+    since = conditions.timestamp((NOW - 180) * 1000)
+    row = {
+        "type": names.PODS_UNSCHEDULED,
+        "status": "True",
+        "reason": reason,
+        "message": "1 of 2 pods unscheduled: full",
+    }
+    workload["status"]["conditions"].append({**row, "lastTransitionTime": since})
+    here = clusters.world_of(flavor(pool="fast"), *clusters.queue("a", 16), *entries, node("n1"))
+    key = key_of(here, "gang")
+    here.pods.upsert(pod("gang-1", "", 8, workload=key.partition("/")[2]))
+    (said,) = (await why(here))["requeued"]
+    until = minute_text((NOW - 180 + 600) * 1000)
+    assert said.startswith(f"at {until} if pods are still unscheduled, as they are for 3m by now; {place}")
+    assert "requeued" not in await why(crowded()), "nobody has asked for a limit"
 
 
 async def test_the_queue_says_so_too() -> None:

@@ -290,6 +290,8 @@ PROGRESS: Final = f"{OWN_GROUP}/progress"
 PROGRESS_URL: Final = f"{OWN_GROUP}/progress-url"
 #: annotation on jobs, duration: the job reports progress at least this often
 HEARTBEAT: Final = f"{OWN_GROUP}/heartbeat"
+#: annotation on jobs and Workloads, duration: how long the scheduler may find no node for a pod of the job that was admitted
+UNSCHEDULED_TIMEOUT: Final = f"{OWN_GROUP}/unscheduled-timeout"
 #: annotation on jobs: "none" turns stall detection off
 STALL: Final = f"{OWN_GROUP}/stall"
 #: annotation on jobs: "none", or the kinds of notifications that are sent about the job, comma-separated
@@ -297,7 +299,7 @@ NOTIFY: Final = f"{OWN_GROUP}/notify"
 #: annotation on jobs: the address for receivers whose URL contains {to}
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
 #: annotations that are read while a job waits and runs: pods and what serves, which have no job, hand them to their Workloads
-HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
+HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, UNSCHEDULED_TIMEOUT, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
 #: taint on nodes that do not answer (`gangline.control.nodes.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
 #: taint on nodes that gangs are to leave as soon as other nodes have room (`gangline admin swap now`)
@@ -362,12 +364,19 @@ POLICY: Final = "QueuePolicy"
 #: of Reservations: a window is ahead or open, and something keeps it from being honoured; Gangline only
 SCHEDULED: Final = "Scheduled"
 CONFLICT: Final = "Conflict"
+#: of QuotaPlans: the shares of all ClusterQueues that follow the nodes of a flavor sum above 100 %; Gangline only
+OVERSUBSCRIBED: Final = "Oversubscribed"
 #: of a ClusterQueue whose workloads go to other clusters: its quota is kept at the sum of theirs
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 #: the workload hangs; the reason is the action, or the sign that it does not hang; Gangline only
 STALLED: Final = "Stalled"
 #: the API server refuses the pods; the reason says on what ground; Gangline only
 PODS_REFUSED: Final = "PodsRefused"
+#: the scheduler finds no node for pods; the reason says whether the job is the cause; Gangline only
+PODS_UNSCHEDULED: Final = "PodsUnscheduled"
+#: reasons of PodsUnscheduled: as things are no node has room, or the job asks for something that does not exist
+UNSCHEDULABLE: Final = "Unschedulable"
+CAUSED_BY_JOB: Final = "CausedByJob"
 
 LOCAL_QUEUE_DEFAULT: Final = "default"
 SYSTEM_NAMESPACE: Final = "gangline-system"

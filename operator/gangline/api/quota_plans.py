@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from gangline.api import quantity
+from gangline.api.followed_capacity import Damped, FlavorResource, Follow, followed
 from gangline.api.schedules import Span, Weekly, deadline, when, windows
-from gangline.api.spec_fields import SpecError, a_list, a_text, an_object
+from gangline.api.spec_fields import SpecError, a_list, a_text, an_amount, an_object
 from gangline.engine.model import Deadline, FlavorQuotas, Millis, Quota, QuotaStep, ResourceGroup
 from gangline.kube.resources import Json
 
@@ -20,9 +20,6 @@ MOST_STEPS: Final = 16
 HORIZON: Final[Millis] = 14 * 86_400_000
 #: a change that is longer past is not known any more
 PAST: Final[Millis] = 86_400_000
-
-#: (flavor, resource)
-FlavorResource: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,8 @@ class QuotaChange:
 
 
 Changes: TypeAlias = Mapping[FlavorResource, QuotaChange]
-_NO_CHANGES: Final[Changes] = {}
+#: changes from instants on, in order; the first instant is not after the present
+Course: TypeAlias = Sequence[tuple[Millis, Changes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,18 @@ class QuotaPlanFacts:
     #: those that come later in the list win
     overrides: tuple[QuotaOverride, ...]
     recall: Deadline | None
+    #: quotas that are shares of what nodes have
+    follow: tuple[Follow, ...] = ()
+
+    @property
+    def notice(self) -> Millis:
+        """How long before a quota falls workloads learn of it, so that they have the whole notice before they are stopped."""
+        return self.recall.notice + self.recall.stop_before if self.recall is not None else 0
+
+    @property
+    def about(self) -> frozenset[FlavorResource]:
+        """What the plan changes at any time."""
+        return frozenset(fr for each in self.overrides for fr in each.changes) | {each.about for each in self.follow}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,7 @@ def quota_plan(obj: Json) -> QuotaPlanFacts:
         a_text(spec.get("clusterQueue"), "spec.clusterQueue"),
         overrides,
         None if recall is None else deadline(an_object(recall, "spec.recall"), "spec.recall"),
+        followed(spec.get("follow"), "spec.follow"),
     )
 
 
@@ -106,25 +117,16 @@ def _override(value: Any, path: str) -> QuotaOverride:
         if fr in changes:
             raise SpecError(at, "is about the same resource and flavor as another one of this override")
         change = QuotaChange(
-            *(_amount(quota.get(k), resource, f"{at}.{k}") for k in ("nominalQuota", "borrowingLimit", "lendingLimit"))
+            *(
+                an_amount(quota.get(k), resource, f"{at}.{k}")
+                for k in ("nominalQuota", "borrowingLimit", "lendingLimit")
+            )
         )
         if change == QuotaChange():
             raise SpecError(at, "give nominalQuota, borrowingLimit or lendingLimit")
         changes[fr] = change
     window = when(an_object(section.get("window"), f"{path}.window"), f"{path}.window")
     return QuotaOverride(a_text(section.get("name"), f"{path}.name"), window, changes)
-
-
-def _amount(value: Any, resource: str, path: str) -> int | None:
-    if value is None:
-        return None
-    try:
-        found = quantity.parse(value, resource)
-    except quantity.QuantityError as error:
-        raise SpecError(path, str(error)) from None
-    if found < 0:
-        raise SpecError(path, "must not be negative")
-    return found
 
 
 # --- quotas over time -------------------------------------------------------------------------------------------------
@@ -155,6 +157,25 @@ def _stage(spans: Sequence[tuple[QuotaOverride, Sequence[Span]]], instant: Milli
     return Stage(instant, tuple(each.name for each in active), changes)
 
 
+def course(plan: QuotaPlanFacts, states: Mapping[FlavorResource, Damped], now: Millis) -> Course:
+    """The quotas of a plan that follow nodes now, and from each instant on at which a smaller capacity counts that is announced.
+    `states`: the capacities that count; what has none is not followed yet.
+    """
+    present: dict[FlavorResource, QuotaChange] = {}
+    falls: dict[Millis, dict[FlavorResource, QuotaChange]] = {}
+    for each in plan.follow:
+        if (state := states.get(each.about)) is None:
+            continue
+        present[each.about] = QuotaChange(each.quota(state.capacity))
+        at = state.announced(each, plan.notice, now)
+        if at is not None and at > now and state.pending is not None:  # else whoever looks at nodes says when
+            falls.setdefault(at, {})[each.about] = QuotaChange(each.quota(state.pending))
+    found: list[tuple[Millis, Changes]] = [(0, present)]
+    for at in sorted(falls):
+        found.append((at, {**found[-1][1], **falls[at]}))
+    return found
+
+
 def with_changes(groups: tuple[ResourceGroup, ...], changes: Changes) -> tuple[ResourceGroup, ...]:
     """The quotas of a ClusterQueue with these changes. What it has no quota of is no part of it, whatever is changed."""
     if not changes:
@@ -179,15 +200,20 @@ def _changed(quota: Quota, change: QuotaChange) -> Quota:
     return Quota(nominal, borrowing, None if lending is None else min(lending, nominal))
 
 
-def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Changes = _NO_CHANGES) -> list[QuotaStep]:
+def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Course = ()) -> list[QuotaStep]:
     """The quotas of a ClusterQueue now, and at each instant at which a plan changes them.
 
     `beneath` are changes from another source, such as the capacity of nodes: the plan's overrides replace these, too.
     """
-    under = with_changes(groups, beneath)
+    if not plan:
+        return []
+    begin = plan[0].at
+    instants = sorted({stage.at for stage in plan} | {max(begin, at) for at, _ in beneath})
     found: list[QuotaStep] = []
-    for stage in plan:
-        step = QuotaStep(stage.at, with_changes(under, stage.changes))
+    for instant in instants:
+        under: Changes = next((changes for at, changes in reversed(beneath) if at <= instant), {})
+        over = next(stage for stage in reversed(plan) if stage.at <= instant)
+        step = QuotaStep(instant, with_changes(with_changes(groups, under), over.changes))
         if not found or step.groups != found[-1].groups:
             found.append(step)
     return found

@@ -47,6 +47,19 @@ def a_text(value: Any, path: str) -> str:
     return value
 
 
+def an_amount(value: Any, resource: str, path: str) -> int | None:
+    """An amount of a resource in the engine's units, None if it is not given."""
+    if value is None:
+        return None
+    try:
+        found = quantity.parse(value, resource)
+    except quantity.QuantityError as error:
+        raise SpecError(path, str(error)) from None
+    if found < 0:
+        raise SpecError(path, "must not be negative")
+    return found
+
+
 def a_length(value: Any, path: str, longest: Millis) -> Millis:
     try:
         millis = round(quantity.parse_duration(a_text(value, path)) * 1000)

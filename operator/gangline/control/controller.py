@@ -73,6 +73,7 @@ from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
+from gangline.control.nodes.stall.unscheduled_pods import UnscheduledPodsOfRuns
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import Reserving
 from gangline.control.parts.messages import (
@@ -242,7 +243,7 @@ class Controller:
         deadlines = Deadlines(context)
         reserving = Reserving(context, self._observe, deadlines)
 
-        #: quotas that change by the calendar
+        #: quotas that change by the calendar, or with nodes
         quota_plans = QuotaPlans(context, self._observe, deadlines)
 
         #: nodes that do not answer, where a policy has them probed
@@ -262,6 +263,7 @@ class Controller:
         self.held = held = HeldUnbound(context)
         metrics.count_held_unbound(lambda: held.seconds(now()))
         self.refused = refused = RefusedPodsOfRuns(context)
+        unscheduled = UnscheduledPodsOfRuns(context)
         #: runtime forecasts, if enabled
         self.forecasting: Forecasting | None = None
         if forecasting is not None:
@@ -370,6 +372,7 @@ class Controller:
             outbox,  # and their delivery
             stalls,  # gangs that hang
             refused,  # gangs whose pods the API server refuses
+            unscheduled,  # and those with pods that the scheduler places nowhere
             autoscalers,  # flavors that can get more nodes
             # the history of the cluster
             *([ClusterRecord(mirror, record, now)] if record is not None else []),

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
     from gangline.engine.state.overrun import OVERRUN_STATES
+    from gangline.engine.state.unscheduled import NOT_SCHEDULED
     from gangline.engine.text.alarms import Alarms
-    from gangline.engine.text.wording import hours_text, span_text
+    from gangline.engine.text.wording import hours_text, minute_text, span_text
     from gangline.engine.topology.leaf_ranking import OF_POLICY
     from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
     from gangline.engine.topology.placing import ReplacementRequest, levels_of, place, replace_node
@@ -132,8 +133,9 @@ _MODULES: Final = {
         "Simulation",
     ),
     "state.overrun": ("OVERRUN_STATES",),
+    "state.unscheduled": ("NOT_SCHEDULED",),
     "text.alarms": ("Alarms",),
-    "text.wording": ("hours_text", "span_text"),
+    "text.wording": ("hours_text", "minute_text", "span_text"),
     "topology.leaf_ranking": ("OF_POLICY",),
     "topology.placement_request": (
         "PlacementRequest",
@@ -162,6 +164,7 @@ __all__ = [
     "HOSTNAME",
     "MODES",
     "NEVER_SATISFIED",
+    "NOT_SCHEDULED",
     "NOT_TRIED",
     "OF_POLICY",
     "OVERRUN_STATES",
@@ -216,6 +219,7 @@ __all__ = [
     "hours_text",
     "is_accelerator",
     "levels_of",
+    "minute_text",
     "outlook",
     "place",
     "replace_node",

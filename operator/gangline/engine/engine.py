@@ -65,6 +65,7 @@ from gangline.engine.state.figures import (
 )
 from gangline.engine.state.lifecycle import Lifecycle
 from gangline.engine.state.store import Store
+from gangline.engine.state.unscheduled import matches_no_node, scheduled_by
 from gangline.engine.state.workload_intake import WorkloadIntake
 
 #: rounds in which a new engine may find out what it would start
@@ -233,6 +234,11 @@ class Engine:
         """The nodes that are known, by name."""
         return self._store.health.nodes
 
+    def nodes_of_flavor(self, flavor: str) -> tuple[list[Node], int]:
+        """The nodes of a flavor to which new work may go, and how many nodes it has."""
+        names, health = self._store.capacity.nodes_of_flavor(flavor), self._store.health
+        return [health.nodes[name] for name in names if health.usable(name)], len(names)
+
     def rank_nodes(
         self, policy: PlacementPolicy, pod_set: PodSet, names: Iterable[str]
     ) -> dict[str, str | tuple[int, ...]]:
@@ -291,6 +297,20 @@ class Engine:
         gang = self._store.gangs.get(workload)
         queue = queue_of(gang) if gang is not None else None
         return queue.name if queue is not None else ""
+
+    def scheduled_by(self, workload: str) -> Millis | None:
+        """When a workload is evicted if the Kubernetes scheduler finds no nodes for its pods until then; None = never, or it has
+        found them.
+        """
+        gang = self._store.gangs.get(workload)
+        return scheduled_by(self._store, gang, queue_of(gang)) if gang is not None else None
+
+    def matches_no_node(self, workload: str) -> bool:
+        """Whether the flavors that an admitted workload was given have nodes, and the node selector or affinity of one of its pod
+        sets excludes all of these.
+        """
+        gang = self._store.gangs.get(workload)
+        return gang is not None and matches_no_node(self._store, gang)
 
     def free_on_nodes(self) -> dict[str, dict[str, int]]:
         """What is left of each node to which new work may go, by resource."""

@@ -303,9 +303,10 @@ def test_maximum_execution_time(value: str, said: str):
 @pytest.mark.parametrize(
     ("value", "said"), [("30m", ""), ("1h30m", ""), ("soon", "a duration"), ("0s", "greater than 0")]
 )
-def test_checkpoint_interval(value: str, said: str):
-    found = errors(job(queue="main", annotations={names.CHECKPOINT_INTERVAL: value}))
-    assert found == [] if not said else said in found[0] and names.CHECKPOINT_INTERVAL in found[0]
+@pytest.mark.parametrize("name", [names.CHECKPOINT_INTERVAL, names.UNSCHEDULED_TIMEOUT])
+def test_annotations_that_are_durations(name: str, value: str, said: str):
+    found = errors(job(queue="main", annotations={name: value}))
+    assert found == [] if not said else said in found[0] and name in found[0]
 
 
 @pytest.mark.parametrize(

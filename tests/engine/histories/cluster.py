@@ -117,6 +117,7 @@ class Cluster(Chance, EngineWorld):
                     overrun="",
                     stalled="",
                     refused_at=0,
+                    unscheduled=None,
                 )
             )
         self.complete_evictions()

@@ -132,6 +132,7 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
         floor=floor(policy),
         fallen_back="",
         refused_seconds=refused_seconds(policy),
+        unscheduled=unscheduled_pods(policy),
         preemption_limits=preemption_limits(policy),
     )
 
@@ -420,6 +421,15 @@ def refused_seconds(policy: Json | None) -> float | None:
     spec = _spec(policy)
     section = spec.refused_pods if spec is not None else None
     return None if section is None else quantity.parse_duration(section.after)
+
+
+def unscheduled_pods(policy: Json | None) -> model.UnscheduledPods | None:
+    """How long the pods of a workload may be unscheduled; None without such a part."""
+    spec = _spec(policy)
+    section = spec.unscheduled_pods if spec is not None else None
+    if section is None:
+        return None
+    return model.UnscheduledPods(quantity.parse_duration(section.after), _seconds(section.longest))
 
 
 def _seconds(section: str | None) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final
 from gangline.api.admission.of_jobs.job_warnings import runtime_hint_fault
 from gangline.control.answers.ahead.times import expected_end
 from gangline.control.answers.nodes import machines
-from gangline.control.answers.nodes.room import FOR_NODES, NO_ROOM, JobRoom
+from gangline.control.answers.nodes.room import FOR_NODES, NO_ROOM, JobRoom, UnscheduledLimit
 from gangline.control.answers.nodes.room import unscheduled as unscheduled_pods
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import Source
@@ -20,6 +20,7 @@ from gangline.control.answers.workloads.words import Line, age
 from gangline.control.feed.mirror import Mirror
 from gangline.control.writes.events import Warned
 from gangline.engine import ARRAY_LIMIT, FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED, QuotaLimits
+from gangline.engine.model import Workload
 from gangline.kube import resources as kube
 from gangline.objects import JobObject
 
@@ -99,7 +100,16 @@ async def room(source: Source, asker: Asker, view: WorkloadView, queue: str, nam
     alive = sum(1 for pod in own if pod.alive)
     value = source.mirror.workload_value(view.key)
     shares = dict.fromkeys(share for each in (value.pod_sets if value is not None else ()) for share in each.shares)
-    return JobRoom(tuple(flavors), tuple(machines.seen_by(sight, found)), waits, alive, tuple(shares))
+    seen = tuple(machines.seen_by(sight, found))
+    return JobRoom(tuple(flavors), seen, waits, alive, tuple(shares), _unscheduled_limit(source, view.key, value))
+
+
+def _unscheduled_limit(source: Source, key: str, value: Workload | None) -> UnscheduledLimit | None:
+    """When the job is requeued because of its unscheduled pods; None = it is not."""
+    until = source.engine.scheduled_by(key)
+    if until is None or value is None or value.unscheduled is None:
+        return None
+    return UnscheduledLimit(value.unscheduled.since / 1000, until / 1000, value.unscheduled.by_job)
 
 
 def flavors_of(mirror: Mirror, queues: Collection[str]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -232,6 +234,17 @@ def _keeps_name(pod: PodObject, owner: Json | None) -> bool:
     if owner is None or queued or owner.get("kind") == kube.PODS.kind:
         return False
     return owner.get("kind") == kube.STATEFUL_SETS.kind or not pod.metadata.get("generateName")
+
+
+def by_obstacle(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
+    """The living pods without a node, by the scheduler's reason, most pods first. What it says of its own preemption is left out,
+    since that does not concern jobs in queues.
+    """
+    found: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if not pod.node and pod.alive and pod.unscheduled:
+            found[pod.unscheduled.partition(" preemption: ")[0].rstrip(". ")].append(pod)
+    return sorted(found.items(), key=lambda row: -len(row[1]))
 
 
 def _unscheduled(pod: PodObject) -> str:

@@ -137,6 +137,8 @@ class PodIndex:
         #: Workloads ("" = of none) with a pod that waits until its node or domain is known, and is new or of another version, or
         #: that does not wait any more
         self.changed_at_node_gate: ChangedKeys[str] = ChangedKeys()
+        #: Workloads with a pod for which the scheduler has begun or ceased to find no node
+        self.changed_unschedulable: ChangedKeys[str] = ChangedKeys()
         #: nodes of pods that have changed
         self.changed_nodes: ChangedKeys[str] = ChangedKeys()
         self._pods: dict[str, Pod] = {}
@@ -215,8 +217,12 @@ class PodIndex:
             self._pods[key] = pod  # a newer version without a change in the indexed fields
             return
         if old is not None:
+            if old.unschedulable:
+                self.changed_unschedulable.add(old.workload)
             self._drop(old)
         if pod is not None:
+            if pod.unschedulable:
+                self.changed_unschedulable.add(pod.workload)
             self._pods[key] = pod
             self._of.setdefault(pod.workload, set()).add(key)
             if pod.node:

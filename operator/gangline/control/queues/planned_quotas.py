@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline import bounded
-from gangline.api.quota_plans import FlavorResource, QuotaPlanFacts, Stage, quota_plan, stages, steps
+from gangline.api.followed_capacity import remembered
+from gangline.api.quota_plans import Course, FlavorResource, QuotaPlanFacts, Stage, course, quota_plan, stages, steps
 from gangline.api.read.conditions import timestamp
 from gangline.api.spec_fields import SpecError
 from gangline.engine import model
@@ -32,10 +33,17 @@ class Planned:
     troubles: tuple[str, ...] = ()
     #: the present quotas were foretold, and it is not known that those that exceed them have been stopped
     unfinished: bool = False
+    #: the quotas that follow nodes, now and ahead
+    course: Course = ()
+
+    @property
+    def present(self) -> object:
+        """What the plan changes now."""
+        return self.stages[0].changes, self.course[:1]
 
     def steps(self, written: tuple[ResourceGroup, ...]) -> list[QuotaStep]:
         """The quotas of the ClusterQueue now and ahead, given those that its spec has."""
-        return steps(written, self.stages)
+        return steps(written, self.stages, self.course)
 
     def applied_to(self, queue: model.ClusterQueue) -> model.ClusterQueue:
         """The ClusterQueue with the quotas that it has now, given it as its spec says."""
@@ -55,7 +63,7 @@ def expand(
     finished: Mapping[str, Millis] = _NOTHING_FINISHED,
 ) -> list[Planned]:
     """All QuotaPlans. `written`: the quotas of each ClusterQueue that there is, as its spec says. `finished`: plan -> the change
-    whose quotas nobody exceeds any more.
+    whose quotas nobody exceeds any more. The quotas that follow nodes are those that the statuses say.
     """
     found: list[Planned] = []
     of_queue: dict[str, str] = {}
@@ -78,7 +86,8 @@ def expand(
             ahead = tuple(stages(facts, now))
             begun = ahead[0].at
             unfinished = facts.recall is not None and finished.get(obj.name) != begun and _foretold(obj, begun)
-            found.append(Planned(obj.name, facts, ahead, troubles, unfinished))
+            with_nodes = course(facts, remembered(obj.status.get("follow")), now) if facts.follow else ()
+            found.append(Planned(obj.name, facts, ahead, troubles, unfinished, with_nodes))
     return found
 
 
@@ -94,7 +103,7 @@ def _unknown_quotas(facts: QuotaPlanFacts, written: tuple[ResourceGroup, ...]) -
     there: set[FlavorResource] = {
         (flavor.name, resource) for group in written for flavor in group.flavors for resource in flavor.resources
     }
-    missing = sorted({fr for each in facts.overrides for fr in each.changes} - there)
+    missing = sorted(facts.about - there)
     if not missing:
         return ()
     named = bounded.some([f"{resource} in flavor {flavor}" for flavor, resource in missing], 3)

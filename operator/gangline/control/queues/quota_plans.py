@@ -2,13 +2,14 @@
 
 The ClusterQueue itself stays as it was written: what the mirror reads of it passes through `QuotaPlans.effective` on its way to
 the engine. Whatever is effective follows from the present objects and the time, so nothing is remembered that a killed operator
-could forget.
+could forget. The damped capacity of nodes is remembered in the status of the plan that follows them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from gangline.api.read import merge
@@ -16,6 +17,7 @@ from gangline.api.read.conditions import timestamp
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.parts.part import Part
+from gangline.control.queues.followed_nodes import FollowedNodes
 from gangline.control.queues.planned_quotas import Planned, expand
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import quota_plan_status
@@ -67,6 +69,7 @@ class QuotaPlans(Part):
         self._fresh = False
         #: the workloads that were told to stop, and when
         self._recalled: dict[str, tuple[int, str]] = {}
+        self._following = FollowedNodes(context)
         context.mirror.effective = self.effective
 
     def effective(self, queue: model.ClusterQueue) -> model.ClusterQueue:
@@ -83,10 +86,13 @@ class QuotaPlans(Part):
         self._stale = True
 
     def settle(self) -> None:
+        self._expand(self._now())
+
+    def _expand(self, now: int) -> None:
         plans = self._mirror.objects[kube.QUOTA_PLANS]
         if not plans and not self._planned:
             return
-        queues, now = self._mirror.objects[kube.CLUSTER_QUEUES], self._now()
+        queues = self._mirror.objects[kube.CLUSTER_QUEUES]
         if self._written.keys() - queues.keys():
             self._written = {name: groups for name, groups in self._written.items() if name in queues}
             self._stale = True
@@ -98,7 +104,8 @@ class QuotaPlans(Part):
             return
         self._stale, self._fresh = False, True
         before = self._in_force
-        self._planned = expand(plans.values(), self._written, now, self._finished)
+        expanded = expand(plans.values(), self._written, now, self._finished)
+        self._planned = [replace(each, course=self._following.courses.get(each.name, each.course)) for each in expanded]
         self._in_force = {each.facts.cluster_queue: each for each in self._planned if each.facts is not None}
         for each in self._planned:
             begun = each.stages[0].at if each.unfinished else None
@@ -131,6 +138,10 @@ class QuotaPlans(Part):
         self._fresh = True
 
     def act(self, now: int) -> None:
+        if (self._in_force or self._following.due is not None) and self._following.look(self._in_force.values(), now):
+            self._stale = True
+            self._expand(now)
+        self._fresh = self._fresh or self._following.take_news()
         if not self._planned and not self._fresh:
             return
         recalled = self._engine.recalled() if self._known or self._recalled else {}
@@ -149,7 +160,8 @@ class QuotaPlans(Part):
             for step in ahead.steps if ahead.recall is not None else ():
                 announced = step.at - ahead.recall.stop_before - ahead.recall.notice if ahead.recall is not None else 0
                 times.append(max(announced, now + PERIOD))
-        return min((*times, *([self._expires] if self._expires is not None else [])), default=None)
+        times += [time for time in (self._expires, self._following.due) if time is not None]
+        return min(times, default=None)
 
     def _tell_pods(self, recalled: Mapping[str, tuple[int, str]]) -> None:
         """Write on pods by when their workload should save its work."""
@@ -174,6 +186,8 @@ class QuotaPlans(Part):
             recalled,
             unfinished=each.unfinished,
             now=now,
+            follow=self._following.rows.get(each.name, ()),
+            excess=self._following.excess.get(each.name, ""),
         )
         patch = merge.difference(obj.status, new)
         if patch:
@@ -190,4 +204,4 @@ class QuotaPlans(Part):
 
 def _present(planned: Planned | None) -> object:
     """What a plan changes now."""
-    return planned.stages[0].changes if planned is not None else {}
+    return planned.present if planned is not None else ({}, ())

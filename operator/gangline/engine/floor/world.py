@@ -240,6 +240,7 @@ _STATUS: Final[Mapping[str, Any]] = {
     "overran": False,
     "stalled": "",
     "refused_at": 0,
+    "unscheduled": None,
 }
 
 

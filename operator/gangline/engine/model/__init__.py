@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         QuotaStep,
         Recovery,
         ResourceGroup,
+        UnscheduledPods,
         VictimPolicy,
     )
     from gangline.engine.model.selection import (
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
         TopologyAssignment,
         TopologyRequest,
         Traits,
+        Unscheduled,
         Workload,
         accelerators_of,
     )
@@ -224,6 +226,7 @@ _MODULES: Final = {
         "QuotaStep",
         "Recovery",
         "ResourceGroup",
+        "UnscheduledPods",
         "VictimPolicy",
     ),
     "selection": (
@@ -274,6 +277,7 @@ _MODULES: Final = {
         "TopologyAssignment",
         "TopologyRequest",
         "Traits",
+        "Unscheduled",
         "Workload",
         "accelerators_of",
     ),
@@ -384,6 +388,8 @@ __all__ = [
     "TopologyAssignment",
     "TopologyRequest",
     "Traits",
+    "Unscheduled",
+    "UnscheduledPods",
     "VictimPolicy",
     "Warn",
     "Withdraw",

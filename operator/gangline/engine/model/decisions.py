@@ -90,6 +90,8 @@ class Evict:
     requeue_count: int | None = None
     #: a workload that is not running yet (quota reserved only) loses its quota at once with this eviction.
     underlying_cause: str = ""
+    #: of a PodsReadyTimeout: what the workload waited for, "" = as its condition PodsReady says
+    waited_for: str = ""
     #: nodes that failed the workload, recorded with it
     avoid: tuple[str, ...] = ()
 

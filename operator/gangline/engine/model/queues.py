@@ -254,6 +254,23 @@ class PreemptionLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class UnscheduledPods:
+    """How long pods of admitted workloads may wait for the Kubernetes scheduler (QueuePolicy.spec.unscheduledPods)."""
+
+    after_seconds: float = 300.0
+    #: what a job may ask for at most; None = no more than that
+    longest_seconds: float | None = None
+
+    @property
+    def after(self) -> Millis:
+        return millis(self.after_seconds)
+
+    @property
+    def longest(self) -> Millis:
+        return self.after if self.longest_seconds is None else millis(self.longest_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class PastPreemption:
     """A workload that was preempted: for a workload of which ClusterQueue, and what it lost, in GPU-milliseconds."""
 
@@ -386,6 +403,8 @@ class ClusterQueue:
     fallen_back: str = ""
     #: a workload is requeued when its pods were refused for this long; None = as waitForPodsReady, which is on by default
     refused_seconds: float | None = None
+    #: None = as waitForPodsReady
+    unscheduled: UnscheduledPods | None = None
 
     @property
     def refused_after(self) -> Millis | None:

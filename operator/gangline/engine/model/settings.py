@@ -40,10 +40,16 @@ class PodsReadyPolicy:
     backoff_limit: int | None = None
     backoff_base_seconds: float = 60.0
     backoff_max_seconds: float = 3600.0
+    #: for pods for which the Kubernetes scheduler finds no node; None = `timeout` applies to them, too
+    unscheduled_seconds: float | None = None
 
     @property
     def timeout(self) -> Millis:
         return millis(self.timeout_seconds)
+
+    @property
+    def unscheduled_timeout(self) -> Millis | None:
+        return millis_or_none(self.unscheduled_seconds)
 
     @property
     def recovery_timeout(self) -> Millis:

@@ -148,6 +148,18 @@ class ArrayLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Pods of an admitted workload for which the Kubernetes scheduler finds no node, or found none for a while."""
+
+    #: when that began or, if it is over, when it ended
+    since: Millis
+    #: the scheduler's words; "" = it is over
+    message: str = ""
+    #: the job asks for nodes that its flavors do not have, or for a claim that does not exist
+    by_job: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A workload as its spec and status say."""
 
@@ -234,6 +246,10 @@ class Workload:
     stalled: str = ""
     #: since when the API server refuses its pods, 0 = it does not
     refused_at: Millis = 0
+    #: what is known of pods for which the Kubernetes scheduler finds no node; None = it found one for each so far
+    unscheduled: Unscheduled | None = None
+    #: its pods may be unscheduled for this long, as its author wishes; None = as its queue says
+    unscheduled_seconds: float | None = None
 
     @property
     def key(self) -> str:
@@ -254,6 +270,11 @@ class Workload:
         """What is left of the workload's maximum execution time, negative once it is exceeded; None = no limit."""
         most = self.max_execution_seconds
         return None if most is None else millis(most) - self.past
+
+    @property
+    def unscheduled_after(self) -> Millis | None:
+        """How long its pods may be unscheduled, as its author wishes; None = as its queue says."""
+        return millis_or_none(self.unscheduled_seconds)
 
     @property
     def checkpoint(self) -> Millis | None:

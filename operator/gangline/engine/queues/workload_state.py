@@ -350,6 +350,8 @@ def queue_time(workload: Workload, settings: Settings) -> Millis:
     """When the workload's wait began, in whole seconds: creation, except after some evictions."""
     gates, ready = settings.gates, settings.pods_ready
     evicted = whole_second(workload.evicted_at)
+    if _keeps_place(workload):
+        return whole_second(workload.created)
     if workload.evicted in ("PodsReadyTimeout", "PodsRefused") and (ready is None or ready.timestamp != "Creation"):
         return evicted
     if workload.evicted in ("AdmissionCheck", "Overrun"):
@@ -357,6 +359,12 @@ def queue_time(workload: Workload, settings: Settings) -> Millis:
     if workload.preempted == "InCohortReclaimWhileBorrowing" and not gates.get("PrioritySortingWithinCohort", True):
         return evicted + 1
     return whole_second(workload.created)
+
+
+def _keeps_place(workload: Workload) -> bool:
+    """Whether it was evicted since the scheduler found no node for its pods, and the job is not the cause."""
+    unscheduled = workload.unscheduled
+    return workload.evicted == "PodsReadyTimeout" and unscheduled is not None and not unscheduled.by_job
 
 
 def _demand(pod_set: PodSet, reclaimable: Mapping[str, int]) -> CountedPodSet:

@@ -374,4 +374,5 @@ def _without_quota(workload: Workload, now: Millis) -> Workload:
         overrun="",
         stalled="",
         refused_at=0,
+        unscheduled=None,
     )

@@ -31,6 +31,7 @@ from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.overrun import Overruns
 from gangline.engine.state.replacement import fails_fast, is_mended
 from gangline.engine.state.store import Store
+from gangline.engine.state.unscheduled import NOT_SCHEDULED, scheduled_by, scheduled_within
 from gangline.engine.text import quantity_text
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.decision_error import DecisionError
@@ -185,7 +186,8 @@ class Lifecycle:
         if gang.admitted:
             limits = (
                 self._execution_limit(gang),
-                self._readiness_limit(gang, now),
+                self._readiness_limit(gang, queue, now),
+                self._scheduling_limit(gang, queue, now),
                 self._growth_limit(gang, queue, now),
                 *([self._refusal_limit(gang, queue, now)] if queue is not None else ()),
             )
@@ -246,18 +248,44 @@ class Lifecycle:
         because = "exceeding the maximum execution time"
         return gang.quota.admitted_at + left, _deactivate(gang, "MaximumExecutionTimeExceeded", because)
 
-    def _readiness_limit(self, gang: WorkloadState, now: Millis) -> tuple[Millis | None, Evict | None]:
+    def _readiness_limit(
+        self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
+    ) -> tuple[Millis | None, Evict | None]:
         """When all pods of the workload must be ready, after admission, and again after it lost one; and the eviction that
         follows if they are not.
+
+        Where pods have a limit of their own for being scheduled, this time begins when all are, as in Kueue.
         """
         policy, workload = self._store.settings.pods_ready, gang.workload
         if policy is None or workload.pods_ready:
             return None, None
+        begun = gang.quota.admitted_at
         if workload.pods_were_ready:
-            due = max(gang.quota.admitted_at, workload.pods_ready_at) + policy.recovery_timeout
+            due = max(begun, workload.pods_ready_at) + policy.recovery_timeout
+        elif workload.unscheduled is not None and scheduled_within(self._store, gang, queue) is not None:
+            if workload.unscheduled.message:
+                return None, None
+            due = max(begun, workload.unscheduled.since) + policy.timeout
         else:
-            due = gang.quota.admitted_at + policy.timeout
+            due = begun + policy.timeout
         return due, _not_ready(gang, policy, now, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {gang.key}")
+
+    def _scheduling_limit(
+        self, gang: WorkloadState, queue: ClusterQueueState | None, now: Millis
+    ) -> tuple[Millis | None, Evict | None]:
+        """When the scheduler must have found nodes for all pods of the workload, and the eviction that follows if it has not.
+
+        Where the job is not the cause, the workload keeps its place, and is queued again after the shortest pause.
+        """
+        due, unscheduled = scheduled_by(self._store, gang, queue), gang.workload.unscheduled
+        if due is None or unscheduled is None:
+            return None, None
+        backoff = self._store.settings.pods_ready or PodsReadyPolicy()
+        reason, message = "PodsReadyTimeout", unscheduled.message
+        if unscheduled.by_job:
+            return due, _not_ready(gang, backoff, now, reason, message, NOT_SCHEDULED)
+        again = now + backoff.backoff(1)
+        return due, Evict(gang.key, gang.uid, reason, message, requeue_at=again, waited_for=NOT_SCHEDULED)
 
     def _refusal_limit(
         self, gang: WorkloadState, queue: ClusterQueueState, now: Millis
@@ -521,7 +549,9 @@ def _listed(checks: Sequence[CheckState], state: str) -> str:
 # --- PodsReady --------------------------------------------------------------------------------------------------------
 
 
-def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str) -> Evict:
+def _not_ready(
+    gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason: str, message: str, waited_for: str = ""
+) -> Evict:
     """Evict the workload, with a pause that doubles each time, until the limit is reached."""
     count = gang.workload.requeue_count + 1
     if policy.backoff_limit is not None and count > policy.backoff_limit:
@@ -533,6 +563,7 @@ def _not_ready(gang: WorkloadState, policy: PodsReadyPolicy, now: Millis, reason
         message,
         requeue_at=now + policy.backoff(count),
         requeue_count=count,
+        waited_for=waited_for,
     )
 
 

@@ -254,7 +254,7 @@ def _validate_common(job: Json, old: Json | None, context: AdmissionFacts, suspe
         *check_queue(job),
         *_prebuilt(job),
         *check_max_exec_time(job),
-        *check_checkpoint_interval(job),
+        *check_durations(job),
         *check_gates(job),
         *check_dependencies(job),
         *_array(job),
@@ -305,11 +305,18 @@ def check_max_exec_time(job: Json) -> list[FieldError]:
     return [] if seconds > 0 else [invalid(MAX_EXEC_PATH, seconds, "should be greater than 0")]
 
 
-def check_checkpoint_interval(job: Json) -> list[FieldError]:
-    value = annotations_of(job).get(names.CHECKPOINT_INTERVAL)
-    if value is None:
-        return []
-    path = annotation_path(names.CHECKPOINT_INTERVAL)
+def check_durations(job: Json) -> list[FieldError]:
+    """Annotations that are durations above zero."""
+    written = annotations_of(job)
+    return [
+        error
+        for name in (names.CHECKPOINT_INTERVAL, names.UNSCHEDULED_TIMEOUT)
+        if name in written
+        for error in _duration(annotation_path(name), written[name])
+    ]
+
+
+def _duration(path: str, value: object) -> list[FieldError]:
     try:
         seconds = quantity.parse_duration(text(value))
     except quantity.QuantityError as error:

@@ -159,7 +159,7 @@ def _rules(marks: _Marks) -> KindRules:
 
 def _new(marks: _Marks, obj: Json) -> list[FieldError]:
     errors = [*jobs.check_queue(obj), *jobs.check_max_exec_time(obj), *jobs.check_gates(obj), *check_dependencies(obj)]
-    errors += jobs.check_checkpoint_interval(obj)
+    errors += jobs.check_durations(obj)
     if jobs.is_elastic(obj):
         resource = marks.declaration.resource
         message = f'elastic job is not supported for "{resource.api_version}, Kind={resource.kind}"'

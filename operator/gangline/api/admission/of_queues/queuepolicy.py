@@ -21,7 +21,7 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
-from gangline.engine.model import BY_FORECAST, HOLD_QUOTA
+from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, UnscheduledPods
 from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
 
 #: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
@@ -41,6 +41,8 @@ DURATIONS: Final = (
     ("stall", "startup"),
     ("stall", "grace"),
     ("refusedPods", "after"),
+    ("unscheduledPods", "after"),
+    ("unscheduledPods", "longest"),
     ("recovery", "soak"),
 )
 
@@ -62,6 +64,7 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
             errors.append(required(f"spec.notify[{i}].secretRef.name"))
         for name in ("digest", "startMovedBy"):
             errors += syntax.duration(f"spec.notify[{i}].{name}", receiver.get(name))
+    errors += _unscheduled(mapping(body.get("unscheduledPods")))
     errors += _placement(body)
     errors += _budgets(body)
     for side in ("causes", "suffers"):
@@ -152,6 +155,27 @@ def _hold_quota(preemption: Json, fixes: Json) -> list[FieldError]:
     if preemption.get("holdQuota") is False and HOLD_QUOTA in listing(fixes.get("enable")):
         return [invalid("spec.preemption.holdQuota", False, f"can't be false with {HOLD_QUOTA} in spec.fixes.enable")]
     return []
+
+
+def _unscheduled(section: Json) -> list[FieldError]:
+    """A limit of zero would stop every gang, and a job may be allowed to wait longer, not shorter."""
+    path, given = (
+        "spec.unscheduledPods",
+        {name: section[name] for name in ("after", "longest") if text(section.get(name))},
+    )
+    try:
+        limits = {name: quantity.parse_duration(text(value)) for name, value in given.items()}
+    except quantity.QuantityError:
+        return []  # said already
+    errors = [
+        invalid(f"{path}.{name}", given[name], "must be greater than 0")
+        for name, limit in limits.items()
+        if not limit > 0
+    ]
+    after = limits.get("after", UnscheduledPods().after_seconds)
+    if not errors and limits.get("longest", after) < after:
+        errors.append(invalid(f"{path}.longest", given["longest"], "must be at least spec.unscheduledPods.after"))
+    return errors
 
 
 def _placement(body: Json) -> list[FieldError]:

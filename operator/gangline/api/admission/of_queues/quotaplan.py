@@ -15,8 +15,8 @@ def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[Field
         facts = quota_plan(obj)
     except SpecError as error:
         return [FieldError(error.path, NOTHING, error.message)]
-    if not facts.overrides:
-        return [FieldError("spec.overrides", NOTHING, "give at least one override")]
+    if not facts.overrides and not facts.follow:
+        return [FieldError("spec", NOTHING, "give at least one of overrides and follow")]
     return []
 
 

@@ -250,8 +250,10 @@ def _pods_ready(body: Any, *, old: bool, gates: Gates) -> model.PodsReadyPolicy 
     again = mapping(policy.get("requeuingStrategy"), where)
     limit = again.get("backoffLimitCount")
     base, most = model.PodsReadyPolicy().backoff_base_seconds, model.PodsReadyPolicy().backoff_max_seconds
+    timeout = _ready_within(policy, f"{path}.timeout", old=old, version=gates.version)
     return model.PodsReadyPolicy(
-        timeout_seconds=_ready_within(policy, f"{path}.timeout", old=old, version=gates.version),
+        timeout_seconds=timeout,
+        unscheduled_seconds=_scheduled_within(policy, f"{path}.unscheduledTimeout", timeout),
         recovery_timeout_seconds=_recovered_within(policy, f"{path}.recoveryTimeout", gates.version),
         block_admission=flag(policy, f"{path}.blockAdmission", default=old),
         timestamp=choice(again, f"{where}.timestamp", "Eviction", "Creation"),
@@ -269,6 +271,14 @@ def _ready_within(policy: Json, path: str, *, old: bool, version: str) -> float:
     if not seconds and (old or not versions.at_least(version, _READY_BY_DEFAULT)):
         raise ConfigurationError(f"{path}: must be specified")
     return seconds or duration({}, path, "30m")
+
+
+def _scheduled_within(policy: Json, path: str, timeout: float) -> float | None:
+    """The time limit for pods that are not scheduled, in seconds; None = there is none, as in Kueue without the field."""
+    seconds = duration(policy, path, "0s")
+    if seconds > timeout:
+        raise ConfigurationError(f"{path}: must not exceed waitForPodsReady.timeout")
+    return seconds or None
 
 
 def _recovered_within(policy: Json, path: str, version: str) -> float | None:

@@ -71,6 +71,7 @@ _BOTH: Final[dict[str, Shape]] = {
     "waitForPodsReady": {
         "enable": FLAG,
         "timeout": DURATION,
+        "unscheduledTimeout": DURATION,
         "recoveryTimeout": DURATION,
         "blockAdmission": FLAG,
         "requeuingStrategy": {

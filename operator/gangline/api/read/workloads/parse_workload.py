@@ -325,7 +325,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
             for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
         ),
         deactivation=_deactivation(found.get(names.DEACTIVATION_TARGET, NO_CONDITION)),
-        checkpoint_seconds=_checkpoint(annotations.get(names.CHECKPOINT_INTERVAL, "")),
+        checkpoint_seconds=_above_zero(annotations.get(names.CHECKPOINT_INTERVAL, "")),
         replaced=record.replaced,
         avoid=record.avoid,
         healed_at=record.at,
@@ -334,6 +334,8 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
         stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
         refused_at=_refused_at(found.get(names.PODS_REFUSED, NO_CONDITION)),
+        unscheduled=_unscheduled(found[names.PODS_UNSCHEDULED]) if names.PODS_UNSCHEDULED in found else None,
+        unscheduled_seconds=_above_zero(annotations.get(names.UNSCHEDULED_TIMEOUT, "")),
         unowned=not metadata.get("ownerReferences"),
         lone_pod=_is_of_one_pod(metadata, annotations),
         restarts_whole=annotations.get(names.NODE_LOSS, "") not in ("", swap_record.REPLACE),
@@ -381,8 +383,8 @@ def _of_assignment(assignment: model.PodSetAssignment) -> model.PodSet:
     return model.PodSet(assignment.name, count, {name: -(-size // count) for name, size in assignment.usage.items()})
 
 
-def _checkpoint(written: str) -> float | None:
-    """A value that is no duration is ignored, see `_boost`."""
+def _above_zero(written: str) -> float | None:
+    """A duration in seconds. A value that is none is ignored, see `_boost`."""
     try:
         return max(0.0, quantity.parse_duration(written)) or None if written else None
     except quantity.QuantityError:
@@ -480,6 +482,12 @@ def _since(condition: Json) -> int:
 
 def _refused_at(condition: Json) -> int:
     return millis(condition, "lastTransitionTime", "status.conditions") if condition.get("status") == "True" else 0
+
+
+def _unscheduled(condition: Json) -> model.Unscheduled:
+    message = text(condition, "message", "status.conditions") or "not scheduled"
+    by_job = text(condition, "reason", "status.conditions") == names.CAUSED_BY_JOB
+    return model.Unscheduled(_since(condition), message if is_true(condition) else "", by_job)
 
 
 def _reason_if_true(condition: Json) -> str:

@@ -244,6 +244,17 @@ class RefusedPodsSpec(ApiModel):
     """A workload whose pods are refused for this long is evicted, and queued again after a pause that doubles each time."""
 
 
+class UnscheduledPodsSpec(ApiModel):
+    """What happens to admitted workloads with pods for which the Kubernetes scheduler finds no node."""
+
+    after: Duration = "5m"
+    """A workload with a pod that is unscheduled for this long is evicted. Unless the job is the cause, it keeps its place in
+    the queue."""
+    longest: Duration | None = None
+    """The longest time that a job may ask for by its annotation gangline.io/unscheduled-timeout. Without this field a job may
+    only shorten the time."""
+
+
 class RecoverySpec(ApiModel):
     """What happens when nodes fail. Without this part gangs are healed with its defaults."""
 
@@ -413,6 +424,9 @@ class QueuePolicySpec(ApiModel):
     refused_pods: RefusedPodsSpec | None = None
     """The reaction to refused pods of workloads. Without this part the time limit of waitForPodsReady applies, or 30
     minutes where that is off."""
+    unscheduled_pods: UnscheduledPodsSpec | None = None
+    """The reaction to pods that the scheduler places nowhere. Without this part the unscheduledTimeout of waitForPodsReady
+    applies, or its timeout where that is not set."""
     recovery: RecoverySpec | None = None
     """The reaction to failed nodes."""
     placement: PlacementSpec | None = None

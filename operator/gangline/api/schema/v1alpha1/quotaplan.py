@@ -6,12 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from gangline.api.followed_capacity import MOST_FOLLOWED, MOST_PERCENT, USUAL_DOWN, USUAL_UP
 from gangline.api.quota_plans import MOST_OVERRIDES, MOST_QUOTAS
 from gangline.api.schedules import USUAL_LEAD, USUAL_NOTICE
 from gangline.api.schema.common import (
     DNS_LABEL,
     Conditions,
     Duration,
+    Int32,
     Int64,
     KubeObject,
     ObjectName,
@@ -52,6 +54,34 @@ class QuotaOverride(ApiModel):
     """The quotas in the window."""
 
 
+class Damping(ApiModel):
+    """How long another capacity must last before the quota follows it, so that a node that comes and goes changes nothing. Of
+    several changes in one direction meanwhile the smallest counts first.
+    """
+
+    down: Duration = USUAL_DOWN
+    """For a smaller capacity. At most 1 day."""
+    up: Duration = USUAL_UP
+    """For a larger capacity. At most 1 day."""
+
+
+class FollowedQuota(ApiModel):
+    """The nominal quota of one resource of a flavor as a share of what the flavor's usable nodes have of it."""
+
+    flavor: ObjectName
+    """The ResourceFlavor. Its nodes are those with its labels."""
+    resource: ResourceName
+    """The resource, such as nvidia.com/gpu."""
+    share_percent: Annotated[int, Field(ge=0, le=MOST_PERCENT)]
+    """The share in percent, of the nodes that are ready, trusted and not cordoned. The quota is rounded down."""
+    min: Quantity | None = None
+    """The least quota, whatever nodes there are."""
+    max: Quantity | None = None
+    """The largest quota, whatever nodes there are."""
+    damping: Damping | None = None
+    """How long another capacity must last before the quota follows it."""
+
+
 class QuotaRecall(ApiModel):
     """How running workloads that exceed a smaller quota learn of it, and end."""
 
@@ -70,6 +100,10 @@ class QuotaPlanSpec(ApiModel):
     """The ClusterQueue. If several QuotaPlans name it, the oldest is in force."""
     overrides: Annotated[list[QuotaOverride], Field(max_length=MOST_OVERRIDES), list_map("name")] | None = None
     """Other quotas in windows of time. Where windows overlap, the override that comes later in this list wins."""
+    follow: Annotated[list[FollowedQuota], Field(max_length=MOST_FOLLOWED), list_map("flavor", "resource")] | None = (
+        None
+    )
+    """Nominal quotas that follow the capacity of nodes. An active override of the same quota wins."""
     recall: QuotaRecall | None = None
     """Recall before a quota falls: workloads start only if they end by then or still fit, and running ones that exceed the
     smaller quota are warned and stopped. Unset: only new starts follow the quota, as in Kueue."""
@@ -86,18 +120,48 @@ class QuotaChangeAhead(ApiModel):
     """The quotas from then on, of what the plan changes at any time; the first 64."""
 
 
+class FollowedCapacity(ApiModel):
+    """A quota that follows nodes: what nodes have, what of it counts, and the quota that this gives."""
+
+    flavor: ObjectName
+    """The ResourceFlavor."""
+    resource: ResourceName
+    """The resource."""
+    nodes: Int32
+    """How many nodes have the flavor's labels."""
+    usable_nodes: Int32
+    """How many of these are ready, trusted and not cordoned."""
+    usable_capacity: Quantity
+    """What these have of the resource."""
+    capacity: Quantity
+    """The capacity that counts, after damping."""
+    nominal_quota: Quantity
+    """The share of it, within the bounds."""
+    pending_capacity: Quantity | None = None
+    """The capacity that counts next if nodes stay as they are."""
+    pending_since: Time | None = None
+    """Since when there has been less than what counts, or more."""
+    changes_at: Time | None = None
+    """When it counts, if nodes stay as they are."""
+    overridden_by: _OverrideName | None = None
+    """The active override that gives the nominal quota instead."""
+
+
 class QuotaPlanStatus(ApiModel):
     """The plan's status."""
 
     conditions: Conditions | None = None
     """Active: whether the plan is in force for its ClusterQueue. Conflict: whether something keeps it from being honoured, such
-    as a flavor of which the ClusterQueue has no quota."""
+    as a flavor of which the ClusterQueue has no quota. Oversubscribed: whether the shares of all ClusterQueues that follow the
+    nodes of a flavor sum above 100 %."""
     observed_generation: Int64 | None = None
     """The metadata.generation that this status is about."""
     active_overrides: _OverrideNames | None = None
     """The overrides that are active."""
     effective_quotas: Annotated[list[PlannedQuota], Field(max_length=MOST_QUOTAS)] | None = None
     """The present quotas, of what the plan changes at any time; the first 64."""
+    follow: Annotated[list[FollowedCapacity], Field(max_length=MOST_FOLLOWED)] | None = None
+    """The quotas that follow nodes. A new operator goes on from here."""
     next_change: QuotaChangeAhead | None = None
     """The next change."""
     recalled_for: Time | None = None

@@ -7,7 +7,7 @@ used and flavors without nodes are seen here only.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,8 +17,8 @@ from gangline.control.answers.nodes import card_room
 from gangline.control.answers.nodes.machines import Machine
 from gangline.control.answers.workloads.reasons import count
 from gangline.control.answers.workloads.words import age, amount, counted
-from gangline.control.feed.pod import Pod
-from gangline.engine import is_accelerator
+from gangline.control.feed.pod import Pod, by_obstacle
+from gangline.engine import is_accelerator, minute_text
 from gangline.engine.model import Share
 
 #: reasons of workloads that wait for room on nodes, not for quota
@@ -39,6 +39,23 @@ class Unscheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class UnscheduledLimit:
+    """Since when pods of a job are unscheduled, and when it is requeued because of that, in seconds since the epoch."""
+
+    since: float
+    until: float
+    #: the job is the cause, so that it loses its place
+    by_job: bool
+
+    def text(self, now: float) -> str:
+        place = (
+            "behind those that waited, since the job is the cause" if self.by_job else "at its old place in the queue"
+        )
+        at = minute_text(round(self.until * 1000))
+        return f"at {at} if pods are still unscheduled, as they are for {age(now - self.since)} by now; {place}"
+
+
+@dataclass(frozen=True, slots=True)
 class JobRoom:
     """The room that a job finds on nodes. `pods`: how many of the job's exist. `machines`: the nodes of `flavors`, as the asker
     may see them. `shares`: what its pods ask of cards.
@@ -49,6 +66,7 @@ class JobRoom:
     unscheduled: tuple[Unscheduled, ...] = ()
     pods: int = 0
     shares: tuple[Share, ...] = ()
+    limit: UnscheduledLimit | None = None
 
 
 #: of a job that does not wait for nodes
@@ -57,18 +75,7 @@ NO_ROOM: Final = JobRoom()
 
 def unscheduled(pods: Iterable[Pod]) -> tuple[Unscheduled, ...]:
     """The pods without a node, by the scheduler's reason, most pods first."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for pod in pods:
-        if not pod.node and pod.alive and pod.unscheduled:
-            found[_brief(pod.unscheduled)].append(pod.name)
-    return tuple(Unscheduled(tuple(each), why) for why, each in sorted(found.items(), key=lambda row: -len(row[1])))
-
-
-def _brief(message: str) -> str:
-    """The scheduler's message without its part about preemption: the scheduler's own preemption does not
-    concern jobs in queues.
-    """
-    return message.partition(" preemption: ")[0].rstrip(". ")
+    return tuple(Unscheduled(tuple(pod.name for pod in each), why) for why, each in by_obstacle(pods))
 
 
 @bounded.parser(LONGEST, instead=frozenset(), worst=("Insufficient a", "Insufficient "))
@@ -110,6 +117,8 @@ def lines(room: JobRoom, wanted: Iterable[str], own: str, now: float) -> Iterato
         total = max(room.pods, len(each.pods))
         named = bounded.some(each.pods, NAMED)
         yield "pods", f"{len(each.pods)} of {total} pods not scheduled ({named}): {each.why}"
+    if room.limit is not None:
+        yield "requeued", room.limit.text(now)
     lacking = {resource for each in room.unscheduled for resource in _lacking(each.why)}
     resources = sorted(lacking) or _main(wanted)
     for flavor in room.flavors:

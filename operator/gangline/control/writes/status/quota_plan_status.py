@@ -26,10 +26,13 @@ def status(
     *,
     unfinished: bool,
     now: int,
+    follow: Sequence[Json] = (),
+    excess: str = "",
 ) -> Json:
     """The QuotaPlan's status. `facts`: None if it is not in force, which the first of `troubles` explains. `stages` and `steps`:
     what it changes, and what its ClusterQueue has, now and later. `recalled`: the workloads that are to be stopped before the
-    next change, or, while the present one is `unfinished`, for that.
+    next change, or, while the present one is `unfinished`, for that. `follow`: its rows about nodes; `excess`: that the shares of
+    their capacity sum above 100 %, "" = they do not.
     """
     rows = [dict(row) for row in plan.conditions]
     generation = plan.generation
@@ -45,23 +48,40 @@ def status(
         put(names.CONFLICT, True, "NotHonoured", ". ".join(troubles))
     else:
         put(names.CONFLICT, False, "Honoured", "Nothing keeps it from being honoured")
+    if excess:
+        put(names.OVERSUBSCRIBED, True, "SharesExceedCapacity", excess)
+    elif follow or any(row["type"] == names.OVERSUBSCRIBED for row in rows):
+        put(names.OVERSUBSCRIBED, False, "SharesWithinCapacity", "Shares of no flavor sum above 100 %")
     new: Json = {**plan.status, "conditions": rows, "observedGeneration": generation}
-    for gone in ("activeOverrides", "effectiveQuotas", "nextChange", "recalledFor", "recalled"):
+    for gone in ("activeOverrides", "effectiveQuotas", "follow", "nextChange", "recalledFor", "recalled"):
         new.pop(gone, None)
     if facts is None:
         return new
-    about = {fr for each in facts.overrides for fr in each.changes}
+    about = facts.about
     new["activeOverrides"] = list(stages[0].active)
     new["effectiveQuotas"] = _quotas(steps[0], about)
+    if follow:
+        new["follow"] = [_with_override(row, facts, stages[0]) for row in follow]
     if unfinished:
         new["recalledFor"] = conditions.timestamp(stages[0].at)
     if recalled:
         new["recalled"] = sorted(recalled)[:MOST_RECALLED]
     if len(steps) > 1:
-        active = next((stage.active for stage in stages if stage.at == steps[1].at), ())
+        active = next(stage.active for stage in reversed(stages) if stage.at <= steps[1].at)
         stamp = conditions.timestamp(steps[1].at)
         new["nextChange"] = {"time": stamp, "overrides": list(active), "quotas": _quotas(steps[1], about)}
     return new
+
+
+def _with_override(row: Json, facts: QuotaPlanFacts, stage: Stage) -> Json:
+    """The row about nodes with the active override that gives the nominal quota instead, if there is one."""
+    about = row["flavor"], row["resource"]
+    winning = [
+        each.name
+        for each in facts.overrides
+        if each.name in stage.active and about in each.changes and each.changes[about].nominal is not None
+    ]
+    return {**row, "overriddenBy": winning[-1]} if winning else row
 
 
 def _quotas(step: QuotaStep, about: Collection[FlavorResource]) -> list[Json]:

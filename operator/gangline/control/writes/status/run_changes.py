@@ -51,6 +51,19 @@ def pods_refused(holds: bool, reason: str, message: str) -> Change:
     return change
 
 
+def pods_unscheduled(by_job: bool, message: str) -> Change:
+    """Record what the scheduler says of pods for which it finds no node; "" = it has found nodes for all of them."""
+
+    def change(status: Json, now: int) -> None:
+        if not message:
+            conditions.put(rows_of(status), names.PODS_UNSCHEDULED, False, "Scheduled", "All pods have nodes", now=now)
+            return
+        reason = names.CAUSED_BY_JOB if by_job else names.UNSCHEDULABLE
+        conditions.put(rows_of(status), names.PODS_UNSCHEDULED, True, reason, message, now=now)
+
+    return change
+
+
 def lost_words(what: str, lost: Sequence[str]) -> str:
     """The sentence that the API server has not kept what an admission adds to pods. `what`: the resource that was written."""
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""

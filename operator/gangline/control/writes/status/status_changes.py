@@ -14,7 +14,7 @@ from gangline.api.read import conditions, render
 from gangline.control.writes.status.change import Change, rows_of
 from gangline.control.writes.status.gate_changes import close_gates
 from gangline.control.writes.status.run_changes import IDLE, NOT_READY
-from gangline.engine import model
+from gangline.engine import NOT_SCHEDULED, model
 from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject
 
@@ -276,6 +276,8 @@ def cause_of(decision: model.Evict, status: Json) -> str:
     """The underlying cause of an eviction, by the status before it. For PodsReady: what the workload waited for."""
     if decision.reason != "PodsReadyTimeout":
         return decision.underlying_cause
+    if decision.waited_for:
+        return decision.waited_for
     ready = conditions.find(status.get("conditions") or [], names.PODS_READY) or {}
     return "WaitForRecovery" if ready.get("reason") == "WaitForRecovery" else "WaitForStart"
 
@@ -286,7 +288,10 @@ def evict(decision: model.Evict) -> Change:
         named = decision.reason == DEACTIVATED and decision.underlying_cause
         reason = f"{names.DEACTIVATED_DUE_TO}{decision.underlying_cause}" if named else decision.reason
         conditions.put(rows_of(status), names.EVICTED, True, reason, decision.message, now=now)
-        _count_eviction(status, decision.reason, cause_of(decision, status))
+        cause = cause_of(decision, status)
+        _count_eviction(status, decision.reason, cause)
+        if cause != NOT_SCHEDULED:  # what remains would keep its place
+            _remove(rows_of(status), names.PODS_UNSCHEDULED)
         if decision.reason == "Deactivated":
             status.pop("requeueState", None)
         if decision.requeue_count is not None or decision.requeue_at is not None:
@@ -297,11 +302,14 @@ def evict(decision: model.Evict) -> Change:
                 state["requeueAt"] = conditions.timestamp(decision.requeue_at)
         close_gates(status, reason, decision.message, now)
         if decision.deactivate:  # done with the eviction: it may be activated again
-            rows = rows_of(status)
-            rows[:] = [row for row in rows if row.get("type") != names.DEACTIVATION_TARGET]
+            _remove(rows_of(status), names.DEACTIVATION_TARGET)
         _forget_placement(status, now)
 
     return change
+
+
+def _remove(rows: conditions.Conditions, kind: str) -> None:
+    rows[:] = [row for row in rows if row.get("type") != kind]
 
 
 def _forget_placement(status: Json, now: int) -> None:
@@ -359,7 +367,7 @@ def release(status: Json, now: int) -> None:
         _no_reservation(rows, now)
     if reason == "PodsReadyTimeout" or conditions.is_true(rows, names.PODS_READY):
         conditions.put(rows, names.PODS_READY, False, "WaitForStart", NOT_READY, now=now)
-    for kind in (names.OVERRUN, names.STALLED, names.PODS_REFUSED):
+    for kind in (names.OVERRUN, names.STALLED, names.PODS_REFUSED, names.PODS_UNSCHEDULED):
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:

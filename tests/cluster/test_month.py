@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from tests.cluster import month
 from tests.cluster.conftest import System
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-JOBS = 300
+JOBS = int(os.environ.get("GANGLINE_MONTH_JOBS", "160"))
 KILLS = 2
 
 
@@ -29,7 +30,7 @@ async def test_the_report_has_the_gpu_hours_of_a_month_like_that_of_venus(idle: 
     played = await month.play(idle, found, gpus, KILLS)
     assert all(run.finished for run in found)
     assert len(idle.running) == 1 + KILLS
-    assert played.player.waited > 10, "some wait for others: otherwise the queue has nothing to do"
+    assert played.player.waited > 0, "some wait for others: otherwise the queue has nothing to do"
     report = played.report
     assert report.attempts == JOBS, "each job is one attempt"
     assert report.difference <= 0.001, report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from gangline import bounded
 from gangline.api import quantity
@@ -169,7 +169,7 @@ def row(follow: Follow, usable: Usable, state: Damped, notice: Millis) -> Json:
 def remembered(rows: Any) -> dict[FlavorResource, Damped]:
     """What `status.follow` of an earlier operator says. Rows that cannot be read count as missing."""
     found: dict[FlavorResource, Damped] = {}
-    for each in rows if isinstance(rows, list) else ():
+    for each in cast("list[Any]", rows) if isinstance(rows, list) else ():
         try:
             flavor, resource = str(each["flavor"]), str(each["resource"])
             state = Damped(quantity.parse(each["capacity"], resource))

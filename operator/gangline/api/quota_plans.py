@@ -42,6 +42,7 @@ class QuotaChange:
 Changes: TypeAlias = Mapping[FlavorResource, QuotaChange]
 #: changes from instants on, in order; the first instant is not after the present
 Course: TypeAlias = Sequence[tuple[Millis, Changes]]
+_NO_CHANGES: Final[Changes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Cou
     instants = sorted({stage.at for stage in plan} | {max(begin, at) for at, _ in beneath})
     found: list[QuotaStep] = []
     for instant in instants:
-        under: Changes = next((changes for at, changes in reversed(beneath) if at <= instant), {})
+        under = next((changes for at, changes in reversed(beneath) if at <= instant), _NO_CHANGES)
         over = next(stage for stage in reversed(plan) if stage.at <= instant)
         step = QuotaStep(instant, with_changes(with_changes(groups, under), over.changes))
         if not found or step.groups != found[-1].groups:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gangline.api import followed_capacity
-from gangline.api.followed_capacity import Damped, Follow, Usable, damped, excess, followed, remembered
+from gangline.api.followed_capacity import Damped, Follow, damped, excess, followed
 from gangline.api.read.conditions import timestamp
 from gangline.api.spec_fields import SpecError
+from gangline.control.queues.followed_rows import Usable, remembered, row
 from gangline.engine.model import UNLIMITED
 
 GPU = "nvidia.com/gpu"
@@ -100,8 +100,8 @@ def test_an_operator_that_is_killed_goes_on_from_the_status(
     looks = played(follow, notice, course)
     at = min(kill, len(looks) - 1)
     _, usable, state = looks[at]
-    row = followed_capacity.row(follow, Usable(usable, 1, 2), state, notice)
-    (recalled,) = remembered([row]).values()
+    told = row(follow, Usable(usable, 1, 2), state, notice)
+    (recalled,) = remembered([told]).values()
     for (now, usable, wanted), (_, _, state) in zip(looks[at + 1 :], looks[at:], strict=False):
         recalled = damped(recalled, usable, follow, notice, now)
         assert recalled == wanted, state
@@ -174,8 +174,8 @@ def test_shares_above_the_whole_are_said_of_each_queue() -> None:
 
 def test_the_row_says_when_it_changes() -> None:
     follow = Follow("h100", GPU, 50, least=2)
-    row = followed_capacity.row(follow, Usable(8, 1, 2), Damped(16, 8, T), 0)
-    assert row == {
+    told = row(follow, Usable(8, 1, 2), Damped(16, 8, T), 0)
+    assert told == {
         "flavor": "h100",
         "resource": GPU,
         "nodes": 2,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline import bounded
-from gangline.api.followed_capacity import remembered
 from gangline.api.quota_plans import Course, FlavorResource, QuotaPlanFacts, Stage, course, quota_plan, stages, steps
 from gangline.api.read.conditions import timestamp
 from gangline.api.spec_fields import SpecError
+from gangline.control.queues.followed_rows import remembered
 from gangline.engine import model
 from gangline.engine.model import Millis, QuotaStep, ResourceGroup
 from gangline.objects import Stored

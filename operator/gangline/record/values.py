@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gangline.api.read import parse, policy_reader
 from gangline.api.read.reading import ParseError, child, items, labels, number, text
+from gangline.api.reservations import ReservationError, reservation
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -48,6 +49,16 @@ def policy(name: str, body: Json) -> Json:
     return found
 
 
+def reserved(name: str, body: Json) -> Json:
+    """A Reservation as JSON; all of it can be read."""
+    found = _object(name, body)
+    try:
+        reservation(found)
+    except ReservationError as error:
+        raise ParseError(error.path, error.message) from None
+    return found
+
+
 _READERS: Final[Mapping[str, Callable[[str, Json], Any]]] = {
     kube.RESOURCE_FLAVORS.kind: lambda name, body: parse.flavor(_object(name, body)),
     kube.TOPOLOGIES.kind: lambda name, body: parse.topology(_object(name, body)),
@@ -56,13 +67,14 @@ _READERS: Final[Mapping[str, Callable[[str, Json], Any]]] = {
     kube.LOCAL_QUEUES.kind: lambda name, body: parse.local_queue(_object(name, body)),
     kube.QUEUE_POLICIES.kind: policy,
     kube.NODES.kind: node,
+    kube.RESERVATIONS.kind: reserved,
 }
 #: all kinds of a record but Workloads
 KINDS: Final = tuple(_READERS)
 
 
 def value(kind: str, name: str, body: Json) -> Any:
-    """The engine's value of an object; a QueuePolicy stays JSON. Raises ParseError."""
+    """The engine's value of an object; a QueuePolicy and a Reservation stay JSON. Raises ParseError."""
     return _READERS[kind](name, body)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gangline.engine import BACKFILL, BUDGET, EARLY_END
+from gangline.replay import windows
 from gangline.replay.replayed import ReplayedOutcome, ReplayResult
 
 Floats = NDArray[np.float64]
@@ -62,6 +63,7 @@ def of(result: ReplayResult) -> dict[str, Any]:
         **_promises(result),
         "starvation": _starvation(result, wait),
         "fairness": fairness(result),
+        **({"windows": found} if (found := windows.of(result)) else {}),
         "decisions": result.decisions,
         "replay_seconds": result.seconds,
     }

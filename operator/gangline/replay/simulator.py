@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from gangline.engine import POLICY, Engine, EventKind, Floor, SimulatedRun, Simulation, has_floor
+from gangline.engine import (
+    POLICY,
+    RESERVED_FOR_OTHERS,
+    Engine,
+    EventKind,
+    Floor,
+    SimulatedRun,
+    Simulation,
+    has_floor,
+)
 from gangline.engine.model import (
     Admission,
     Change,
@@ -19,11 +28,14 @@ from gangline.engine.model import (
     Gone,
     Millis,
     Put,
+    ReservedWindow,
     RuntimeForecast,
     Settings,
     Workload,
 )
 from gangline.replay.foresight import Foresight
+from gangline.replay.planned import NOTHING_PLANNED, Planned
+from gangline.replay.policies import WindowHandling
 from gangline.replay.replayed import (
     LONGEST,
     TRUTH,
@@ -91,8 +103,12 @@ class Simulator(Simulation):
         progress: Callable[[int], None] | None = None,
         world: ReplayedWorld | None = None,
         settings: Settings = SETTINGS,
+        planned: Planned = NOTHING_PLANNED,
+        handling: WindowHandling = "announced",
     ) -> None:
-        """`world`: a cluster of its own, in which `queue` and `quotas` say nothing."""
+        """`world`: a cluster of its own, in which `queue` and `quotas` say nothing. `planned`: windows of Reservations, and
+        `handling`: how the policy handles them.
+        """
         super().__init__(Engine(settings), 0)
         jobs = [rules.applied(job) for job in jobs]
         self._jobs = jobs
@@ -103,12 +119,18 @@ class Simulator(Simulation):
         made = Workloads(cluster, queue.name, by_tenant=quotas is not None, ranked=ranked)
         self._workload_of = made.of if world is None else world.of
         self._places = _places if world is None else world.places
-        self._happenings = () if world is None else world.later()
+        self._number = node_number if world is None else world.number
+        self._planned = planned
+        windows = planned.under(handling)
+        begin = min((job.submit for job in jobs), default=0)
+        later = [event for event in windows if event.at > begin]
+        self._happenings = sorted((*(() if world is None else world.later()), *later), key=lambda event: event.at)
         if queue.backfill is not None:
             queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=rules.restart / 1000))
         first = list(facts(cluster, queue, quotas) if world is None else world.begins())
-        later = (change for happening in self._happenings for change in happening.changes)
-        self._floor = Floor(settings) if any(map(_has_floor, (*first, *later))) else None
+        first += (change for event in windows if event.at <= begin for change in event.changes)
+        changes = (change for happening in self._happenings for change in happening.changes)
+        self._floor = Floor(settings) if any(map(_has_floor, (*first, *changes))) else None
         self._modes: list[tuple[Millis, str, str]] = []
         for fact in first:
             self.observe(fact)
@@ -125,6 +147,13 @@ class Simulator(Simulation):
         self._promises: dict[int, tuple[Millis, Millis]] = {}
         self._headships: list[Headship] = []
         self._heads: dict[str, tuple[str, Millis]] = {}
+        #: the windows that the engine knows, each with the time since when
+        self._windows: dict[str, tuple[ReservedWindow, Millis]] = {}
+        for fact in first:
+            self._follow_window(fact, begin)
+        self._windows_of_queues = [each.window for each in planned.windows if not each.window.is_maintenance]
+        #: the jobs that may use windows, by window
+        self._guests: dict[str, set[int]] = {}
 
     def run(self) -> ReplayResult:
         begun = time.perf_counter()
@@ -145,6 +174,10 @@ class Simulator(Simulation):
             promises=self._promises,
             headships=self._headships,
             modes=self._modes,
+            windows=tuple(
+                replace(window, guests=frozenset(self._guests.get(window.name, ())))
+                for window in self._planned.played(self._number)
+            ),
         )
 
     def _schedule_all(self) -> None:
@@ -170,6 +203,7 @@ class Simulator(Simulation):
     def _change(self, happening: ReplayEvent) -> None:
         for change in happening.changes:
             self.observe(change)
+            self._follow_window(change, self.now)
         if happening.lost:
             for key in list(self.runs):
                 if any(node in happening.lost for node, _ in self._outcomes[number_of(key)].stints[-1].places):
@@ -225,6 +259,13 @@ class Simulator(Simulation):
         number, now = number_of(workload.key), self.now
         outcome = self._outcomes[number]
         job = outcome.job
+        for each in self._windows_of_queues:
+            queues = (
+                workload.admission.cluster_queue in each.cluster_queues,
+                _local_queue(workload) in each.local_queues,
+            )
+            if any(queues):
+                self._guests.setdefault(each.name, set()).add(number)
         self._waiting_gpus -= job.gpus
         self._allocated += job.gpus
         outcome.stints.append(Stint(now, now, workload.backfilled, self._places(workload.admission)))
@@ -244,6 +285,8 @@ class Simulator(Simulation):
         job, stint = outcome.job, outcome.stints[-1]
         before, ran = self._saved.get(number, 0), now - run.began
         saved = 0 if job.saves is None else ran // job.saves * job.saves
+        if reason == RESERVED_FOR_OTHERS and job.saves is not None:
+            saved = max(saved, self._saved_by_deadline(job, run))
         stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
         outcome.evictions += 1
         self._saved[number] = before + saved
@@ -252,6 +295,30 @@ class Simulator(Simulation):
         self._foresight.stopped(job, before + ran, before + saved, now)
         if workload.active:
             self._waiting_gpus += job.gpus
+
+    def _follow_window(self, change: Change, now: Millis) -> None:
+        match change:
+            case Put(ReservedWindow() as window):
+                self._windows[window.name] = window, now
+            case Gone(kind, name) if kind is ReservedWindow:
+                self._windows.pop(name, None)
+            case _:
+                pass
+
+    def _saved_by_deadline(self, job: ReplayedJob, run: SimulatedRun) -> Millis:
+        """What a run that is stopped now for a window has saved, since it was told of its deadline: everything but what it would
+        have done while it saved. 0 if the time was too short.
+        """
+        told = max(
+            (
+                self.now - max(run.began, window.begin - window.notice, since)
+                for window, since in self._windows.values()
+                if window.begin <= self.now < window.end
+            ),
+            default=0,
+        )
+        cost = job.save or 0
+        return max(0, self.now - run.began - cost) if told > cost else 0
 
     def ended(self, workload: Workload, run: SimulatedRun) -> None:
         outcome = self._outcomes[number_of(workload.key)]
@@ -295,6 +362,10 @@ class Simulator(Simulation):
 
 def _has_floor(change: Change) -> bool:
     return isinstance(change, Put) and isinstance(change.item, ClusterQueue) and has_floor(change.item)
+
+
+def _local_queue(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.queue}"
 
 
 def _places(admission: Admission) -> tuple[tuple[int, int], ...]:

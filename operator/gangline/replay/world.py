@@ -40,6 +40,10 @@ class ReplayedWorld(Protocol):
         """(node, GPUs) of an admission; () where its nodes are not known."""
         ...
 
+    def number(self, node: str) -> int | None:
+        """The number of a node in `places`; None if there never was one of this name."""
+        ...
+
 
 class Worlds(Protocol):
     """A cluster under any policy."""

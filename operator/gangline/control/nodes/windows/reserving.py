@@ -14,8 +14,8 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions, merge
-from gangline.control.kernel.context import Context
 from gangline.api.read.expansion import Expanded, changes, expand
+from gangline.control.kernel.context import Context
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import reservation_status

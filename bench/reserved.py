@@ -3,8 +3,8 @@
     python -m bench.reserved --traces DIR --days 31 --policies gangline,easy
 
 A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (what runs is told
-by when to save), without them, and as a drain: nobody knows of a window before it stops jobs. `easy` is Slurm's rule: a job starts
-before a window only if its time limit ends by then. DIR has the files of `MONTHS`.
+by when to save), without them, and as a drain: nobody knows of a window before it stops jobs. `easy` is Slurm's rule: a job
+starts before a window only if its time limit ends by then. DIR has the files of `MONTHS`.
 """
 
 from __future__ import annotations

@@ -11,13 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api import admission
-from gangline.api.reservations import (
-    LONGEST_ONCE,
-    Span,
-    Weekly,
-    reservation,
-    windows,
-)
+from gangline.api.reservations import reservation
+from gangline.api.schedules import LONGEST_ONCE, Span, Weekly, windows
+from gangline.engine.model import Deadline
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 
@@ -50,7 +46,7 @@ def schedule(**fields: Any) -> dict[str, Any]:
 def test_a_reservation_is_read_with_its_defaults() -> None:
     read = reservation(resource())
     assert read.when == Span(instant("2026-12-01T17:40:00Z"), instant("2026-12-01T20:00:00Z"))
-    assert (read.notice, read.stop_before, read.maintenance) == (30 * MINUTE, MINUTE, True)
+    assert (read.deadline, read.maintenance) == (Deadline(30 * MINUTE, MINUTE), True)
     owned = {"clusterQueues": ["a"], "localQueues": [{"namespace": "team", "name": "b"}]}
     read = reservation(resource(**{"for": owned}))
     assert (read.cluster_queues, read.local_queues, read.maintenance) == ({"a"}, {"team/b"}, False)

@@ -133,6 +133,7 @@ class EngineWorld:
             old.nodes,
             old.node_cards,
             old.forecasts,
+            old.quotas_ahead.known,
         )
         for table in (*tables, self.workloads):
             for item in table.values():

@@ -10,6 +10,7 @@ from tests.builders import clusters
 from tests.control.test_answers import Reader
 from tests.control.test_room import node
 
+from gangline.api.read.conditions import timestamp
 from gangline.control.answers.ahead import changes
 from gangline.control.answers.ahead.changes import WrongChangeError
 from gangline.control.answers.refusals import NotReadableError, NotWaitingError
@@ -67,6 +68,16 @@ async def test_more_quota_is_room_for_those_who_wait() -> None:
         await asked(here, clusterQueue="a", flavor="none", gpus=1)
 
 
+async def test_a_quota_changes_at_a_date() -> None:
+    here = clusters.busy()
+    at_once = await asked(here, clusterQueue="a", flavor="h100", gpus=512)
+    later = await asked(here, clusterQueue="a", flavor="h100", gpus=512, at=timestamp(here.now + 600_000))
+    assert 0 < max(row["seconds"] for row in later["gains"]) < max(row["seconds"] for row in at_once["gains"])
+    assert (later["command"], later["note"]) == ("", "A QuotaPlan changes quotas at a time.")
+    past = await asked(here, clusterQueue="a", flavor="h100", gpus=512, at=timestamp(here.now - 600_000))
+    assert past["gains"] == at_once["gains"]
+
+
 async def test_a_drained_node_is_named_with_its_command() -> None:
     here = clusters.world_of(
         clusters.flavor("h100"),
@@ -114,6 +125,8 @@ async def test_only_a_waiting_job_can_be_asked_about() -> None:
         ({"clusterQueue": "a"}, "flavor and gpus"),
         ({"clusterQueue": "a", "queue": "b"}, "no such field"),
         ({"drain": "n", "gpus": 1}, "no such field"),
+        ({"clusterQueue": "a", "flavor": "f", "gpus": 1, "at": 12}, "must be a time"),
+        ({"clusterQueue": "a", "flavor": "f", "gpus": 1, "at": "tomorrow"}, "must be a time"),
     ],
 )
 def test_odd_changes_are_refused_by_field(given: object, words: str) -> None:

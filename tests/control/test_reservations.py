@@ -12,6 +12,7 @@ from tests.objects import Stored
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.expansion import MOST, expand
+from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import AGAIN, PERIOD, Reserving
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -40,7 +41,7 @@ class ReservingWorld(PartWorld):
         super().__init__((kube.NODES, a_node("n1")), (kube.NODES, a_node("n2")))
         self.facts: list[model.Change] = []
         self.versions = 0
-        self.part = Reserving(self.context(), self.facts.append)
+        self.part = Reserving(self.context(), self.facts.append, Deadlines(self.context()))
         for each in reservations:
             self.apply(each)
         self.part.lead()
@@ -221,7 +222,7 @@ def test_a_reservation_that_is_deleted_in_its_window_gives_its_nodes_back(restar
     assert world.cordoned() == ["n1"]
     if restarts:  # the operator is killed, and it is deleted meanwhile
         world.mirror.remove(kube.RESERVATIONS, "weekly")
-        world.part = Reserving(world.context(), world.facts.append)
+        world.part = Reserving(world.context(), world.facts.append, Deadlines(world.context()))
         world.part.lead()
     else:
         world.delete("weekly")

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.record import clusters
 from tests.record.clusters import BEGIN, HOUR, MINUTE, Clock, Json, workload
 
-from gangline.api.reservations import DAYS
+from gangline.api.schedules import DAYS
 from gangline.console.cli import main
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert

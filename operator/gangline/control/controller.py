@@ -73,6 +73,7 @@ from gangline.control.nodes.recovery.swaps import Recoveries
 from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
+from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import Reserving
 from gangline.control.parts.messages import (
     DeliveryFailed,
@@ -87,6 +88,7 @@ from gangline.control.parts.part import Part
 from gangline.control.queues.budgets import Budgets
 from gangline.control.queues.objects_in_use import ObjectsInUse
 from gangline.control.queues.queue_statuses import QueueStatuses
+from gangline.control.queues.quota_plans import QuotaPlans
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.notify.notices import Notices
@@ -237,7 +239,11 @@ class Controller:
         recoveries = Recoveries(context, lambda workload: engine.observe(model.WriteFailed(workload)))
 
         #: windows in which nodes are kept for somebody, or for nobody
-        reserving = Reserving(context, self._observe)
+        deadlines = Deadlines(context)
+        reserving = Reserving(context, self._observe, deadlines)
+
+        #: quotas that change by the calendar
+        quota_plans = QuotaPlans(context, self._observe, deadlines)
 
         #: nodes that do not answer, where a policy has them probed
         self.silence = SilentNodes(context, mirror.recovery_for)
@@ -307,6 +313,7 @@ class Controller:
             inventory,  # cards of nodes, and who sits on them
             departed,  # quota of deleted Workloads whose pods still run
             reserving,  # windows of Reservations, and the nodes that are cordoned in them
+            quota_plans,  # quotas of ClusterQueues at this time, and later
             # checks; requests of evicted workloads are deleted before these are admitted again
             provisioning,
             elsewhere,  # workloads that run in other clusters

@@ -171,6 +171,7 @@ class Engine:
             self._scheduler.backfill.next_due(now),
             self._scheduler.next_due(),
             store.windows.next_due(),
+            store.quotas_ahead.next_due(),
             store.budgets.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
@@ -264,6 +265,15 @@ class Engine:
     def backfill_ends(self) -> dict[str, Millis]:
         """The backfilled workloads that a reservation counts on to be gone by its start, and that instant."""
         return self._scheduler.backfill.ends()
+
+    def recalled(self) -> dict[str, tuple[Millis, str]]:
+        """The workloads that have been told to save their work, since quota falls: when they are stopped, and the QuotaPlan that
+        says so.
+        """
+        return {
+            gang.key: (change.deadline, change.plan_for(gang.queue.name if gang.queue is not None else ""))
+            for gang, change in self._store.quotas_ahead.recalled()
+        }
 
     def dependencies_of(self, workload: str) -> Dependencies | None:
         """What is known of the jobs that a workload waits for; None for one that waits for none."""

@@ -80,7 +80,9 @@ class Scheduler:
         fair = store.settings.fair_sharing is not None
         known: Known = {}
         find = partial(fair_victims, settings=store.settings) if fair else partial(classic_victims, known=known)
-        self._preemptor = Preemptor(store.settings, store.topology, find, store.capacity, known, store.preemptions)
+        self._preemptor = Preemptor(
+            store.settings, store.topology, find, store.capacity, known, store.preemptions, store.quotas_ahead
+        )
         self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None], room: int | None = None) -> list[Decision]:
@@ -241,8 +243,8 @@ class Scheduler:
             if queue.in_service and (gang := self._pop(queue)) is not None:
                 self._store.node_ledger.looks += queue.pending.lanes
                 head = queue.pending.exchange(gang, first_of_family(gang, queue)) if gang.variant else gang
-                if head is not gang and self._store.windows:
-                    self._store.windows.renew(head)
+                if head is not gang and self._store.looks_ahead:
+                    self._store.renew(head)
                 heads.append(head)
         if not heads:
             return []
@@ -271,11 +273,11 @@ class Scheduler:
         return attempts
 
     def _pop(self, queue: ClusterQueueState) -> WorkloadState | None:
-        """The queue's head. One that may use the nodes of other windows by now returns to its place first: others of its new
-        shape may have been tried.
+        """The queue's head. One that ends in time for other windows, or changes of quotas, by now returns to its place first:
+        others of its new shape may have been tried.
         """
         gang = queue.pending.pop()
-        while gang is not None and self._store.windows and self._store.windows.renew(gang):
+        while gang is not None and self._store.looks_ahead and self._store.renew(gang):
             queue.pending.unpop(gang)
             gang = queue.pending.pop()
         return gang

@@ -128,6 +128,7 @@ _OWN = ("gangline.io", "v1alpha1")
 GPU_JOBS = Resource(*_OWN, "gpujobs", kind="GPUJob")
 QUEUE_POLICIES = Resource(*_OWN, "queuepolicies", namespaced=False, kind="QueuePolicy")
 RESERVATIONS = Resource(*_OWN, "reservations", namespaced=False, kind="Reservation")
+QUOTA_PLANS = Resource(*_OWN, "quotaplans", namespaced=False, kind="QuotaPlan")
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False, kind="Namespace")
 NODES = Resource("", "v1", "nodes", namespaced=False, kind="Node")

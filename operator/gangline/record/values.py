@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from gangline.api.read import parse, policy_reader
 from gangline.api.read.reading import ParseError, child, items, labels, number, text
-from gangline.api.reservations import ReservationError, reservation
+from gangline.api.reservations import reservation
+from gangline.api.spec_fields import SpecError
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -54,7 +55,7 @@ def reserved(name: str, body: Json) -> Json:
     found = _object(name, body)
     try:
         reservation(found)
-    except ReservationError as error:
+    except SpecError as error:
         raise ParseError(error.path, error.message) from None
     return found
 

@@ -113,6 +113,16 @@ export interface Queue {
   halfLifeSeconds: number | null
   quotas: Quota[]
   note: string
+  /** the QuotaPlan that gives a ClusterQueue its quota */
+  plan?: QuotaPlan | null
+}
+
+export interface QuotaPlan {
+  name: string
+  activeOverrides: string[]
+  changesAt: number | null
+  nextOverrides: string[]
+  nextQuotas: { flavor: string; resource: string; nominalQuota?: string; borrowingLimit?: string; lendingLimit?: string }[]
 }
 
 export interface Occupant {

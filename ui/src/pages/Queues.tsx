@@ -268,6 +268,17 @@ function QueueDetail({ queue, rows, jobs, lent, shares, onClose }: DetailProps) 
             <dd>{queue.cohorts.length ? `${queue.cohorts.join(', in ')}. It borrows ${gpus(queue.borrowedGpus ?? 0)}, and lends ${number(Math.round(lent))}.` : 'None, so it neither borrows nor lends.'}</dd>
             <dt>Weight</dt>
             <dd>{queue.weight}</dd>
+            {queue.plan && (
+              <>
+                <dt>Quota plan</dt>
+                <dd>
+                  {queue.plan.name}
+                  {queue.plan.activeOverrides.length > 0 && `, now ${queue.plan.activeOverrides.join(', ')}`}
+                  {queue.plan.changesAt !== null &&
+                    `. It changes at ${clock(queue.plan.changesAt, now)}: ${queue.plan.nextQuotas.map((quota) => `${quota.nominalQuota} ${quota.resource} of ${quota.flavor}`).join(', ')}`}
+                </dd>
+              </>
+            )}
           </dl>
           {shares && (
             <div>

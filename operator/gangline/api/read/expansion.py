@@ -8,7 +8,9 @@ from typing import Final
 
 from gangline import bounded
 from gangline.api.read import conditions
-from gangline.api.reservations import ReservationError, ReservationFacts, Span, reservation, windows
+from gangline.api.reservations import ReservationFacts, reservation
+from gangline.api.schedules import Span, windows
+from gangline.api.spec_fields import SpecError
 from gangline.engine import model
 from gangline.kube.resources import Json
 
@@ -39,13 +41,13 @@ class Expanded:
             model.ReservedWindow(
                 name=f"{self.name}/{conditions.timestamp(span.start)}",
                 reservation=self.name,
-                begin=span.start - facts.stop_before,
+                begin=span.start - facts.deadline.stop_before,
                 end=span.end,
                 nodes=frozenset(self.nodes) if facts.any_of is not None else facts.node_names,
                 node_labels=dict(facts.node_labels),
                 cluster_queues=facts.cluster_queues,
                 local_queues=facts.local_queues,
-                notice=facts.notice,
+                notice=facts.deadline.notice,
             )
             for span in self.spans
         ]
@@ -55,7 +57,7 @@ class Expanded:
         facts = self.facts
         if facts is None:
             return None
-        return next((span for span in self.spans if span.start - facts.stop_before <= now < span.end), None)
+        return next((span for span in self.spans if span.start - facts.deadline.stop_before <= now < span.end), None)
 
 
 def expand(
@@ -76,7 +78,7 @@ def expand(
             continue
         try:
             facts = reservation(obj)
-        except ReservationError as error:
+        except SpecError as error:
             found.append(Expanded(name, None, troubles=(str(error),)))
             continue
         chosen, lacking = _nodes(facts, obj, nodes, flavors)

@@ -9,7 +9,7 @@ from gangline.api import names
 from gangline.api.schema import v1beta1
 from gangline.api.schema.common import KubeObject
 from gangline.api.schema.crdgen import ApiKind, ApiVersion, PrinterColumn
-from gangline.api.schema.v1alpha1 import gpujob, queuepolicy, reservation
+from gangline.api.schema.v1alpha1 import gpujob, queuepolicy, quotaplan, reservation
 from gangline.api.schema.v1beta1 import limits
 from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, provisioning, workload
 
@@ -81,6 +81,15 @@ _RESERVATION_COLUMNS: Final = (
     PrinterColumn("Next", ".status.windows[0].start", description="When the open or the next window begins"),
     PrinterColumn("Nodes", ".status.nodeCount", "integer", description="Number of reserved nodes"),
     PrinterColumn("For", ".spec.for.clusterQueues", priority=1, description="ClusterQueues that it is for"),
+    _condition("Conflict", "Whether something keeps it from being honoured"),
+    _AGE,
+)
+
+_QUOTA_PLAN_COLUMNS: Final = (
+    PrinterColumn("ClusterQueue", ".spec.clusterQueue", description="ClusterQueue whose quotas it changes"),
+    _condition("Active", "Whether it is in force"),
+    PrinterColumn("Overrides", ".status.activeOverrides", description="Active overrides"),
+    PrinterColumn("Next", ".status.nextChange.time", description="When quotas change next"),
     _condition("Conflict", "Whether something keeps it from being honoured"),
     _AGE,
 )
@@ -227,6 +236,13 @@ RESERVATION: Final = ApiKind(
     (ApiVersion("v1alpha1", reservation.Reservation, _RESERVATION_COLUMNS),),
     short_names=("resv",),
 )
+QUOTA_PLAN: Final = ApiKind(
+    names.OWN_GROUP,
+    "QuotaPlan",
+    "quotaplans",
+    (ApiVersion("v1alpha1", quotaplan.QuotaPlan, _QUOTA_PLAN_COLUMNS),),
+    short_names=("qpl",),
+)
 
 KINDS: Final = (
     RESOURCE_FLAVOR,
@@ -243,6 +259,7 @@ KINDS: Final = (
     GPU_JOB,
     QUEUE_POLICY,
     RESERVATION,
+    QUOTA_PLAN,
 )
 #: Kinds whose two versions differ in their fields: their CRDs need the conversion webhook.
 CONVERTED: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, ADMISSION_CHECK, MULTI_KUEUE_CONFIG, MULTI_KUEUE_CLUSTER)

@@ -13,8 +13,9 @@ from gangline import bounded
 from gangline.api.admission import syntax
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child
-from gangline.api.reservations import ReservationError, reservation
+from gangline.api.reservations import reservation
 from gangline.api.schema.v1alpha1.reservation import ReservationSpec
+from gangline.api.spec_fields import SpecError
 from gangline.console.replaying import manifests
 from gangline.engine.model import Millis
 from gangline.kube import resources as kube
@@ -56,7 +57,7 @@ def _spec(document: Json, where: str) -> Json:
         spec = child(document, "spec", "")
         unknown = models.unknown(models.read(ReservationSpec, spec, "spec"), spec, "spec")
         reservation(document)
-    except (ParseError, ReservationError) as error:
+    except (ParseError, SpecError) as error:
         raise ReplayError(f"{where}: {error}") from None
     if unknown:
         raise ReplayError(f"{where}: {unknown[0]}: there is no such field")

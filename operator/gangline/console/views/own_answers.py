@@ -39,6 +39,7 @@ from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.kinds.dependencies import facts_of
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.nodes.cards.inventory_feed import of_node, put
+from gangline.control.queues.planned_quotas import Planned, expand
 from gangline.control.writes.status import fallen_back
 from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
 from gangline.forecast.history.runs import Run
@@ -85,6 +86,10 @@ class ClusterInstant:
     def __post_init__(self) -> None:
         self.mirror = Mirror(observe=self._observe)
         self.mirror.mode_of = self._mode_of
+        self.mirror.effective = self._effective
+        #: ClusterQueue -> the QuotaPlan that is in force for it; and its quotas as its spec says
+        self._planned: dict[str, Planned] = {}
+        self._written: dict[str, tuple[model.ResourceGroup, ...]] = {}
         self.pods = PodIndex(self.engine.observe, self.mirror.pod_counts)
         self.cards = CardInventory(self.pods.workload_of)
         self.forecasts = Forecasts(self.mirror, self.engine.observe, now=lambda: self.now)
@@ -94,6 +99,22 @@ class ClusterInstant:
         queue = self.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         found = fallen_back.of_queue(self.mirror.policy_of(queue), cluster_queue) if queue is not None else None
         return found.mode if found is not None else POLICY
+
+    def _effective(self, queue: model.ClusterQueue) -> model.ClusterQueue:
+        """The ClusterQueue with the quotas that it has now."""
+        self._written[queue.name] = queue.groups
+        planned = self._planned.get(queue.name)
+        return queue if planned is None else planned.applied_to(queue)
+
+    def _apply_plans(self) -> None:
+        """Let ClusterQueues have the quotas that QuotaPlans give them now and later."""
+        for planned in expand(self.mirror.objects[kube.QUOTA_PLANS].values(), self._written, self.now):
+            if planned.facts is not None:
+                queue = planned.facts.cluster_queue
+                self._planned[queue] = planned
+                self.mirror.read_again(kube.CLUSTER_QUEUES, queue)
+                if (ahead := planned.ahead(self._written[queue])) is not None:
+                    self._observe(model.Put(ahead))
 
     def _observe(self, change: model.Change) -> None:
         self.engine.observe(change)
@@ -106,6 +127,7 @@ class ClusterInstant:
         for resource in resources():  # in any order: the mirror reads queues again when policies change
             for obj in objects.get(resource, ()):
                 self.mirror.upsert(resource, view(resource, obj))
+        self._apply_plans()
         self._survey(objects)
         for workload in self.mirror.recounted():
             self.mirror.count_anew(workload)

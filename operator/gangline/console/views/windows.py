@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gangline import bounded
-from gangline.api.reservations import instant
+from gangline.api.schedules import instant
 from gangline.console.output import clock
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden, NotFound

@@ -309,7 +309,7 @@ def _quota(flavor: FlavorView, queue: QueueView, snapshot: AnswerSnapshot) -> st
         words += (
             f"; cohort {queue.cohort} uses {say(sum(f.used for f in shares))} of {say(sum(f.nominal for f in shares))}"
         )
-    return words
+    return f"{words} ({queue.plan})" if queue.plan else words
 
 
 def _ahead(view: WorkloadView, snapshot: AnswerSnapshot) -> list[WorkloadView]:

@@ -21,6 +21,7 @@ from gangline.control.answers.refusals import NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker, Sight
 from gangline.control.answers.source import NoForecastsError, Source
 from gangline.control.answers.workloads.briefs import Brief, Order, job_kinds
+from gangline.control.answers.workloads.planned_quota import plan_of
 from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.control.answers.workloads.snapshot import (
     OUTSIDE,
@@ -268,8 +269,11 @@ class JobAnswers(Desk):
         views[1:] = circumstances.with_ends(self.source, views[1:])
         sight, shown = await self._shown(asker, views, self._own_queues(namespace, routes), routes)
         mirror = self.source.mirror
+        plans = mirror.objects[kube.QUOTA_PLANS].values()
         queues = tuple(
-            sight.queue(queue_view(each)) for name in cohort if (each := mirror.get(kube.CLUSTER_QUEUES, name))
+            sight.queue(queue_view(each, plan_of(plans, name)))
+            for name in cohort
+            if (each := mirror.get(kube.CLUSTER_QUEUES, name))
         )
         limits = circumstances.limits(self.source, queue, shown[0], sight)
         names = self.job_names()

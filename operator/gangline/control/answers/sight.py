@@ -86,7 +86,7 @@ class Sight:
         name may be hidden.
         """
         name = self.queue_name(view.name)
-        return view if name == view.name else replace(view, name=name, reason="", message="")
+        return view if name == view.name else replace(view, name=name, reason="", message="", plan="")
 
     def queue_name(self, name: str) -> str:
         return name if not name or self.everything or name in self.queues else f"queue-{self._hash(name)}"

@@ -76,6 +76,8 @@ class Mirror(OwnedObjects):
     changes: Changes = field(default_factory=Changes)
     #: which mode a ClusterQueue is in, by its floor
     mode_of: Callable[[str], Mode] = field(default=lambda cluster_queue: POLICY)
+    #: a ClusterQueue with the quotas that it has now, by its QuotaPlan
+    effective: Callable[[model.ClusterQueue], model.ClusterQueue] = field(default=lambda cluster_queue: cluster_queue)
     #: False holds Topologies back from the engine, which would take occupied room for free before the pods are known
     pods_known: bool = False
     #: flavors whose nodes a cluster autoscaler can make, and by what
@@ -251,7 +253,7 @@ class Mirror(OwnedObjects):
                 item = policy_reader.with_policy(item, self.policy_of(obj))
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
-            item = under(item, self.mode_of(item.name))
+            item = self.effective(under(item, self.mode_of(item.name)))
         if isinstance(item, model.Flavor) and item.name in self.growing:
             item = replace(item, autoscaled=True)
         if isinstance(item, model.LocalQueue) and self.is_leaving(item.namespace):

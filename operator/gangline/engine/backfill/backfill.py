@@ -51,7 +51,9 @@ class BackfillPlanner:
         self.timeline = Timeline(store, self.estimates)
         self._idle_budget = IdleBudget(store, self.timeline)
         self.delays = HeadDelayLedger()
-        self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
+        self._plain = Preemptor(
+            store.settings, store.topology, lambda need: [], store.capacity, quotas_ahead=store.quotas_ahead
+        )
         self.losses = Losses(store.preemptions)
         self._revoking = Revoking(store, self.timeline, self.estimates, self.losses, self._fits, self._leaving)
         self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -91,6 +92,11 @@ class TimelineWorld:
         self._capacity = Capacity(store.health, store.flavors, self._rooms)
         self._preemptor = Preemptor(store.settings, self._topologies, _nothing_there, self._capacity)
         self._held: dict[str, tuple[HeldCapacity, list[tuple[Cell, int]]]] = {}
+        self._store = store
+        self._configure = configure
+        #: when quotas change, and how many of these times have come
+        self._changes = store.quotas_ahead.instants()
+        self._changed = 0
 
     @property
     def topologies(self) -> Topologies:
@@ -99,12 +105,36 @@ class TimelineWorld:
     def queue(self, name: str) -> ClusterQueueState | None:
         return self._hierarchy.queues.get(name)
 
-    def put(self, key: str, hold: HeldCapacity) -> None:
-        """`key` holds this from now on; it must hold nothing so far."""
+    def set_quotas_of(self, moment: Millis) -> None:
+        """Let the queues have the quotas of this moment."""
+        changed = bisect_right(self._changes, moment)
+        if changed == self._changed:
+            return
+        self._changed = changed
+        for name, ahead in self._store.quotas_ahead.known.items():
+            config = self._store.cluster_queues.get(name)
+            if config is not None:
+                groups = ahead.groups_at(moment, config.groups)
+                self._hierarchy.put_queue(replace(config, groups=groups), name)
+        rebuilt = self._hierarchy.settle(self._configure)
+        for queue in rebuilt.queues if rebuilt is not None else ():
+            queue.bind(self._store.flavors)
+        names = {queue.name for queue in rebuilt.queues} if rebuilt is not None else set[str]()
+        for key, (hold, _) in self._held.items():
+            if hold.queue in names:
+                self._held[key] = hold, self._add(hold)
+
+    def _add(self, hold: HeldCapacity) -> list[tuple[Cell, int]]:
+        """Use its quota. Returns the cells."""
         queue = self._hierarchy.queues.get(hold.queue)
         cells = [] if queue is None else [(queue.cell(fr), amount) for fr, amount in hold.usage.items()]
         for cell, amount in cells:
             cell.add(amount)
+        return cells
+
+    def put(self, key: str, hold: HeldCapacity) -> None:
+        """`key` holds this from now on; it must hold nothing so far."""
+        cells = self._add(hold)
         if hold.admission is not None:
             self._rooms.place(key, self.placed(hold))
         if hold.assigned is not None:

@@ -202,7 +202,7 @@ class Timeline:
         if gang.evicting:
             return 0, NEVER
         ahead = self._store.capacity.window_ahead(gang)
-        stopped = ahead[0].begin if ahead is not None else NEVER
+        stopped = min(ahead[0].begin if ahead is not None else NEVER, self._store.quotas_ahead.stop_of(gang))
         runtime = self._estimates.of(gang)
         if runtime is None:
             return min(stopped, NEVER if gang.backfill.backfilled else FAR), NEVER
@@ -238,6 +238,7 @@ class Timeline:
                 else:
                     world.put(key, self._tenants[key].hold)
             self._cursor = moment
+        world.set_quotas_of(moment)
         for reservation in self.reservations:
             hold = reservation.hold
             wanted = (
@@ -275,6 +276,8 @@ class Timeline:
         if outlook is None:
             outlook = reservation.outlook = self._outlook(reservation.gang, queue, world)
         by_quota = enough_quota(outlook.needs, real, self._ends, self._usage)
+        if by_quota and (changes := store.quotas_ahead.instants(real.root)):  # quota may grow before it is released
+            by_quota = min(by_quota, changes[0])
         return max(by_quota, outlook.places(self._stays))
 
     def _outlook(self, gang: WorkloadState, queue: ClusterQueueState, world: TimelineWorld) -> TimelineOutlook:
@@ -320,7 +323,7 @@ class Timeline:
         if bound >= NEVER:
             return NEVER, None
         others = [other for other in self.reservations if other is not reservation and other.hold is not None]
-        if others or self._store.windows:  # windows take room away and give it back
+        if others or self._store.looks_ahead:  # windows and changes of quotas take room away and give it back
             for moment in self._moments(bound, others):
                 hold = self._fits_through(reservation, moment, others)
                 if hold is not None:
@@ -346,7 +349,8 @@ class Timeline:
         then.
         """
         later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
-        ends = (*(other.end for other in others), *self._store.windows.ends())
+        store = self._store
+        ends = (*(other.end for other in others), *store.windows.ends(), *store.quotas_ahead.instants())
         return sorted({first, *(end for end, _ in later), *(end for end in ends if end > first)})
 
     def _fits_at(self, reservation: Reservation, moment: Millis) -> HeldCapacity | None:
@@ -366,7 +370,12 @@ class Timeline:
         if hold is None:
             return None
         end = min(NEVER, moment + self._length(reservation, hold))
-        starts = sorted({other.start for other in others if moment < other.start < end})
+        starts = {other.start for other in others if moment < other.start < end}
+        if self._store.quotas_ahead:
+            root = self._store.queues[reservation.queue].root
+            changes = self._store.quotas_ahead.instants(root, recalls=True)
+            starts.update(change for change in changes if moment < change < end)
+        starts = sorted(starts)
         if all(self.at(start, reservation).has_room(hold) for start in starts):
             return hold
         return None

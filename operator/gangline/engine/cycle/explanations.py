@@ -45,7 +45,7 @@ def obstacle_text(obstacle: FlavorObstacle) -> str:
             f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests ({first})"
             f" + current podset request ({second}) > maximum capacity ({most})"
         )
-    if kind == WAITING:
+    if kind == WAITING and not text:
         more = quantity_text.text(resource, before + amount - limit)
         return f"insufficient unused quota for {resource} in flavor {flavor}, {more} more needed"
     return text
@@ -180,7 +180,11 @@ def _distance(obstacle: FlavorObstacle) -> tuple[int, float]:
 
 def _present(obstacle: FlavorObstacle, queue: ClusterQueueState) -> FlavorObstacle:
     """The obstacle with what can be had of the quota now: others may have taken some since, which wakes nobody."""
-    cell = queue.cells.get((obstacle.flavor, obstacle.resource)) if obstacle.kind == WAITING else None
+    cell = (
+        queue.cells.get((obstacle.flavor, obstacle.resource))
+        if obstacle.kind == WAITING and not obstacle.text
+        else None
+    )
     free = max(0, cell.available()) if cell is not None else obstacle.limit
     return obstacle._replace(limit=free) if free < obstacle.limit else obstacle
 
@@ -206,7 +210,9 @@ def _holders(queue: ClusterQueueState, flavor: str, resource: str) -> tuple[str,
 
 
 def _needs(obstacle: FlavorObstacle, queue: ClusterQueueState, held: bool) -> str:
-    kind, flavor, resource, before, amount, limit, _ = obstacle
+    kind, flavor, resource, before, amount, limit, text = obstacle
+    if kind == WAITING and text:
+        return f"{text[:1].upper()}{text[1:]}."
     if kind == WAITING:
         more = quantity_text.text(resource, before + amount - limit)
         who = "the workloads that hold it must finish or be preempted" if held else "quota must be added or lent"

@@ -338,7 +338,11 @@ class TreeCycle:
         """Whether the attempt still fits with all victims gone, those of earlier attempts included, and with what these attempts
         take.
         """
-        assignment = attempt.assignment
+        assignment, ahead = attempt.assignment, self._preemptor.quotas_ahead
+        if ahead and any(
+            ahead.short(attempt.gang, attempt.queue, cell, amount) for cell, amount in assignment.usage.items()
+        ):
+            return False
         if not self._ledger.victims and not attempt.victims:
             return self._fits(assignment, None)
         with (

@@ -301,7 +301,7 @@ class FlavorObstacle(NamedTuple):
     before: int = 0  # requested by earlier pod sets
     amount: int = 0  # requested by this one
     limit: int = 0  # what can be had: ever (EXCEEDS_MAX) or now (WAITING)
-    text: str = ""  # for the other kinds
+    text: str = ""  # for the other kinds; of a quota reason what it says instead, as quotas change
 
 
 #: kinds of obstacles, mildest first

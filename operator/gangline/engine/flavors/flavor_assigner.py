@@ -42,6 +42,7 @@ from gangline.engine.queues.cluster_queue import (
     pods_of,
     replaced_slice,
 )
+from gangline.engine.queues.quotas_ahead import QuotasAhead, grows_text
 from gangline.engine.queues.workload_parts import ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
@@ -68,6 +69,8 @@ class Oracle(Protocol):
     def topologies(self) -> Topologies: ...
     @property
     def capacity(self) -> Capacity: ...
+    @property
+    def quotas_ahead(self) -> QuotasAhead | None: ...
     def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade: ...
     def for_room(
         self,
@@ -424,9 +427,18 @@ class Assigner:
 
         `can_never_fit`: another resource ruled the flavor out, and only the obstacle matters.
         """
-        value = before + amount
+        value, ahead = before + amount, self._preemptor.quotas_ahead
         if value > cell.potential or value >= UNLIMITED:  # what cannot be counted fits nowhere, whatever the quota
+            if ahead and value < UNLIMITED and (grows := ahead.grows_to(self._queue, cell.fr, value)) is not None:
+                text = grows_text(cell.fr, value, cell.potential, grows)
+                obstacles.append(FlavorObstacle(WAITING, *cell.fr, before, amount, cell.potential, text))
+                return _NO_FIT
             obstacles.append(FlavorObstacle(EXCEEDS_MAX, *cell.fr, before, amount, cell.potential))
+            return _NO_FIT
+        if ahead and (short := ahead.short(self._gang, self._queue, cell, value)) is not None:
+            change, room = short
+            text = change.short_text(self._queue.name, cell.fr, value, room)
+            obstacles.append(FlavorObstacle(WAITING, *cell.fr, before, amount, max(0, room), text))
             return _NO_FIT
         borrow, below_root = cell.height(value)
         available = max(0, cell.available())

@@ -16,6 +16,7 @@ from gangline.engine.model.queues import (
     Namespace,
     PastPreemption,
     PreemptionsUnknown,
+    QuotaAhead,
 )
 from gangline.engine.model.workloads import Dependencies, SpentBudget, Workload
 
@@ -23,6 +24,7 @@ Item: TypeAlias = (
     Flavor
     | Cohort
     | ClusterQueue
+    | QuotaAhead
     | LocalQueue
     | Namespace
     | AdmissionCheck

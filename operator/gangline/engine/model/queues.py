@@ -390,6 +390,49 @@ class ClusterQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class Deadline:
+    """How long before something running workloads are warned, and stopped."""
+
+    notice: Millis
+    stop_before: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaStep:
+    """The quotas of a ClusterQueue from an instant on."""
+
+    at: Millis
+    groups: tuple[ResourceGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAhead:
+    """The quotas that a ClusterQueue will have later, as far as that is known. The present ones are those of the ClusterQueue.
+
+    Whoever makes it knows calendars and nodes; the engine gets instants. The ClusterQueue itself changes at each of them by a
+    fact of its own.
+    """
+
+    #: the ClusterQueue
+    name: str
+    #: the QuotaPlan that says so
+    plan: str
+    #: rising instants. With a recall the first may be the present one: whoever exceeds its quotas is stopped at once, since
+    #: nobody was there to do it before
+    steps: tuple[QuotaStep, ...] = ()
+    #: workloads that exceed the quotas of a step are stopped before it; None: only new starts follow them
+    recall: Deadline | None = None
+
+    def groups_at(self, at: Millis, present: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
+        """The quotas at a time, given those of the present."""
+        for step in self.steps:
+            if step.at > at:
+                break
+            present = step.groups
+        return present
+
+
+@dataclass(frozen=True, slots=True)
 class LocalQueue:
     namespace: str
     name: str

@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from gangline.engine.model import Backfill, Millis, Node, ReservedWindow, Taint
+from gangline.engine.model import Millis, Node, ReservedWindow, Taint
 from gangline.engine.model.nodes import RESERVED
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.cluster_queue import backfill_level
 from gangline.engine.queues.ordering import Estimates
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.text.wording import minute_text
@@ -153,10 +153,7 @@ class Windows:
 
     def _length(self, gang: WorkloadState) -> Millis:
         """How long a workload will run at most, by its limit, or with the probability on which its queue relies in backfill."""
-        queue = queue_of(gang)
-        policy = queue.config.backfill if queue is not None else None
-        level = 1.0 if gang.workload.overran else (policy or Backfill()).candidate
-        return self._estimates.length(gang, level)
+        return self._estimates.length(gang, backfill_level(gang))
 
     # --- in words -----------------------------------------------------------------------------------------------------
 

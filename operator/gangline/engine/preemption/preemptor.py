@@ -33,6 +33,7 @@ from gangline.engine.preemption.victim_search import (
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.protection import Waits
+from gangline.engine.queues.quotas_ahead import QuotasAhead
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.topology.topologies import Topologies
@@ -257,8 +258,11 @@ class Preemptor:
         capacity: Capacity,
         known: Known | None = None,
         log: PreemptionLog | None = None,
+        quotas_ahead: QuotasAhead | None = None,
     ) -> None:
         self.settings = settings
+        #: quotas that change later; None = they do not matter
+        self.quotas_ahead = quotas_ahead
         #: what was preempted lately, and whether more may be
         self.log = log if log is not None else PreemptionLog()
         self.topologies = topologies

@@ -156,6 +156,7 @@ class ClusterQueueState(QuotaNode):
         "lacks_room_of",
         "lacks_spares",
         "merges_labels",
+        "moved",
         "only_topologies",
         "pending",
         "placement",
@@ -169,6 +170,8 @@ class ClusterQueueState(QuotaNode):
         """`freed` gets its name whenever quota of it becomes free, by whatever way."""
         super().__init__(config.name)
         self.freed = freed if freed is not None else {}
+        #: gets every holder that comes, leaves or changes, by uid; None = nobody looks at it
+        self.moved: dict[str, WorkloadState] | None = None
         self.config = config
         self.in_service = True
         #: grows whenever a holder leaves or changes and when quotas change: earlier progress of flavor scans is void then
@@ -289,6 +292,8 @@ class ClusterQueueState(QuotaNode):
         gang.quota.cells = [(self.cell(fr), amount) for fr, amount in usage.items()]
         for cell, amount in gang.quota.cells:
             cell.add(amount)
+        if self.moved is not None:
+            self.moved[gang.uid] = gang
         gang.order_as_victim()
         self.holders[gang.uid] = gang
         insort(self.by_priority, gang, key=_victim_key)
@@ -299,6 +304,8 @@ class ClusterQueueState(QuotaNode):
         del self.holders[gang.uid]
         for cell, amount in gang.quota.cells:
             cell.remove(amount)
+        if self.moved is not None:
+            self.moved[gang.uid] = gang
         gang.quota.admission, gang.queue = None, None
         gang.quota.usage, gang.quota.cells = NO_USAGE, NO_CELLS
         self.generation += 1
@@ -307,6 +314,8 @@ class ClusterQueueState(QuotaNode):
     def change_usage(self, gang: WorkloadState, usage: dict[FlavorResource, int]) -> None:
         if any(amount > usage.get(fr, 0) for fr, amount in gang.quota.usage.items()):
             self.freed[self.name] = None
+        if self.moved is not None:
+            self.moved[gang.uid] = gang
         for cell, amount in gang.quota.cells:
             cell.remove(amount)
         gang.quota.usage = usage
@@ -338,6 +347,13 @@ class ClusterQueueState(QuotaNode):
 queue_of: Final[Callable[[WorkloadState], ClusterQueueState | None]] = attrgetter("queue")
 #: All ClusterQueues below a cohort; for a ClusterQueue, itself.
 cluster_queues_of: Final[Callable[[QuotaNode], Iterator[ClusterQueueState]]] = methodcaller("leaves")
+
+
+def backfill_level(gang: WorkloadState) -> float:
+    """The quantile of its forecast by which a workload is expected to end, where others count on that."""
+    queue = queue_of(gang)
+    policy = queue.config.backfill if queue is not None else None
+    return 1.0 if gang.workload.overran else (policy or Backfill()).candidate
 
 
 def _victim_key(gang: WorkloadState) -> tuple[int, int, str]:

@@ -66,6 +66,7 @@ class WorkloadState:
         "bucket",
         "closed_gates",
         "demands",
+        "ends_before",
         "entry",
         "evicting",
         "family",
@@ -146,6 +147,8 @@ class WorkloadState:
         self.priority = _priority(workload, settings)
         #: the windows of Reservations on whose nodes it may run, by name (`nodes.windows`)
         self.windows = NO_NAMES
+        #: the changes of quotas before which it will have ended, by name (`quotas_ahead`)
+        self.ends_before = NO_NAMES
         self._take_in_pod_sets(workload, settings)
         self.learn(workload, settings)
 
@@ -236,10 +239,22 @@ class WorkloadState:
         self._take_shape()
         return True
 
+    def set_ends(self, before: frozenset[str]) -> bool:
+        """Let the workload be one that will have ended before these changes of quotas. Returns whether that is a change, as for
+        `use_windows`.
+        """
+        if before == self.ends_before:
+            return False
+        self.ends_before = before
+        self._take_shape()
+        return True
+
     def _take_shape(self) -> None:
         workload, allowed = self.workload, self.allowed_flavors
         demands = tuple(_shape(demand) for demand in self.demands)
         value = (self.priority, demands) if allowed is None else (self.priority, demands, allowed)
+        if self.ends_before:
+            value = (*value, self.ends_before)
         # what a slice asks for depends on the one that it replaces, if that is of its job: no other workload is like it
         self.shape = WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
 

@@ -21,11 +21,13 @@ from gangline.engine.model import (
     Admission,
     Awaited,
     Change,
+    ClusterQueue,
     Dependencies,
     ForeignPod,
     Gone,
     Millis,
     Put,
+    QuotaAhead,
     RuntimeForecast,
     Settings,
     Workload,
@@ -34,7 +36,7 @@ from gangline.engine.model import (
 from gangline.engine.model.runtime import NEVER, Runtime, of_the_rest
 from gangline.engine.model.units import SECOND
 from gangline.engine.queues.ordering import flavors_of
-from gangline.engine.simulation.simulation import SimulatedRun, Simulation, healthy
+from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation, healthy
 
 # --- course -----------------------------------------------------------------------------------------------------------
 # A course: one possible future of the cluster, in which every run gets a length from its forecast and ends after it, and the
@@ -85,6 +87,10 @@ class Course(Simulation):
         #: workload -> whom it waits for; and the other way round
         self._awaited: dict[str, set[Awaited]] = {}
         self._dependents: dict[str, list[str]] = {}
+        #: the ClusterQueues, and the changes of their quotas to come, by the number of the event
+        self._cluster_queues: dict[str, ClusterQueue] = {}
+        self._quotas_ahead: dict[str, QuotaAhead] = {}
+        self._quota_changes: list[tuple[QuotaAhead, int]] = []
         self._result = CourseResult()
         #: when the course ends, before which it may break off; and the workloads that have to start in it, None = all
         self._end: Millis = NEVER
@@ -130,6 +136,13 @@ class Course(Simulation):
                 self._awaited[dependencies.workload] = set(dependencies.awaited)
                 for each in dependencies.awaited:
                     self._dependents.setdefault(each.workload, []).append(dependencies.workload)
+            case Put(ClusterQueue() as queue):
+                self._cluster_queues[queue.name] = queue
+            case Put(QuotaAhead() as ahead):
+                self._quotas_ahead[ahead.name] = ahead
+                for number, step in enumerate(ahead.steps):
+                    self.schedule(step.at, EventKind.CHANGE, len(self._quota_changes))
+                    self._quota_changes.append((ahead, number))
             case Gone(kind, key) if kind is Workload:
                 self.workloads.pop(key, None)
             case Gone(kind, key) if kind is WorkloadPods:
@@ -144,6 +157,14 @@ class Course(Simulation):
         for pod in self._pods.pop(key, ()):
             self.observe(Gone(ForeignPod, pod))
         self.observe(Gone(WorkloadPods, key))
+
+    def happens(self, kind: EventKind, number: int) -> None:
+        """The quotas of a ClusterQueue change."""
+        ahead, step = self._quota_changes[number]
+        queue = self._cluster_queues.get(ahead.name)
+        if queue is not None and self._quotas_ahead[ahead.name] is ahead:  # else another fact has replaced it
+            self.observe(Put(replace(queue, groups=ahead.steps[step].groups)))
+            self.observe(Put(replace(ahead, steps=ahead.steps[step + 1 :])))
 
     def leave(self, workload: Workload) -> None:
         self.observe(Put(replace(workload, finished=workload.admission is not None)))

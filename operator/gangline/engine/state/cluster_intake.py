@@ -18,6 +18,7 @@ from gangline.engine.model import (
     NodeCards,
     PastPreemption,
     PreemptionsUnknown,
+    QuotaAhead,
     ReservedWindow,
     RuntimeForecast,
     SpentBudget,
@@ -36,6 +37,7 @@ class ClusterIntake:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._windows: dict[str, ReservedWindow] = {}
+        self._quotas_ahead: dict[str, QuotaAhead] = {}
         self._tables: dict[type, tuple[dict[str, Any], Any]] = {
             Flavor: (store.flavors, self._put_flavor),
             Cohort: (store.cohorts, store.hierarchy.put_cohort),
@@ -48,6 +50,7 @@ class ClusterIntake:
             ForeignPod: (store.foreign_pods, self._put_foreign_pod),
             NodeCards: (store.node_cards, self._put_node_cards),
             ReservedWindow: (self._windows, self._put_window),
+            QuotaAhead: (self._quotas_ahead, self._put_quota_ahead),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             Dependencies: (store.dependencies, self._put_dependencies),
@@ -70,6 +73,8 @@ class ClusterIntake:
         """
         store = self._store
         self._follow_windows(now)
+        for gang in store.quotas_ahead.advance(now, store.queues):
+            store.reviews[gang.key] = gang
         store.capacity.advance(now)
         store.capacity.settle()
         store.settle()
@@ -105,6 +110,14 @@ class ClusterIntake:
         for flavor in list(store.flavors.values()):
             if flavor.topology == name:
                 self._put_flavor(flavor, flavor.name)
+
+    def _put_quota_ahead(self, ahead: QuotaAhead | None, name: str) -> None:
+        store = self._store
+        _set(self._quotas_ahead, name, ahead)
+        store.quotas_ahead.put(ahead, name)
+        store.trees_rebuilt = True
+        if (queue := store.queues.get(name)) is not None:
+            store.flush(queue.root)
 
     def _put_namespace(self, namespace: Namespace | None, name: str) -> None:
         store = self._store
@@ -211,9 +224,11 @@ class ClusterIntake:
             return
         if gang.holds:
             store.moved_holders[key] = None
-        elif store.windows and gang.bucket is not None:  # it may end before a window now
+            if store.quotas_ahead.estimate_again(gang):
+                store.flush(queue.root)
+        elif store.looks_ahead and gang.bucket is not None:  # it may end before a window or a change of quotas now
             queue.pending.take_out(gang)
-            store.windows.renew(gang)
+            store.renew(gang)
             queue.pending.arrive(gang)
             store.touch(queue)
         elif queue.timed:

@@ -320,7 +320,7 @@ def facts(store: Store) -> Iterator[Change]:
     of_policies = (store.budgets.known, store.preemptions.past, store.preemptions.unknown)
     for window in store.windows.known():
         yield Put(window)
-    for table in (*tables, store.namespaces, *on_nodes, store.dependencies, *of_policies):
+    for table in (*tables, store.quotas_ahead.known, store.namespaces, *on_nodes, store.dependencies, *of_policies):
         for item in table.values():
             yield Put(item)
     for gang in store.gangs.values():

@@ -47,6 +47,8 @@ NODES_WITHIN = 15 * 60_000
 
 #: reason of the eviction from nodes that a Reservation keeps for others, and of the event that announces it
 RESERVED_FOR_OTHERS, SAVE_BY = "Reservation", "SaveBy"
+#: reason of the eviction from quota that falls
+RECALLED = "QuotaRecalled"
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
@@ -75,8 +77,8 @@ class Lifecycle:
                 if decision is None:
                     decision, sooner = self._overruns.judge(gang, now)
                     again = sooner if again is None or (sooner is not None and sooner < again) else again
-                if decision is None and self._store.windows:
-                    decision, sooner = self._warn_of_window(gang, now)
+                if decision is None and self._store.looks_ahead:
+                    decision, sooner = self._warn_of_end(gang, now)
                     again = sooner if again is None or (sooner is not None and sooner < again) else again
             except Exception as error:
                 raise DecisionError(gang.key) from error
@@ -176,6 +178,10 @@ class Lifecycle:
             if ahead[0].begin <= now:
                 return Evict(gang.key, gang.uid, RESERVED_FOR_OTHERS, self._window_text(*ahead)), None
             times.append(ahead[0].begin)
+        if (change := self._store.quotas_ahead.recall_of(gang)) is not None:
+            if change.deadline <= now:
+                return Evict(gang.key, gang.uid, RECALLED, change.recall_text(gang)), None
+            times.append(change.deadline)
         if gang.admitted:
             limits = (
                 self._execution_limit(gang),
@@ -194,9 +200,16 @@ class Lifecycle:
     def _window_text(self, window: ReservedWindow, nodes: frozenset[str]) -> str:
         return f"The workload must leave its nodes: {self._store.windows.text(window, nodes)}"
 
-    def _warn_of_window(self, gang: WorkloadState, now: Millis) -> tuple[Warn | None, Millis | None]:
+    def _warn_of_end(self, gang: WorkloadState, now: Millis) -> tuple[Warn | None, Millis | None]:
         """Tell a running workload, once, by when it must have saved its work, and when that is to be told."""
-        ahead = self._store.capacity.window_ahead(gang) if gang.admitted and not gang.evicting else None
+        if not gang.admitted or gang.evicting:
+            return None, None
+        change = self._store.quotas_ahead.recall_of(gang)
+        if change is not None and change.name not in gang.lifecycle.warned_of:
+            gang.lifecycle.warned_of |= {change.name}
+            said = f"Save by {minute_text(change.deadline)}, when the workload is stopped. {change.recall_text(gang)}"
+            return Warn("Workload", gang.key, SAVE_BY, said), now  # there may be a window, too
+        ahead = self._store.capacity.window_ahead(gang)
         if ahead is None or ahead[0].name in gang.lifecycle.warned_of:
             return None, None
         window, nodes = ahead

@@ -43,6 +43,7 @@ from gangline.engine.queues.ordering import Estimates
 from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.quick_question import question_of
 from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
+from gangline.engine.queues.quotas_ahead import QuotasAhead
 from gangline.engine.queues.states import HOLDER, Journal, LifecycleState
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_state import NO_FAMILY, WorkloadState
@@ -96,6 +97,8 @@ class Store:
 
         self.hierarchy = CohortHierarchy()
         self.cohorts = self.hierarchy.cohorts
+        #: quotas that change later
+        self.quotas_ahead = QuotasAhead(self.estimates, self.cohorts, self._recall_changed)
         self.cluster_queues = self.hierarchy.configs
         self.queues = self.hierarchy.queues
         #: queues whose policy reserves starts
@@ -167,6 +170,7 @@ class Store:
 
     def _settle_trees(self, done: RebuiltTrees) -> None:
         self.trees_rebuilt = True
+        self.quotas_ahead.rebuild()
         self.health.regard_policies()
         placed = [config for config in self.cluster_queues.values() if config.placement is not None]
         self.topology.rank_for(
@@ -442,6 +446,7 @@ class Store:
         workload, policy = gang.workload, self.settings.pods_ready
         gang.quota.set_admitted_at(workload.admitted_at)
         gang.enter(HOLDER[workload.admitted, evicting], workload.evicted)
+        self.quotas_ahead.estimate_again(gang)
         if self.fairness is not None and gang.admitted:
             self.fairness.admit(gang)
         if policy is not None and policy.block_admission:
@@ -483,6 +488,7 @@ class Store:
         """
         gang.quota.set_admitted_at(now)
         gang.enter(LifecycleState.ADMITTED, cause, decision)
+        self.quotas_ahead.estimate_again(gang)
         self.moved_holders[gang.key] = None
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission and gang.queue is not None:
@@ -535,13 +541,27 @@ class Store:
             return
         gang.join(queue)
         gang.go_after_others(self.budgets.lowers(gang.key), self.settings)
-        self.windows.renew(gang)
+        self.renew(gang)
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)
         else:
             queue.pending.set_alone_inadmissible(gang)
         self.note_change(gang)
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether it matters when workloads end: nodes are kept for others in windows, or quotas change."""
+        return bool(self.windows) or bool(self.quotas_ahead)
+
+    def renew(self, gang: WorkloadState) -> bool:
+        """Bring up to date what a waiting workload may use that ends when it is expected to. Returns whether it changed."""
+        changed = self.windows.renew(gang)
+        return self.quotas_ahead.renew(gang) or changed
+
+    def _recall_changed(self, gang: WorkloadState) -> None:
+        """A holder is expected to be stopped by a recall, or no longer."""
+        self.moved_holders[gang.key] = None
 
     def unplace(self, gang: WorkloadState) -> None:
         """Take a workload without quota out of its queue, and let others of its array have its turn."""

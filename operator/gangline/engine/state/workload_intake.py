@@ -122,7 +122,7 @@ class WorkloadIntake:
             and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
             and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
             and (old.replaces, old.job_uid, old.array) == (new.replaces, new.job_uid, new.array)
-            and (not self._store.windows or old.execution_left == new.execution_left)  # it may end before a window now
+            and (not self._store.looks_ahead or old.execution_left == new.execution_left)  # it may end in time now
             and gang.turn_of(new, self._store.settings) == gang.since
         )
 

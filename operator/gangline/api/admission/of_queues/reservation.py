@@ -16,7 +16,8 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
-from gangline.api.reservations import ReservationError, reservation
+from gangline.api.reservations import reservation
+from gangline.api.spec_fields import SpecError
 
 #: characters of the longest name: it is a part of the names of windows, and of a label's value
 LONGEST_NAME: Final = 63
@@ -31,7 +32,7 @@ def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[Field
     errors += syntax.label_map("spec.nodes.matchLabels", mapping(spec(obj).get("nodes")).get("matchLabels"))
     try:
         reservation(obj)
-    except ReservationError as error:
+    except SpecError as error:
         errors.append(FieldError(error.path, NOTHING, error.message))
     return errors
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import click
 
 from gangline.api import names
-from gangline.api.reservations import DAYS
+from gangline.api.schedules import DAYS
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation

@@ -14,7 +14,7 @@ from gangline.console.output import clock, presenting
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.layout import clipped, shortened
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, jobs, own_rights, windows
+from gangline.console.views import access, asking, completing, jobs, own_rights, quota_plans, windows
 from gangline.control.answers.workloads.snapshot import JobState
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
@@ -60,9 +60,9 @@ def command(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            reserved = await windows.reservations(api)
+            reserved, plans = await windows.reservations(api), await quota_plans.quota_plans(api)
             await presenting.present(
-                listing(horizon, reserved, own=namespace is not None),
+                listing(horizon, reserved, plans, own=namespace is not None),
                 shape,
                 lambda: _runs(api, namespace, cluster_queue, horizon),
             )
@@ -70,15 +70,19 @@ def command(
     access.run(work())
 
 
-def listing(horizon: float, reserved: Sequence[Json] = (), *, own: bool = False) -> Listing[Json]:
-    """One row per run, drawn as bars unless another form is wanted; then the windows of Reservations within the horizon.
+def listing(
+    horizon: float, reserved: Sequence[Json] = (), plans: Sequence[Json] = (), *, own: bool = False
+) -> Listing[Json]:
+    """One row per run, drawn as bars unless another form is wanted; then windows of Reservations and changes of quotas by
+    QuotaPlans within the horizon.
 
     `own`: the runs are of one namespace, whose LocalQueues are named.
     """
 
     def remarks(runs: Sequence[Json]) -> list[str]:
         now = time.time()
-        return [*_remarks(runs), *windows.lines(reserved, now, now + horizon)]
+        until = now + horizon
+        return [*_remarks(runs), *windows.lines(reserved, now, until), *quota_plans.changes(plans, now, until)]
 
     return Listing(
         columns=(

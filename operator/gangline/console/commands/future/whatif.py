@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     help="The queue whose quota of --flavor would be --gpus.",
 )
 @click.option("--flavor", default="", help="The ResourceFlavor of --quota.")
+@click.option("--at", "at", default="", metavar="TIME", help="The quota would change then: 2026-01-31T20:00:00Z.")
 @click.option(
     "--drain",
     metavar="NODE",
@@ -60,6 +61,7 @@ def command(
     queue: str,
     cluster_queue: str,
     flavor: str,
+    at: str,
     drain: str,
     kubeconfig: Path | None,
     context: str | None,
@@ -70,14 +72,14 @@ def command(
     would start it earlier.
 
     Or show what a change would do, who would start earlier and who later: of JOB, which waits (--time, --gpus, --queue), of a
-    quota (--quota CLUSTERQUEUE --flavor NAME --gpus N), or of a node (--drain NODE).
+    quota (--quota CLUSTERQUEUE --flavor NAME --gpus N, with --at from a time on), or of a node (--drain NODE).
     """
     if sum((file is not None, bool(job), bool(cluster_queue), bool(drain))) != 1:
         raise click.UsageError("name a file (-f), a job, a quota (--quota) or a node (--drain)")
     if file is None:
         kind_name, _, name = (job or "").rpartition("/")
         of_job = {"kind": kind_name, "name": name, "durationSeconds": duration, "queue": queue}
-        fields = {**of_job, "clusterQueue": cluster_queue, "flavor": flavor, "gpus": gpus, "drain": drain}
+        fields = {**of_job, "clusterQueue": cluster_queue, "flavor": flavor, "gpus": gpus, "at": at, "drain": drain}
         change = {name: value for name, value in fields.items() if value not in (None, "")}
         told = access.run(_changed(kubeconfig, context, namespace, change))
         if output.kind:
@@ -85,8 +87,10 @@ def command(
         else:
             terminal.say(*change_lines(told, presenting.width()))
         return
-    if duration is not None or gpus is not None or queue or flavor:
-        raise click.UsageError("--time, --gpus, --queue and --flavor change what is there: name it instead of a file")
+    if duration is not None or gpus is not None or queue or flavor or at:
+        raise click.UsageError(
+            "--time, --gpus, --queue, --flavor and --at change what is there: name it instead of a file"
+        )
     job_of_file, kind = read(file)
     answer = access.run(_submitted(kubeconfig, context, namespace, job_of_file, kind))
     if output.kind:

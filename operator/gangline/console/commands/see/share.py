@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from click.core import ParameterSource
 from gangline.console.output import clock, presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, asking, completing, denied, own_rights
+from gangline.console.views import access, asking, completing, denied, own_rights, quota_plans
 from gangline.control.answers.workloads.words import age
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
@@ -232,7 +233,8 @@ def _remarks(found: Sequence[Json]) -> list[str]:
         half = next((row["halfLifeSeconds"] for row in found if row["halfLifeSeconds"]), None)
         decay = f", half of it forgotten every {age(half)}" if half else ""
         lines.append(f"FAIR of a LocalQueue: what it has used so far{decay}, divided by its weight; the lowest is next")
-    return lines
+    plans = [(row["name"], row.get("plan")) for row in found if row["level"] == "ClusterQueue"]
+    return [*lines, *quota_plans.lines(plans, time.time())]
 
 
 SHARES: Final[Listing[Json]] = Listing(
@@ -268,7 +270,7 @@ SHARES: Final[Listing[Json]] = Listing(
         ),
     ),
     as_json=lambda row: row,
-    instants=("consumedAt",),
+    instants=("consumedAt", "plan.changesAt"),
     name=lambda row: f"{row['level'].lower()}/{row['name']}",
     empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
     style=lambda row: {"ClusterQueue": "bold", "User": "dim"}.get(row["level"], ""),
@@ -289,9 +291,11 @@ class QuotaRow:
     cohorts: tuple[str, ...]
     row: Json
     budgets: tuple[Json, ...] = ()
+    plan: Json | None = None
 
     def as_json(self) -> Json:
-        return {"clusterQueue": self.queue, "cohorts": list(self.cohorts), **self.row, "budgets": list(self.budgets)}
+        said = {"clusterQueue": self.queue, "cohorts": list(self.cohorts), **self.row}
+        return {**said, "budgets": list(self.budgets), "plan": self.plan}
 
 
 def quotas(found: Sequence[Json]) -> list[QuotaRow]:
@@ -299,7 +303,7 @@ def quotas(found: Sequence[Json]) -> list[QuotaRow]:
     for row in found:
         budgets[row["clusterQueue"]] = (*budgets.get(row["clusterQueue"], ()), *(row.get("budgets") or ()))
     return [
-        QuotaRow(row["name"], tuple(row["cohorts"]), each, budgets.get(row["clusterQueue"], ()))
+        QuotaRow(row["name"], tuple(row["cohorts"]), each, budgets.get(row["clusterQueue"], ()), row.get("plan"))
         for row in found
         if row["level"] == "ClusterQueue"
         for each in row["quotas"]
@@ -325,10 +329,14 @@ LIMITS: Final[Listing[QuotaRow]] = Listing(
         Column("MAY LEND", lambda quota, _: _limit(quota, "lendingLimit"), right=True),
     ),
     as_json=QuotaRow.as_json,
+    instants=("plan.changesAt",),
     name=lambda quota: f"clusterqueue/{quota.queue}",
     empty="No LocalQueue of this namespace leads to a ClusterQueue (-A: all).",
     queue=lambda quota: (quota.queue,),
-    remarks=lambda found: budget_lines([{"budgets": quota.budgets} for quota in found]),
+    remarks=lambda found: [
+        *quota_plans.lines([(quota.queue, quota.plan) for quota in found], time.time()),
+        *budget_lines([{"budgets": quota.budgets} for quota in found]),
+    ],
 )
 
 

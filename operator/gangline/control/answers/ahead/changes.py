@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api import names, quantity
+from gangline.api.schedules import instant
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.remedies import starts_in, with_quota
 from gangline.control.answers.sight import Sight
@@ -18,7 +19,7 @@ from gangline.control.answers.source import EngineOutlooks, NoForecastsError, So
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
 from gangline.engine import accelerators_of, is_accelerator
-from gangline.engine.model import Change, ClusterQueue, Node, Put, Taint
+from gangline.engine.model import Change, ClusterQueue, Millis, Node, Put, QuotaAhead, QuotaStep, Taint
 from gangline.kube.resources import Json
 
 #: seconds for both plays
@@ -31,7 +32,7 @@ MOST: Final = 50
 LONGEST: Final = 365 * 86_400
 LARGEST: Final = 1_000_000
 _JOB: Final = ("kind", "name", "durationSeconds", "gpus", "queue")
-_QUOTA: Final = ("clusterQueue", "flavor", "gpus")
+_QUOTA: Final = ("clusterQueue", "flavor", "gpus", "at")
 _NODE: Final = ("drain",)
 
 
@@ -41,8 +42,8 @@ class WrongChangeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WantedChange:
-    """One change. Of a job: `kind`, `name` and what changes of it; of a queue: `cluster_queue`, `flavor` and its quota in `gpus`;
-    of a node: `drain`.
+    """One change. Of a job: `kind`, `name` and what changes of it; of a queue: `cluster_queue`, `flavor` and its quota in `gpus`,
+    from the instant `at` on (None: at once); of a node: `drain`.
     """
 
     kind: str = ""
@@ -53,6 +54,7 @@ class WantedChange:
     cluster_queue: str = ""
     flavor: str = ""
     drain: str = ""
+    at: Millis | None = None
 
     @property
     def of_job(self) -> bool:
@@ -84,6 +86,7 @@ def read(given: object) -> WantedChange:
         cluster_queue=fields.get("clusterQueue", ""),
         flavor=fields.get("flavor", ""),
         drain=fields.get("drain", ""),
+        at=_instant(fields.get("at")),
     )
     if wanted.of_job and wanted.duration is None and wanted.gpus is None and not wanted.queue:
         raise WrongChangeError("spec.change: must change durationSeconds, gpus or queue of the job")
@@ -99,6 +102,15 @@ def _number(fields: Mapping[str, Any], name: str, most: float) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= most:
         raise WrongChangeError(f"spec.change.{name}: must be from 1 to {most:g}")
     return value * 1.0
+
+
+def _instant(value: object) -> Millis | None:
+    if value is None:
+        return None
+    try:
+        return instant(value if isinstance(value, str) else "")
+    except (OverflowError, ValueError):
+        raise WrongChangeError("spec.change.at: must be a time such as 2026-01-31T12:00:00Z") from None
 
 
 def _whole(fields: Mapping[str, Any]) -> int | None:
@@ -247,7 +259,7 @@ def _patched(view: WorkloadView, patch: str) -> str:
 
 
 def _of_quota(source: Source, wanted: WantedChange) -> _Played:
-    facts = (fact.item for fact in source.engine.facts() if isinstance(fact, Put))
+    facts = [fact.item for fact in source.engine.facts() if isinstance(fact, Put)]
     queue = next((each for each in facts if isinstance(each, ClusterQueue) and each.name == wanted.cluster_queue), None)
     if queue is None:
         raise WrongChangeError(f"spec.change.clusterQueue: there is no ClusterQueue {wanted.cluster_queue!r}")
@@ -266,11 +278,26 @@ def _of_quota(source: Source, wanted: WantedChange) -> _Played:
         )
     (resource,) = resources
     amount = wanted.gpus or 0
-    changed = with_quota(queue, wanted.flavor, {resource: amount}, lambda quota, n: replace(quota, nominal=n))
+
+    def changed(queue: ClusterQueue) -> ClusterQueue:
+        return with_quota(queue, wanted.flavor, {resource: amount}, lambda quota, n: replace(quota, nominal=n))
+
+    known = next((each for each in facts if isinstance(each, QuotaAhead) and each.name == queue.name), None)
+    ahead = known or QuotaAhead(queue.name, "")
+    if wanted.at is not None and wanted.at > source.now():
+        then = replace(queue, groups=ahead.groups_at(wanted.at, queue.groups))
+        before = [step for step in ahead.steps if step.at < wanted.at]
+        after = [
+            QuotaStep(step.at, changed(replace(queue, groups=step.groups)).groups)
+            for step in ahead.steps
+            if step.at > wanted.at
+        ]
+        steps = (*before, QuotaStep(wanted.at, changed(then).groups), *after)
+        return _Played((Put(replace(ahead, steps=steps)),), "", note="A QuotaPlan changes quotas at a time.")
     nominal = quantity.format(amount, resource)
     more = f" --resource {resource}" if resource != "nvidia.com/gpu" else ""
     command = f"gangline limits set {queue.name} --flavor {wanted.flavor}{more} --nominal {nominal}"
-    return _Played((Put(changed),), command)
+    return _Played((Put(changed(queue)),), command)
 
 
 def _of_node(source: Source, wanted: WantedChange) -> _Played:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from gangline.api import quantity
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import Source
+from gangline.control.answers.workloads import planned_quota
 from gangline.engine import is_accelerator
 from gangline.engine.model import ClusterQueueFigures, LocalQueueFigures
 from gangline.kube import resources as kube
@@ -140,6 +141,7 @@ def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: 
         }
         for (flavor, resource), each in found.quotas.items()
     ]
+    plan = planned_quota.plan_of(source.mirror.objects[kube.QUOTA_PLANS].values(), name)
     devices = [each for (_, resource), each in found.quotas.items() if is_accelerator(resource)]
     return _row(
         CLUSTER_QUEUE,
@@ -157,6 +159,7 @@ def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: 
         quotas=quotas,
         note=found.reason,
         budgets=_budgets(source, ("ClusterQueue",), name),
+        plan=planned_quota.as_json(plan),
     )
 
 
@@ -224,8 +227,10 @@ def seen_by(sight: Sight, row: Json) -> Json | None:
         return row
     named = row | {"clusterQueue": sight.queue_name(row["clusterQueue"])}
     if row["level"] == CLUSTER_QUEUE:
-        budgets = row["budgets"] if named["clusterQueue"] == row["clusterQueue"] else []
-        return named | {"metadata": {"name": named["clusterQueue"]}, "name": named["clusterQueue"], "budgets": budgets}
+        own = named["clusterQueue"] == row["clusterQueue"]
+        budgets, plan = (row["budgets"], row["plan"]) if own else ([], None)
+        name = named["clusterQueue"]
+        return named | {"metadata": {"name": name}, "name": name, "budgets": budgets, "plan": plan}
     if sight.sees(row["namespace"]):
         return named
     if row["level"] == USER:
@@ -263,6 +268,7 @@ def _row(
     quotas: list[Json] | None = None,
     note: str = "",
     budgets: list[Json] | None = None,
+    plan: Json | None = None,
 ) -> Json:
     meta: dict[str, Any] = {"namespace": namespace, "name": name} if namespace else {"name": name}
     return {
@@ -290,6 +296,7 @@ def _row(
         "quotas": quotas or [],
         "note": note,
         "budgets": budgets or [],
+        "plan": plan,
     }
 
 

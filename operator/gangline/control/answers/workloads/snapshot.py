@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from gangline.api import names, quantity
 from gangline.api.read import conditions
+from gangline.control.answers.workloads import planned_quota
 from gangline.control.answers.workloads.reasons import parse, preemption
 from gangline.engine.model import accelerators
 from gangline.kube.resources import Json
@@ -132,6 +133,7 @@ class QueueView:
     reason: str  # of its Active condition
     message: str
     reclaim: str = "Never"  # reclaimWithinCohort
+    plan: str = ""  # which QuotaPlan gives it its present quotas, in words
 
     def flavor(self, flavor: str, resource: str) -> FlavorView | None:
         return next((f for f in self.flavors if f.flavor == flavor and f.resource == resource), None)
@@ -363,23 +365,25 @@ def _sum_by_resource(held: Mapping[tuple[str, str], int]) -> dict[str, int]:
 # --- ClusterQueues ----------------------------------------------------------------------------------------------------
 
 
-def queue_view(queue: Stored) -> QueueView:
+def queue_view(queue: Stored, plan: Stored | None = None) -> QueueView:
+    """`plan`: the QuotaPlan that is in force for it."""
     active, spec, status = queue.condition(names.ACTIVE) or {}, queue.spec, queue.status
     return QueueView(
         name=queue.name,
         cohort=spec.get("cohortName") or "",
         strategy=spec.get("queueingStrategy") or "BestEffortFIFO",
-        flavors=tuple(_flavor_views(queue)),
+        flavors=tuple(_flavor_views(queue, planned_quota.effective(plan))),
         pending=status.get("pendingWorkloads") or 0,
         admitted=status.get("admittedWorkloads") or 0,
         active=active.get("status") == "True",
         reason=active.get("reason", "Unknown"),
         message=active.get("message", "no condition yet: is the operator running?"),
         reclaim=(spec.get("preemption") or {}).get("reclaimWithinCohort") or "Never",
+        plan=planned_quota.text(plan),
     )
 
 
-def _flavor_views(queue: Stored) -> Iterable[FlavorView]:
+def _flavor_views(queue: Stored, effective: Mapping[tuple[str, str], Json]) -> Iterable[FlavorView]:
     usage = {
         (flavor["name"], used["name"]): used
         for flavor in queue.status.get("flavorsReservation") or ()
@@ -389,6 +393,7 @@ def _flavor_views(queue: Stored) -> Iterable[FlavorView]:
         for flavor in group.get("flavors", []):
             for quota in flavor.get("resources", []):
                 resource = quota["name"]
+                quota = {**quota, **effective.get((flavor["name"], resource), {})}
                 used = usage.get((flavor["name"], resource), {})
                 yield FlavorView(
                     flavor=flavor["name"],

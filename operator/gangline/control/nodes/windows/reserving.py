@@ -16,6 +16,7 @@ from gangline.api import names
 from gangline.api.read import conditions, merge
 from gangline.api.read.expansion import Expanded, changes, expand
 from gangline.control.kernel.context import Context
+from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import reservation_status
@@ -40,7 +41,7 @@ class Reserving(Part):
     name = "reservations"
     kinds = (kube.RESERVATIONS, kube.RESOURCE_FLAVORS, kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES)
 
-    def __init__(self, context: Context, observe_fact: Callable[[model.Change], None]) -> None:
+    def __init__(self, context: Context, observe_fact: Callable[[model.Change], None], deadlines: Deadlines) -> None:
         self._mirror = context.mirror
         self._pods = context.pods
         self._writer = context.writer
@@ -63,8 +64,7 @@ class Reserving(Part):
         self._fresh = False
         #: the nodes that are to be cordoned, as of the last look at all nodes; None = they have to be looked at
         self._cordoned: dict[str, str] | None = None
-        #: key of a pod -> the deadline that was written on it
-        self._deadlines: dict[str, str] = {}
+        self._deadlines = deadlines
         #: why nodes can't be cordoned, "" = nothing is known against it; and until when it is not tried again
         self._refusal = ""
         self._refused_until = 0
@@ -121,7 +121,7 @@ class Reserving(Part):
     # --- acting -------------------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        self._deadlines.clear()
+        self._deadlines.lead()
         self._cordoned, self._fresh = None, True
 
     def act(self, now: int) -> None:
@@ -195,26 +195,7 @@ class Reserving(Part):
                 deadline = conditions.timestamp(window.begin)
                 for key in self._intruders(window):
                     wanted.setdefault(key, deadline)
-        for key in sorted(wanted.keys() | self._deadlines.keys()):
-            deadline = wanted.get(key)
-            if deadline == self._deadlines.get(key):
-                continue
-            if deadline is None:
-                del self._deadlines[key]
-            else:
-                self._deadlines[key] = deadline
-            if self._pods.pod(key) is not None:
-                body: Json = {"metadata": {"annotations": {names.SAVE_BY: deadline}}}
-                self._writer.submit(
-                    Write(
-                        ObjectKey.parse(kube.PODS, key),
-                        "patch",
-                        body,
-                        priority=Priority.STATUS,
-                        slot="save-by",
-                        on_error=lambda error: log.info("the deadline of a pod could not be written: %s", error),
-                    )
-                )
+        self._deadlines.put(self.name, wanted)
 
     def _intruders(self, window: model.ReservedWindow) -> list[str]:
         """The keys of the pods on its nodes whose workloads have to leave them, or should have left."""

@@ -132,7 +132,9 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "Overdue": EventRow(_WORKLOAD, OURS, "it runs far longer than was forecast"),
     "RanPastForecast": EventRow(_WORKLOAD, OURS, "it runs longer than was forecast"),
     "SaveBy": EventRow(
-        _WORKLOAD, OURS, "a Reservation keeps its nodes for others soon: it should save its work by then"
+        _WORKLOAD,
+        OURS,
+        "a Reservation keeps its nodes for others soon, or its quota falls: it should save its work by then",
     ),
     "StartMoved": EventRow(_WORKLOAD, OURS, "its expected start moves"),
     "NotificationLimited": EventRow(

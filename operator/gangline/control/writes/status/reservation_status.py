@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions
-from gangline.api.reservations import Span
+from gangline.api.schedules import Span
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 

@@ -19,7 +19,9 @@ from gangline.kube.resources import Json
 from gangline.objects import WorkloadObject
 
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", "Overrun", "Stalled", "RequestsChanged", "Reservation"})
+_REQUEUED_AT_ONCE = frozenset(
+    {"Preempted", "NodeFailures", "Overrun", "Stalled", "RequestsChanged", "Reservation", "QuotaRecalled"}
+)
 
 #: reason of QuotaReserved=False for a workload without pods for now
 ON_HOLD = "OnHold"

@@ -1,0 +1,193 @@
+"""QuotaPlans as plain values, and the quotas that they give a ClusterQueue at any instant. Pure functions on JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from gangline.api import quantity
+from gangline.api.schedules import Span, Weekly, deadline, when, windows
+from gangline.api.spec_fields import SpecError, a_list, a_text, an_object
+from gangline.engine.model import Deadline, FlavorQuotas, Millis, Quota, QuotaStep, ResourceGroup
+from gangline.kube.resources import Json
+
+#: overrides of a plan, and quotas of each
+MOST_OVERRIDES: Final = 32
+MOST_QUOTAS: Final = 64
+#: changes that are known ahead: so many, and none that is farther away
+MOST_STEPS: Final = 16
+HORIZON: Final[Millis] = 14 * 86_400_000
+#: a change that is longer past is not known any more
+PAST: Final[Millis] = 86_400_000
+
+#: (flavor, resource)
+FlavorResource: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """What replaces the quota of one resource of a flavor; None leaves a part of it as it is."""
+
+    nominal: int | None = None
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+    def over(self, other: QuotaChange) -> QuotaChange:
+        """This change after another one."""
+        return QuotaChange(
+            other.nominal if self.nominal is None else self.nominal,
+            other.borrowing_limit if self.borrowing_limit is None else self.borrowing_limit,
+            other.lending_limit if self.lending_limit is None else self.lending_limit,
+        )
+
+
+Changes: TypeAlias = Mapping[FlavorResource, QuotaChange]
+_NO_CHANGES: Final[Changes] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOverride:
+    """Other quotas in a window of time."""
+
+    name: str
+    when: Span | Weekly
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPlanFacts:
+    """A QuotaPlan's spec."""
+
+    cluster_queue: str
+    #: those that come later in the list win
+    overrides: tuple[QuotaOverride, ...]
+    recall: Deadline | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a plan changes from an instant on, and the names of the overrides that are active then."""
+
+    at: Millis
+    active: tuple[str, ...]
+    changes: Changes
+
+
+def quota_plan(obj: Json) -> QuotaPlanFacts:
+    """A QuotaPlan. Raises SpecError, which names the field."""
+    spec = an_object(obj.get("spec"), "spec")
+    found = a_list(spec.get("overrides"), "spec.overrides", MOST_OVERRIDES)
+    overrides = tuple(_override(each, f"spec.overrides[{i}]") for i, each in enumerate(found))
+    names: set[str] = set()
+    for i, each in enumerate(overrides):
+        if each.name in names:
+            raise SpecError(f"spec.overrides[{i}].name", "is the name of another override, too")
+        names.add(each.name)
+    recall = spec.get("recall")
+    return QuotaPlanFacts(
+        a_text(spec.get("clusterQueue"), "spec.clusterQueue"),
+        overrides,
+        None if recall is None else deadline(an_object(recall, "spec.recall"), "spec.recall"),
+    )
+
+
+def _override(value: Any, path: str) -> QuotaOverride:
+    section = an_object(value, path)
+    changes: dict[FlavorResource, QuotaChange] = {}
+    found = a_list(section.get("quotas"), f"{path}.quotas", MOST_QUOTAS)
+    if not found:
+        raise SpecError(f"{path}.quotas", "give at least one quota")
+    for i, each in enumerate(found):
+        at = f"{path}.quotas[{i}]"
+        quota = an_object(each, at)
+        resource = a_text(quota.get("resource"), f"{at}.resource")
+        fr = a_text(quota.get("flavor"), f"{at}.flavor"), resource
+        if fr in changes:
+            raise SpecError(at, "is about the same resource and flavor as another one of this override")
+        change = QuotaChange(
+            *(_amount(quota.get(k), resource, f"{at}.{k}") for k in ("nominalQuota", "borrowingLimit", "lendingLimit"))
+        )
+        if change == QuotaChange():
+            raise SpecError(at, "give nominalQuota, borrowingLimit or lendingLimit")
+        changes[fr] = change
+    window = when(an_object(section.get("window"), f"{path}.window"), f"{path}.window")
+    return QuotaOverride(a_text(section.get("name"), f"{path}.name"), window, changes)
+
+
+def _amount(value: Any, resource: str, path: str) -> int | None:
+    if value is None:
+        return None
+    try:
+        found = quantity.parse(value, resource)
+    except quantity.QuantityError as error:
+        raise SpecError(path, str(error)) from None
+    if found < 0:
+        raise SpecError(path, "must not be negative")
+    return found
+
+
+# --- quotas over time -------------------------------------------------------------------------------------------------
+
+
+def stages(plan: QuotaPlanFacts, now: Millis) -> list[Stage]:
+    """What the plan changes now, since the last change within a day, and at the next instants at which that changes."""
+    since = now - PAST
+    spans = [(each, windows(each.when, since, MOST_STEPS)) for each in plan.overrides]
+    # of an override with more windows than are known here, nothing is known after the last of these
+    known = min((found[-1].start for _, found in spans if len(found) == MOST_STEPS), default=now + HORIZON)
+    edges = {edge for _, found in spans for span in found for edge in span if since < edge <= min(known, now + HORIZON)}
+    found: list[Stage] = []
+    for instant in (since, *sorted(edges)):
+        stage = _stage(spans, instant)
+        if not found or (stage.active, stage.changes) != (found[-1].active, found[-1].changes):
+            found.append(stage)
+    present = max(i for i, stage in enumerate(found) if stage.at <= now)
+    return found[present : present + MOST_STEPS + 1]
+
+
+def _stage(spans: Sequence[tuple[QuotaOverride, Sequence[Span]]], instant: Millis) -> Stage:
+    active = [each for each, found in spans if any(span.start <= instant < span.end for span in found)]
+    changes: dict[FlavorResource, QuotaChange] = {}
+    for each in active:
+        for fr, change in each.changes.items():
+            changes[fr] = change.over(changes.get(fr, QuotaChange()))
+    return Stage(instant, tuple(each.name for each in active), changes)
+
+
+def with_changes(groups: tuple[ResourceGroup, ...], changes: Changes) -> tuple[ResourceGroup, ...]:
+    """The quotas of a ClusterQueue with these changes. What it has no quota of is no part of it, whatever is changed."""
+    if not changes:
+        return groups
+    return tuple(
+        replace(group, flavors=tuple(_with_changes(flavor, changes) for flavor in group.flavors)) for group in groups
+    )
+
+
+def _with_changes(flavor: FlavorQuotas, changes: Changes) -> FlavorQuotas:
+    resources = {
+        resource: _changed(quota, change) if (change := changes.get((flavor.name, resource))) is not None else quota
+        for resource, quota in flavor.resources.items()
+    }
+    return FlavorQuotas(flavor.name, resources)
+
+
+def _changed(quota: Quota, change: QuotaChange) -> Quota:
+    nominal = quota.nominal if change.nominal is None else change.nominal
+    borrowing = quota.borrowing_limit if change.borrowing_limit is None else change.borrowing_limit
+    lending = quota.lending_limit if change.lending_limit is None else change.lending_limit
+    return Quota(nominal, borrowing, None if lending is None else min(lending, nominal))
+
+
+def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Changes = _NO_CHANGES) -> list[QuotaStep]:
+    """The quotas of a ClusterQueue now, and at each instant at which a plan changes them.
+
+    `beneath` are changes from another source, such as the capacity of nodes: the plan's overrides replace these, too.
+    """
+    under = with_changes(groups, beneath)
+    found: list[QuotaStep] = []
+    for stage in plan:
+        step = QuotaStep(stage.at, with_changes(under, stage.changes))
+        if not found or step.groups != found[-1].groups:
+            found.append(step)
+    return found

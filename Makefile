@@ -69,7 +69,7 @@ TRACES ?=
 DAYS ?= 3
 COPIES ?= 4
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time crds manifests reference pictures docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-windows crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -196,6 +196,9 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 
 bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3 COPIES=4); JSON on stdout
 	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS) --copies $(COPIES)
+
+bench-windows: venv ## what a weekly maintenance costs on months of public traces, beside a drain and users' limits (TRACES=…); JSON on stdout
+	@$(BIN)/python -m bench.reserved --traces $(TRACES)
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline admin crds --out crds

@@ -22,7 +22,7 @@ from typing import Any, Final
 from bench.windows import PER_NODE, WINDOWS, gpus_for
 from gangline import traces
 from gangline.console.options import Instant, Span
-from gangline.console.replaying import reservation_file
+from gangline.console.replaying import trace_windows
 from gangline.kube.resources import Json
 from gangline.replay import policies, windows
 from gangline.replay.planned import Planned
@@ -68,7 +68,7 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
         limit=Span().convert(MONTHS[name].limit, None, None),
     )
     prepared, _ = prepare(trace, plan)
-    planned, troubles = reservation_file.of_trace({"weekly": maintenance(plan.cluster.nodes)}, plan, prepared)
+    planned, troubles = trace_windows.of_trace({"weekly": maintenance(plan.cluster.nodes)}, plan, prepared)
     if troubles:
         raise ValueError(troubles[0])
     results: dict[str, ReplayResult] = {}

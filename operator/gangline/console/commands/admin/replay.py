@@ -19,7 +19,7 @@ from gangline.console.options import Instant, Span, read_configuration
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.replaying import cluster_record, manifests, policy_file, reservation_file
+from gangline.console.replaying import cluster_record, manifests, policy_file, reservation_file, trace_windows
 from gangline.engine.model import Settings
 from gangline.kube.resources import Json
 from gangline.record import preparing
@@ -321,7 +321,7 @@ def _of_trace(
     with console.status("Training the model …" if plan.needs("model") else "Reading …"):
         prepared, notes = prepare(jobs, plan)
     if windows:
-        planned, troubles = reservation_file.of_trace(windows, plan, prepared)
+        planned, troubles = trace_windows.of_trace(windows, plan, prepared)
         prepared, notes = replace(prepared, planned=planned), [*notes, *troubles]
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
@@ -358,7 +358,7 @@ def _of_record(
         **options,
     )
     with console.status("Training the model …" if plan.needs("model") else "Preparing …"):
-        prepared, notes = preparing.prepare(source, plan, reservation_file.changes_of(windows, source.history.first))
+        prepared, notes = preparing.prepare(source, plan, trace_windows.changes_of(windows, source.history.first))
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
         meter = _Meter(bars, plan, len(prepared.jobs))

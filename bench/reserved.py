@@ -53,6 +53,19 @@ def maintenance(nodes: int) -> Json:
     return {"window": {"schedule": schedule}, "nodes": {"anyOf": {"flavor": "gpu", "count": nodes // 4}}}
 
 
+def calendar(gpus: int) -> Json:
+    """The spec of a QuotaPlan: from 8 to 20 o'clock a quarter of the GPUs is for others; who exceeds the quota is stopped before."""
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+    window = {"schedule": {"days": days, "time": "08:00", "duration": "12h"}}
+    quota = {"flavor": "gpu", "resource": "nvidia.com/gpu", "nominalQuota": gpus - gpus // 4}
+    recall = {"notice": "30m", "stopBefore": "1m"}
+    return {
+        "clusterQueue": "replay",
+        "overrides": [{"name": "day", "window": window, "quotas": [quota]}],
+        "recall": recall,
+    }
+
+
 def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a trace's month."""
     first = Instant().convert(MONTHS[name].first, None, None)
@@ -68,7 +81,8 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
         limit=Span().convert(MONTHS[name].limit, None, None),
     )
     prepared, _ = prepare(trace, plan)
-    planned, troubles = trace_windows.of_trace({"weekly": maintenance(plan.cluster.nodes)}, plan, prepared)
+    quotas = {"daily": calendar(plan.cluster.gpus)} if options.calendar else {}
+    planned, troubles = trace_windows.of_trace({"weekly": maintenance(plan.cluster.nodes)}, quotas, plan, prepared)
     if troubles:
         raise ValueError(troubles[0])
     results: dict[str, ReplayResult] = {}
@@ -91,6 +105,7 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
         "predictor": options.predictor,
         "checkpoint_seconds": checkpoint,
         "limit_seconds": plan.limit,
+        "calendar": options.calendar,
         "windows": [asdict(each) for each in windows.costs(results, measures)],
         "policies": {
             policy: {
@@ -99,6 +114,7 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
                 "utilisation": told["utilisation"],
                 "gpu_hours_lost": told["gpu_hours_lost"],
                 "windows": told["windows"],
+                "recalled": told.get("recalled"),
                 "seconds": told["replay_seconds"],
             }
             for policy, told in measures.items()
@@ -122,6 +138,7 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--policies", default="gangline,easy")
     parser.add_argument("--predictor", choices=PREDICTORS, default="model")
     parser.add_argument("--checkpoint", default="30m", help="how often jobs save their work, or none")
+    parser.add_argument("--calendar", action="store_true", help="also a quarter of the quota less by day")
     options = parser.parse_args(arguments)
     if unknown := {*options.months} - {*MONTHS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")

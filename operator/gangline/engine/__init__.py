@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gangline.engine.quota.quota_ledger import BorrowingLimit, QuotaLimits
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
-    from gangline.engine.state.lifecycle import RESERVED_FOR_OTHERS
+    from gangline.engine.state.lifecycle import RECALLED, RESERVED_FOR_OTHERS
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.text.alarms import Alarms
     from gangline.engine.text.wording import hours_text, span_text
@@ -132,7 +132,7 @@ _MODULES: Final = {
         "SimulatedRun",
         "Simulation",
     ),
-    "state.lifecycle": ("RESERVED_FOR_OTHERS",),
+    "state.lifecycle": ("RECALLED", "RESERVED_FOR_OTHERS"),
     "state.overrun": ("OVERRUN_STATES",),
     "text.alarms": ("Alarms",),
     "text.wording": ("hours_text", "span_text"),
@@ -171,6 +171,7 @@ __all__ = [
     "PLAIN",
     "POLICY",
     "PROFILES",
+    "RECALLED",
     "RESERVED_FOR_OTHERS",
     "REVOKED",
     "STOPPING",

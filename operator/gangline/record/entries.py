@@ -26,6 +26,7 @@ CONFIGURATION: Final = (
     kube.LOCAL_QUEUES,
     kube.QUEUE_POLICIES,
     kube.RESERVATIONS,
+    kube.QUOTA_PLANS,
 )
 #: … and all kinds of which a record speaks
 RECORDED: Final = (*CONFIGURATION, kube.NODES, kube.WORKLOADS)

@@ -18,6 +18,7 @@ from gangline.engine.model import Gone, Millis, Put, accelerators
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import values
+from gangline.record.calendar import QUOTA_PLANS
 from gangline.record.history import RecordedChange, RecordedHistory
 from gangline.record.reserved import RESERVATIONS
 from gangline.record.workloads import DecidingFields
@@ -70,8 +71,8 @@ class RecordedWorld:
         self._begins: list[Fact] = [Put(model.Namespace(NAMESPACE))]
         self._later: list[ReplayEvent] = []
         for change in recorded.changes:
-            if change.kind == RESERVATIONS:
-                continue  # its windows are planned (`record.reserved`)
+            if change.kind in (RESERVATIONS, QUOTA_PLANS):
+                continue  # what follows from them is planned (`record.reserved`, `record.calendar`)
             facts, lost = state.facts(change)
             if change.at <= recorded.first + BEGINNING:
                 self._begins += facts

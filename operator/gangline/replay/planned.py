@@ -1,9 +1,9 @@
-"""Windows of Reservations in a replay: when the engine learns of each, under a policy, and over which nodes it is in the end."""
+"""Windows of Reservations and quotas by QuotaPlans in a replay: when the engine learns of each, under a policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gangline.engine.model import Change, Gone, Millis, Put, ReservedWindow
@@ -22,16 +22,27 @@ class PlannedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The windows of a replay: what an operator would have told its engine when, in the order of time, and what each came to."""
+    """What is planned in a replay: what an operator would have told its engine when, in the order of time, and what each window
+    came to.
+    """
 
     events: tuple[ReplayEvent, ...] = ()
     windows: tuple[PlannedWindow, ...] = ()
+    #: the same of quotas
+    quotas: tuple[ReplayEvent, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.quotas)
 
     def under(self, handling: WindowHandling) -> Sequence[ReplayEvent]:
-        """What the engine is told under a policy."""
+        """What the engine is told under a policy. Where there are windows, these are what policies differ in: quotas change alike
+        under all of them.
+        """
+        quotas = self.quotas if self.events or handling == "announced" else _unforeseen(self.quotas)
         if handling == "without":
-            return ()
-        return self.events if handling == "announced" else list(_held_back(self.events))
+            return quotas if self.events else ()
+        windows = self.events if handling == "announced" else _held_back(self.events)
+        return sorted((*windows, *quotas), key=lambda event: event.at)
 
     def played(self, number: Callable[[str], int | None]) -> tuple[PlayedWindow, ...]:
         """The windows with the numbers of their nodes."""
@@ -45,6 +56,11 @@ class Planned:
             )
             for each in self.windows
         )
+
+
+def _unforeseen(events: Iterable[ReplayEvent]) -> list[ReplayEvent]:
+    """The same quotas, of which nothing is known ahead."""
+    return [replace(event, changes=()) for event in events if event.quotas]
 
 
 def _held_back(events: Iterable[ReplayEvent]) -> Iterator[ReplayEvent]:

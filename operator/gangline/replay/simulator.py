@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from gangline.engine import (
     POLICY,
+    RECALLED,
     RESERVED_FOR_OTHERS,
     Engine,
     EventKind,
@@ -28,7 +29,9 @@ from gangline.engine.model import (
     Gone,
     Millis,
     Put,
+    QuotaAhead,
     ReservedWindow,
+    ResourceGroup,
     RuntimeForecast,
     Settings,
     Workload,
@@ -120,6 +123,8 @@ class Simulator(Simulation):
         self._workload_of = made.of if world is None else world.of
         self._places = _places if world is None else world.places
         self._number = node_number if world is None else world.number
+        #: the quotas that plans give ClusterQueues now; and the ClusterQueues as their own facts say
+        self._quotas: dict[str, tuple[ResourceGroup, ...] | None] = {}
         self._planned = planned
         windows = planned.under(handling)
         begin = min((job.submit for job in jobs), default=0)
@@ -128,7 +133,12 @@ class Simulator(Simulation):
         if queue.backfill is not None:
             queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=rules.restart / 1000))
         first = list(facts(cluster, queue, quotas) if world is None else world.begins())
-        first += (change for event in windows if event.at <= begin for change in event.changes)
+        for event in windows:
+            if event.at <= begin:
+                first += event.changes
+                self._quotas.update(event.quotas)
+        self._queues: dict[str, ClusterQueue] = {}
+        first = [self._effective(change) for change in first]
         changes = (change for happening in self._happenings for change in happening.changes)
         self._floor = Floor(settings) if any(map(_has_floor, (*first, *changes))) else None
         self._modes: list[tuple[Millis, str, str]] = []
@@ -149,8 +159,10 @@ class Simulator(Simulation):
         self._heads: dict[str, tuple[str, Millis]] = {}
         #: the windows that the engine knows, each with the time since when
         self._windows: dict[str, tuple[ReservedWindow, Millis]] = {}
+        #: how long before its quotas fall a ClusterQueue's jobs are told
+        self._notices: dict[str, Millis] = {}
         for fact in first:
-            self._follow_window(fact, begin)
+            self._follow_plans(fact, begin)
         self._windows_of_queues = [each.window for each in planned.windows if not each.window.is_maintenance]
         #: the jobs that may use windows, by window
         self._guests: dict[str, set[int]] = {}
@@ -201,9 +213,13 @@ class Simulator(Simulation):
         return number_of(key)
 
     def _change(self, happening: ReplayEvent) -> None:
+        self._quotas.update(happening.quotas)
+        for name in happening.quotas:
+            if (queue := self._queues.get(name)) is not None:
+                self.observe(self._effective(Put(queue)))
         for change in happening.changes:
-            self.observe(change)
-            self._follow_window(change, self.now)
+            self.observe(self._effective(change))
+            self._follow_plans(change, self.now)
         if happening.lost:
             for key in list(self.runs):
                 if any(node in happening.lost for node, _ in self._outcomes[number_of(key)].stints[-1].places):
@@ -285,8 +301,10 @@ class Simulator(Simulation):
         job, stint = outcome.job, outcome.stints[-1]
         before, ran = self._saved.get(number, 0), now - run.began
         saved = 0 if job.saves is None else ran // job.saves * job.saves
-        if reason == RESERVED_FOR_OTHERS and job.saves is not None:
-            saved = max(saved, self._saved_by_deadline(job, run))
+        if job.saves is not None and self._told_before(workload, run, reason) > (job.save or 0):
+            saved = max(
+                saved, ran - (job.save or 0)
+            )  # by the deadline it saved all but what it would have done meanwhile
         stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
         outcome.evictions += 1
         self._saved[number] = before + saved
@@ -296,8 +314,20 @@ class Simulator(Simulation):
         if workload.active:
             self._waiting_gpus += job.gpus
 
-    def _follow_window(self, change: Change, now: Millis) -> None:
+    def _effective(self, change: Change) -> Change:
+        """A ClusterQueue has the quotas that a plan gives it."""
         match change:
+            case Put(ClusterQueue() as queue):
+                self._queues[queue.name] = queue
+                groups = self._quotas.get(queue.name)
+                return change if groups is None else Put(replace(queue, groups=groups))
+            case _:
+                return change
+
+    def _follow_plans(self, change: Change, now: Millis) -> None:
+        match change:
+            case Put(QuotaAhead() as ahead) if ahead.recall is not None:
+                self._notices[ahead.name] = ahead.recall.notice
             case Put(ReservedWindow() as window):
                 self._windows[window.name] = window, now
             case Gone(kind, name) if kind is ReservedWindow:
@@ -305,20 +335,18 @@ class Simulator(Simulation):
             case _:
                 pass
 
-    def _saved_by_deadline(self, job: ReplayedJob, run: SimulatedRun) -> Millis:
-        """What a run that is stopped now for a window has saved, since it was told of its deadline: everything but what it would
-        have done while it saved. 0 if the time was too short.
-        """
-        told = max(
-            (
-                self.now - max(run.began, window.begin - window.notice, since)
-                for window, since in self._windows.values()
-                if window.begin <= self.now < window.end
-            ),
-            default=0,
+    def _told_before(self, workload: Workload, run: SimulatedRun, reason: str) -> Millis:
+        """How long ago a run that is stopped now was told by when to save its work; 0 = it was not."""
+        if reason == RECALLED and workload.admission is not None:
+            return min(self._notices.get(workload.admission.cluster_queue, 0), self.now - run.began)
+        if reason != RESERVED_FOR_OTHERS:
+            return 0
+        told = (
+            self.now - max(run.began, window.begin - window.notice, since)
+            for window, since in self._windows.values()
+            if window.begin <= self.now < window.end
         )
-        cost = job.save or 0
-        return max(0, self.now - run.began - cost) if told > cost else 0
+        return max(told, default=0)
 
     def ended(self, workload: Workload, run: SimulatedRun) -> None:
         outcome = self._outcomes[number_of(workload.key)]

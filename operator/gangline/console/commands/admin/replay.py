@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 from rich.console import Console
@@ -19,8 +19,9 @@ from gangline.console.options import Instant, Span, read_configuration
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.replaying import cluster_record, manifests, policy_file, reservation_file, trace_windows
+from gangline.console.replaying import cluster_record, manifests, plan_files, policy_file, trace_windows
 from gangline.engine.model import Settings
+from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import preparing
 from gangline.record.history import RecordError
@@ -124,6 +125,10 @@ def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
+#: the specifications of Reservations and of QuotaPlans, by name
+_Ahead: TypeAlias = tuple[Mapping[str, Json], Mapping[str, Json]]
+
+
 class _SpanOrNone(Span):
     """A duration, or `none` (infinity)."""
 
@@ -166,6 +171,14 @@ class _SpanOrNone(Span):
     multiple=True,
     help="A file of Reservations, played from the beginning on; repeatable. Each policy is also played without windows, and with "
     "windows that are not known before they begin.",
+)
+@click.option(
+    "--quota-plan",
+    "quota_plans",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A file of QuotaPlans, played from the beginning on; repeatable. Without --reservation each policy is also played "
+    "without them, and with changes of quotas that are not known before.",
 )
 @click.option(
     "--config",
@@ -247,6 +260,7 @@ def command(
     record: Path | None,
     files: tuple[Path, ...],
     reservations: tuple[Path, ...],
+    quota_plans: tuple[Path, ...],
     config: Path | None,
     schedule: bool,
     schedule_format: schedules.Format | None,
@@ -264,11 +278,14 @@ def command(
     try:
         schedules.require(kind)
         own, left_out = _from_files(files)
-        windows = reservation_file.read(reservations)
+        ahead = (
+            plan_files.read(reservations, kube.RESERVATIONS, "--reservation"),
+            plan_files.read(quota_plans, kube.QUOTA_PLANS, "--quota-plan"),
+        )
         if record is None:
-            done = _of_trace(console, trace or Path(), own, left_out, out, windows, **options)
+            done = _of_trace(console, trace or Path(), own, left_out, out, ahead, **options)
         else:
-            done = _of_record(console, record, own, left_out, out, windows, settings=_settings(config), **options)
+            done = _of_record(console, record, own, left_out, out, ahead, settings=_settings(config), **options)
     except (ReplayError, RecordError, traces.TraceError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
@@ -297,7 +314,7 @@ def _of_trace(
     own: list[Policy],
     left_out: list[str],
     out: Path,
-    windows: Mapping[str, Json],
+    ahead: _Ahead,
     *,
     gpus: int | None,
     gpus_per_node: int,
@@ -313,15 +330,17 @@ def _of_trace(
         raise ReplayError(f"{trace} holds no jobs")
     plan = _plan(
         cluster=ReplayedCluster(gpus, gpus_per_node),
-        policies=_compared((*policies.chosen("besteffort,easy,gangline" if names is None else names), *own), windows),
+        policies=_compared(
+            (*policies.chosen("besteffort,easy,gangline" if names is None else names), *own), any(ahead)
+        ),
         covers=(jobs.jobs[0].submit, jobs.jobs[-1].submit),
         usual=(1800.0, 0),
         **options,
     )
     with console.status("Training the model …" if plan.needs("model") else "Reading …"):
         prepared, notes = prepare(jobs, plan)
-    if windows:
-        planned, troubles = trace_windows.of_trace(windows, plan, prepared)
+    if any(ahead):
+        planned, troubles = trace_windows.of_trace(*ahead, plan, prepared)
         prepared, notes = replace(prepared, planned=planned), [*notes, *troubles]
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
@@ -334,7 +353,7 @@ def _of_record(
     own: list[Policy],
     left_out: list[str],
     out: Path,
-    windows: Mapping[str, Json],
+    ahead: _Ahead,
     *,
     gpus: int | None,
     gpus_per_node: int,
@@ -351,14 +370,14 @@ def _of_record(
     plan = _plan(
         cluster=source.cluster,
         policies=_compared(
-            (*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own), windows or source.reserves
+            (*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own), any(ahead) or source.plans
         ),
         covers=(source.first, source.last),
         usual=(math.inf, cluster_record.SHAKEN),
         **options,
     )
     with console.status("Training the model …" if plan.needs("model") else "Preparing …"):
-        prepared, notes = preparing.prepare(source, plan, trace_windows.changes_of(windows, source.history.first))
+        prepared, notes = preparing.prepare(source, plan, trace_windows.changes_of(*ahead, source.history.first))
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
         meter = _Meter(bars, plan, len(prepared.jobs))
@@ -367,9 +386,9 @@ def _of_record(
         )
 
 
-def _compared(chosen: tuple[Policy, ...], windows: object) -> tuple[Policy, ...]:
-    """The policies of a replay: where there are windows, each one beside the same without them."""
-    return policies.with_comparisons(chosen) if windows else chosen
+def _compared(chosen: tuple[Policy, ...], ahead: bool) -> tuple[Policy, ...]:
+    """The policies of a replay: where windows or quotas are planned, each one beside the same without them."""
+    return policies.with_comparisons(chosen) if ahead else chosen
 
 
 def _plan(

@@ -18,7 +18,7 @@ from gangline.console.output.formats import OutputFormat, answer_option, documen
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, completing, own_rights, what_if
 from gangline.control.answers.workloads.words import age
-from gangline.kube.resources import Json
+from gangline.kube.resources import RESERVATIONS, Json
 
 if TYPE_CHECKING:
     from gangline.jobs.base import JobKind
@@ -133,11 +133,11 @@ async def _changed(kubeconfig: Path | None, context: str | None, namespace: str 
 
 def _reservation(file: Path) -> Json:
     """The spec of the one Reservation in a file. Raises click.ClickException."""
-    from gangline.console.replaying import reservation_file  # of all models of the API, which other changes do not need
+    from gangline.console.replaying import plan_files  # of all models of the API, which other changes do not need
     from gangline.replay.replayed import ReplayError
 
     try:
-        found = reservation_file.read([file])
+        found = plan_files.read([file], RESERVATIONS, "--reservation")
     except ReplayError as error:
         raise click.ClickException(str(error)) from error
     if len(found) != 1:

@@ -1,7 +1,8 @@
-"""`gangline admin replay --reservation`: files of Reservations over a trace's nodes, and the report on their windows."""
+"""`gangline admin replay --reservation --quota-plan`: files of these over a trace's cluster, and the report on what they cost."""
 
 from __future__ import annotations
 
+import csv
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,11 +77,77 @@ def test_what_cannot_be_honoured_is_said(tmp_path: Path) -> None:
     assert "Reservation weekly: There is no ClusterQueue vision" in said
 
 
+def quota_plan(queue: str = "replay", flavor: str = "gpu", gpus: int = 8) -> str:
+    """Of 32 GPUs only some by day; who exceeds them is told half an hour before, and stopped a minute before."""
+    days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+    day = {
+        "name": "day",
+        "window": {"schedule": {"days": days, "time": "08:00", "duration": "12h"}},
+        "quotas": [{"flavor": flavor, "resource": "nvidia.com/gpu", "nominalQuota": gpus}],
+    }
+    spec = {"clusterQueue": queue, "overrides": [day], "recall": {"notice": "30m", "stopBefore": "1m"}}
+    kind = {"apiVersion": "gangline.io/v1alpha1", "kind": "QuotaPlan", "metadata": {"name": "daily"}}
+    return yaml.safe_dump({**kind, "spec": spec})
+
+
+def test_quotas_by_the_hour_are_kept_and_who_exceeds_them_is_told(tmp_path: Path) -> None:
+    trace, file = tmp_path / "trace.csv.gz", tmp_path / "daily.yaml"
+    traces.write(trace, trace_jobs(200, days=3.0))
+    file.write_text(quota_plan())
+    fixed = (
+        "--gpus",
+        "32",
+        "--workers",
+        "1",
+        "--predictor",
+        "limit",
+        "--limit",
+        "6h",
+        "--policy",
+        "easy",
+        "--schedule",
+    )
+    options = (*fixed, "--out", str(tmp_path), "--quota-plan", str(file))
+    result = CliRunner().invoke(main, ["admin", "replay", str(trace), *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    body = json.loads((tmp_path / "replay.json").read_text())
+    assert list(body["policies"]) == ["easy", "easy-without", "easy-drain"] and "windows" not in body
+    busy = {policy: most_by_day(tmp_path / "schedule" / f"{policy}.csv") for policy in body["policies"]}
+    assert busy["easy"] <= 8 < busy["easy-drain"] <= 32 and busy["easy-without"] > 8
+    recalled = body["policies"]["easy"]["recalled"]
+    assert recalled["stopped"] > 0 and recalled["gpu_hours_lost"] < recalled["stopped"] * 32 / 60 + 1e-6, (
+        "restarts alone"
+    )
+    assert "recalled" not in body["policies"]["easy-drain"]
+
+
+def most_by_day(schedule: Path) -> int:
+    """The most GPUs that are busy at any time from 8 to 20 o'clock."""
+    with schedule.open() as file:
+        runs = [
+            (float(row["start"]), float(row["end"]), int(row["gpus"])) for row in csv.DictReader(file) if row["start"]
+        ]
+    moments = [max(start, day * DAY + 8 * 3600) for start, _, _ in runs for day in range(8)]
+    by_day = {moment for moment in moments if 8 * 3600 <= moment % DAY < 20 * 3600}
+    return max(sum(gpus for start, end, gpus in runs if start <= moment < end) for moment in by_day)
+
+
+def test_what_of_a_quota_plan_is_not_honoured_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "daily.yaml"
+    file.write_text(quota_plan(flavor="h100"))
+    result = replay(tmp_path, manifest(), "--quota-plan", str(file), days=1.0)
+    said = " ".join(result.output.split())
+    assert "QuotaPlan daily: ClusterQueue replay has no quota of nvidia.com/gpu in flavor h100" in said
+    file.write_text(quota_plan(queue="vision"))
+    result = replay(tmp_path, manifest(), "--quota-plan", str(file), days=1.0)
+    assert "QuotaPlan daily: There is no ClusterQueue vision" in " ".join(result.output.split())
+
+
 @pytest.mark.parametrize(
     ("text", "options", "words"),
     [
         ("kind: Pod", (), "reserved.yaml has no Reservation"),
-        (manifest() + "---\n" + manifest(), (), "there are two Reservations weekly"),
+        (manifest() + "---\n" + manifest(), (), "there are two objects Reservation weekly"),
         (manifest(name="We ekly"), (), "metadata.name of a Reservation is no name"),
         (manifest(stopAfter="1m"), (), "Reservation weekly: spec.stopAfter: there is no such field"),
         (manifest(nodes={}), (), "Reservation weekly: spec.nodes: give names, matchLabels or anyOf"),

@@ -4,7 +4,8 @@
 
 A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (what runs is told
 by when to save), without them, and as a drain: nobody knows of a window before it stops jobs. `easy` is Slurm's rule: a job
-starts before a window only if its time limit ends by then. DIR has the files of `MONTHS`.
+starts before a window only if its time limit ends by then. With `--calendar` a QuotaPlan takes a quarter of the quota away by day, under
+all policies alike. DIR has the files of `MONTHS`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def maintenance(nodes: int) -> Json:
 
 
 def calendar(gpus: int) -> Json:
-    """The spec of a QuotaPlan: from 8 to 20 o'clock a quarter of the GPUs is for others; who exceeds the quota is stopped before."""
+    """The spec of a QuotaPlan: from 8 to 20 o'clock a quarter of the GPUs is for others; who has too much is stopped before."""
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
     window = {"schedule": {"days": days, "time": "08:00", "duration": "12h"}}
     quota = {"flavor": "gpu", "resource": "nvidia.com/gpu", "nominalQuota": gpus - gpus // 4}

@@ -15,9 +15,10 @@ from tests.record.clusters import BEGIN, HOUR, MINUTE, Clock, Json, workload
 
 from gangline.api.schedules import DAYS
 from gangline.console.cli import main
+from gangline.engine.model import Put
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
-from gangline.record import reserved
+from gangline.record import calendar, reserved
 from gangline.record.history import FileLine, RecordedChange
 from gangline.record.recorder import Recorder
 
@@ -387,3 +388,52 @@ def test_a_deleted_reservation_keeps_nobody_out_any_more(tmp_path: Path) -> None
     assert found.windows[0].window.local_queues == {"team.lq"}
     assert [event.at - BEGIN for event in found.events] == [0, 4 * HOUR, 28 * HOUR, 51 * HOUR]
     assert [len(event.changes) for event in found.events] == [4, 2, 2, 4], "one is over, and another one is known"
+
+
+def test_quotas_by_plans_follow_what_is_written(tmp_path: Path) -> None:
+    """By night a queue has half of its quota, whatever that is; the older one of two plans counts until it is deleted."""
+
+    def change(hours: int, kind: str, name: str, body: Json | None) -> RecordedChange:
+        return RecordedChange(BEGIN + hours * HOUR, kind, name, body, FileLine(tmp_path, 1))
+
+    def plan(gpus: int) -> Json:
+        window = {"start": clusters.stamp(BEGIN + 10 * HOUR), "end": clusters.stamp(BEGIN + 20 * HOUR)}
+        quota = {"flavor": "gpu", "resource": clusters.GPU, "nominalQuota": gpus}
+        recall = {"notice": "10m", "stopBefore": "1m"}
+        override = {"name": "night", "window": window, "quotas": [quota]}
+        return {"spec": {"clusterQueue": "cq", "overrides": [override], "recall": recall}}
+
+    def written(gpus: int) -> Json:
+        return {"spec": clusters.queue(gpus=gpus)["spec"]}
+
+    found, troubles = calendar.quotas(
+        [
+            change(0, "ClusterQueue", "cq", written(16)),
+            change(0, "QuotaPlan", "nightly", plan(8)),
+            change(1, "QuotaPlan", "later", plan(4)),
+            change(5, "ClusterQueue", "cq", written(32)),
+            change(12, "QuotaPlan", "nightly", None),
+        ],
+        BEGIN + 40 * HOUR,
+    )
+    quotas = [
+        ((event.at - BEGIN) // HOUR, groups and groups[0].flavors[0].resources[clusters.GPU].nominal)
+        for event in found
+        for groups in event.quotas.values()
+    ]
+    assert quotas == [(0, 16), (5, 32), (10, 8), (12, 4), (20, 32)]
+    ahead = [
+        ((event.at - BEGIN) // HOUR, [each.at - BEGIN for each in told.item.steps])
+        for event in found
+        for told in event.changes
+        if isinstance(told, Put)
+    ]
+    assert ahead == [
+        (0, [10 * HOUR, 20 * HOUR]),
+        (5, [10 * HOUR, 20 * HOUR]),  # the same instants, with other quotas
+        (10, [20 * HOUR]),
+        (12, [20 * HOUR]),
+    ]
+    assert troubles == []
+    _, troubles = calendar.quotas([change(0, "QuotaPlan", "nightly", plan(8))], BEGIN)
+    assert troubles == ["QuotaPlan nightly: There is no ClusterQueue cq"]

@@ -4,8 +4,8 @@
 
 A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (what runs is told
 by when to save), without them, and as a drain: nobody knows of a window before it stops jobs. `easy` is Slurm's rule: a job
-starts before a window only if its time limit ends by then. With `--calendar` a QuotaPlan takes a quarter of the quota away by day,
-under all policies alike. DIR has the files of `MONTHS`.
+starts before a window only if its time limit ends by then. With `--calendar` a QuotaPlan takes a quarter of the quota away by
+day, under all policies alike. DIR has the files of `MONTHS`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders import clusters
 from tests.control.test_answers import Reader
-from tests.control.test_room import node
+from tests.control.test_room import flavor, node
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.ahead import changes
@@ -101,7 +101,7 @@ def maintenance(here: Any, minutes: int, *nodes: str, **spec: Any) -> Json:
 
 async def test_a_maintenance_says_whom_it_would_stop_and_what_that_costs() -> None:
     here = clusters.world_of(
-        clusters.flavor("h100"),
+        flavor(pool="fast"),
         *clusters.queue("a", 16),
         node("n1"),
         node("n2"),

@@ -26,6 +26,8 @@ RESERVATIONS: Final = kube.RESERVATIONS.kind
 _KINDS: Final = frozenset(
     each.kind for each in (kube.RESERVATIONS, kube.NODES, kube.RESOURCE_FLAVORS, kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES)
 )
+#: changes within so many milliseconds are looked at together, about as in the operator: a list of nodes comes one by one
+_PERIOD: Final[Millis] = 2_000
 
 
 def planned(
@@ -35,7 +37,10 @@ def planned(
     sentences. `local_queue` gives the key of a LocalQueue in the replay.
     """
     state = _State(local_queue)
-    for at, together in groupby((each for each in recorded if each.kind in _KINDS), key=lambda each: each.at):
+    wanted = (each for each in recorded if each.kind in _KINDS)
+    for _, changed in groupby(wanted, key=lambda each: each.at // _PERIOD):
+        together = list(changed)
+        at = together[-1].at
         state.go_on(at)
         news = [state.put(each) for each in together]
         if any(news):
@@ -86,14 +91,12 @@ class _State:
         for each in self.expanded:
             if each.facts is None:
                 continue
-            objects[RESERVATIONS][each.name]["status"] = {
-                "nodes": each.nodes
-            }  # of a flavor the same as long as they exist
+            # nodes of a flavor stay the same while they exist
+            objects[RESERVATIONS][each.name]["status"] = {"nodes": each.nodes}
             for window in each.windows():
-                wanted[window.name] = window = replace(
-                    window, local_queues=frozenset(map(self.local_queue, window.local_queues))
-                )
-                self._see(window, each.nodes, now)
+                queues = frozenset(map(self.local_queue, window.local_queues))
+                wanted[window.name] = replace(window, local_queues=queues)
+                self._see(wanted[window.name], each.nodes, now)
         for name in self.known.keys() - wanted.keys():
             self._forget(name, now)
         told: tuple[Change, ...] = tuple(changes(self.known, wanted))

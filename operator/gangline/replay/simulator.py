@@ -220,10 +220,21 @@ class Simulator(Simulation):
         for change in happening.changes:
             self.observe(self._effective(change))
             self._follow_plans(change, self.now)
+        self._put_under_floor(happening)
         if happening.lost:
             for key in list(self.runs):
                 if any(node in happening.lost for node, _ in self._outcomes[number_of(key)].stints[-1].places):
                     self.stop(replace(self.workloads[key], evicted=NODE_LOST), NODE_LOST)
+
+    def _put_under_floor(self, happening: ReplayEvent) -> None:
+        """A ClusterQueue that changed is still in the mode of its tree."""
+        if self._floor is None or not self._floor.modes:
+            return
+        if happening.quotas or any(
+            isinstance(each, Put) and isinstance(each.item, ClusterQueue) for each in happening.changes
+        ):
+            for queue in self._floor.under_floor():
+                self.engine.observe(Put(queue))
 
     def _submit(self, job: ReplayedJob) -> None:
         self._arrived += 1
@@ -275,13 +286,12 @@ class Simulator(Simulation):
         number, now = number_of(workload.key), self.now
         outcome = self._outcomes[number]
         job = outcome.job
-        for each in self._windows_of_queues:
-            queues = (
-                workload.admission.cluster_queue in each.cluster_queues,
-                _local_queue(workload) in each.local_queues,
-            )
-            if any(queues):
-                self._guests.setdefault(each.name, set()).add(number)
+        for window in self._windows_of_queues:
+            if (
+                workload.admission.cluster_queue in window.cluster_queues
+                or _local_queue(workload) in window.local_queues
+            ):
+                self._guests.setdefault(window.name, set()).add(number)
         self._waiting_gpus -= job.gpus
         self._allocated += job.gpus
         outcome.stints.append(Stint(now, now, workload.backfilled, self._places(workload.admission)))

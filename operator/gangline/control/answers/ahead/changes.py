@@ -149,7 +149,7 @@ def _whole(fields: Mapping[str, Any]) -> int | None:
 class _Played:
     """A change as facts. `key`: of the job that changes; `hours`: GPU-hours that its run takes more; `note`: anything else.
 
-    `stops`: when windows stop who still runs on their nodes.
+    `stops`: of a Reservation, when its windows stop who still runs on their nodes.
     """
 
     changes: tuple[Change, ...]
@@ -157,7 +157,7 @@ class _Played:
     key: str = ""
     hours: float | None = None
     note: str = ""
-    stops: frozenset[Millis] = frozenset()
+    stops: frozenset[Millis] | None = None
 
 
 async def compare(
@@ -198,8 +198,12 @@ async def compare(
     }
 
 
-def _stopped(source: Source, after: Rehearsed, stops: frozenset[Millis], sight: Sight, jobs: Mapping[str, str]) -> Json:
+def _stopped(
+    source: Source, after: Rehearsed, stops: frozenset[Millis] | None, sight: Sight, jobs: Mapping[str, str]
+) -> Json:
     """The runs that windows would stop, and the GPU-hours that are lost. A job that saves its work saves it by the deadline."""
+    if stops is None:
+        return {"stopped": [], "gpuHoursLost": None}
     found: list[Json] = []
     lost = 0.0
     for run in after.outlook.stretches:
@@ -211,7 +215,7 @@ def _stopped(source: Source, after: Rehearsed, stops: frozenset[Millis], sight: 
         lost += 0.0 if saves else hours
         found.append({"job": sight.name(run.workload, jobs), "gpuHoursLost": 0.0 if saves else round(hours, 3)})
     found.sort(key=lambda row: (-row["gpuHoursLost"], row["job"]))
-    return {"stopped": found[:MOST], "gpuHoursLost": round(lost, 3) if stops else None}
+    return {"stopped": found[:MOST], "gpuHoursLost": round(lost, 3)}
 
 
 def _moved(before: Rehearsed, after: Rehearsed, own: str) -> list[tuple[str, float]]:

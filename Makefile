@@ -74,7 +74,7 @@ MONTH ?= 2020-06
 JOBS ?= all
 GRAIN ?= 1
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month crds manifests reference pictures docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -205,6 +205,9 @@ bench-time: venv ## Gangline beside best effort and EASY on windows of public tr
 bench-month: venv ## a month of Venus played into a live cluster at speed: is its report right? TRACES=… (MONTH=2020-06 JOBS=all GRAIN=1); JSON on stdout
 	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m tests.bench.month --traces $(TRACES) --month $(MONTH) --grain $(GRAIN) $(if $(filter-out all,$(JOBS)),--jobs $(JOBS))
+
+bench-windows: venv ## what a weekly maintenance costs on months of public traces, beside a drain and users' limits (TRACES=…); JSON on stdout
+	@$(BIN)/python -m bench.reserved --traces $(TRACES)
 
 crds: venv ## regenerate crds/ from the models
 	@$(BIN)/gangline admin crds --out crds

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders import clusters
 from tests.control.test_answers import Reader
-from tests.control.test_room import node
+from tests.control.test_room import flavor, node
 
 from gangline.api.read.conditions import timestamp
 from gangline.control.answers.ahead import changes
@@ -92,11 +92,45 @@ async def test_a_drained_node_is_named_with_its_command() -> None:
         await asked(here, drain="none")
 
 
+def maintenance(here: Any, minutes: int, *nodes: str, **spec: Any) -> Json:
+    """A Reservation's spec: for an hour, from so many minutes on."""
+    start = here.now + minutes * 60_000
+    window = {"start": timestamp(start), "end": timestamp(start + 3_600_000)}
+    return {"window": window, "nodes": {"names": list(nodes)}, "stopBefore": "1m", **spec}
+
+
+async def test_a_maintenance_says_whom_it_would_stop_and_what_that_costs() -> None:
+    here = clusters.world_of(
+        flavor(pool="fast"),
+        *clusters.queue("a", 16),
+        node("n1"),
+        node("n2"),
+        *clusters.submitted("runs", 1, "2h", ago=700, started=600),
+    )
+    facts, objects = here.engine.facts(), copy.deepcopy(here.mirror.objects)
+    told = await asked(here, reservation=maintenance(here, 31, "n1", "n2"))
+    assert [row["job"] for row in told["stopped"]] == ["runs"]
+    assert told["gpuHoursLost"] == pytest.approx(8 * 40 / 60, rel=0.01), (
+        "ten minutes ago it started, it stops in thirty"
+    )
+    assert told["note"] == "" and told["gpuHours"] is None
+    assert here.engine.facts() == facts and here.mirror.objects == objects, "nothing of it stays"
+    over = await asked(here, reservation=maintenance(here, -120, "n1", "n9"))
+    assert (over["stopped"], over["gpuHoursLost"]) == ([], 0)
+    assert over["note"] == "Not honoured: There is no node n9. The Reservation has no window ahead."
+    later = await asked(here, reservation=maintenance(here, 600, "n1", "n2"))
+    assert later["stopped"] == [], "it has ended by then"
+
+
 async def test_others_are_labels_and_quotas_are_for_who_sees_everything() -> None:
     here = clusters.busy()
     told = await asked(here, Reader("ml"), name="next", durationSeconds=600)
     assert [row["job"] for row in told["gains"]] == ["last"]
-    for change in ({"clusterQueue": "a", "flavor": "h100", "gpus": 1}, {"drain": "n1"}):
+    for change in (
+        {"clusterQueue": "a", "flavor": "h100", "gpus": 1},
+        {"drain": "n1"},
+        {"reservation": maintenance(here, 9, "n1")},
+    ):
         with pytest.raises(NotReadableError):
             await asked(here, Reader("ml"), **change)
     with pytest.raises(NotReadableError):
@@ -125,6 +159,9 @@ async def test_only_a_waiting_job_can_be_asked_about() -> None:
         ({"clusterQueue": "a"}, "flavor and gpus"),
         ({"clusterQueue": "a", "queue": "b"}, "no such field"),
         ({"drain": "n", "gpus": 1}, "no such field"),
+        ({"reservation": {}, "gpus": 1}, "no such field"),
+        ({"reservation": "weekly"}, r"spec.change.reservation: must be an object"),
+        ({"reservation": {"nodes": {}}}, r"spec.change.reservation.nodes: give names, matchLabels or anyOf"),
         ({"clusterQueue": "a", "flavor": "f", "gpus": 1, "at": 12}, "must be a time"),
         ({"clusterQueue": "a", "flavor": "f", "gpus": 1, "at": "tomorrow"}, "must be a time"),
     ],

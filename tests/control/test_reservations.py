@@ -11,8 +11,8 @@ from tests.objects import Stored
 
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
+from gangline.api.read.expansion import MOST, expand
 from gangline.control.nodes.windows.deadlines import Deadlines
-from gangline.control.nodes.windows.expansion import MOST, expand
 from gangline.control.nodes.windows.reserving import AGAIN, PERIOD, Reserving
 from gangline.engine import model
 from gangline.kube import resources as kube

@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from tests.record import clusters
 from tests.record.clusters import BEGIN, HOUR, MINUTE, Clock, Json, workload
 
+from gangline.api.schedules import DAYS
 from gangline.console.cli import main
+from gangline.engine.model import Put
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
+from gangline.record import calendar, reserved
+from gangline.record.history import FileLine, RecordedChange
 from gangline.record.recorder import Recorder
 
 
@@ -276,3 +281,159 @@ def test_a_hostile_record_is_refused_with_its_line(tmp_path: Path) -> None:
 def test_a_trace_and_a_record_are_one_too_many(busy: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["admin", "replay", "--out", str(tmp_path)])
     assert result.exit_code == 2 and "either a TRACE or --cluster-record" in result.output
+
+
+# --- windows of Reservations --------------------------------------------------------------------------------------------
+
+
+def reservation(name: str = "repair", *, start: int = 2 * HOUR, end: int = 3 * HOUR, **spec: Any) -> Json:
+    window = {"start": clusters.stamp(BEGIN + start), "end": clusters.stamp(BEGIN + end)}
+    body = {"window": window, "nodes": {"anyOf": {"flavor": "gpu", "count": 1}}, "stopBefore": "1m", **spec}
+    return {"metadata": {"name": name, "uid": name}, "spec": body}
+
+
+@pytest.fixture
+def reserving(tmp_path: Path) -> Path:
+    """Two jobs of four hours on two nodes, the first of which is reserved after two hours, and cordoned meanwhile. What happened
+    is of no account: the record says that both ran at once.
+    """
+    folder = tmp_path / "record"
+    recorder, clock = recorded(folder)
+    for resource, obj in (
+        (kube.TOPOLOGIES, clusters.topology()),
+        (kube.RESOURCE_FLAVORS, clusters.flavor(topology="hosts")),
+        (kube.CLUSTER_QUEUES, clusters.queue()),
+        (kube.LOCAL_QUEUES, clusters.local_queue()),
+        (kube.NODES, clusters.node("node-1")),
+        (kube.NODES, clusters.node("node-2")),
+        (kube.RESERVATIONS, reservation()),
+    ):
+        recorder.observe(resource, Upsert(obj))
+    for name, at in (("a", MINUTE), ("b", 2 * MINUTE)):
+        clock.now = BEGIN + at
+        recorder.observe(kube.WORKLOADS, Upsert(workload(name, clock.now, 8, topology=True)))
+    clock.now = BEGIN + 2 * HOUR
+    cordoned = clusters.node("node-1")
+    cordoned["metadata"]["annotations"] = {"gangline.io/cordoned-for": "repair"}
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordoned["spec"] = {"unschedulable": True, "taints": [taint]}
+    recorder.observe(kube.NODES, Upsert(cordoned))
+    clock.now = BEGIN + 9 * HOUR
+    for name, at in (("a", MINUTE), ("b", 2 * MINUTE), ("c", 4 * HOUR)):
+        life: dict[str, Any] = {"admitted": BEGIN + at, "finished": BEGIN + at + 4 * HOUR}
+        recorder.observe(kube.WORKLOADS, Upsert(workload(name, BEGIN + at, 8, topology=True, **life)))
+    recorder.close()
+    return folder
+
+
+def test_recorded_reservations_are_played(reserving: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    told = played(reserving, out, "--policy", "own", "--jitter", "0", "--schedule")
+    assert list(told["policies"]) == ["recorded", "own", "own-without", "own-drain"]
+
+    def runs(policy: str) -> list[tuple[str, float, str, str]]:
+        return [
+            (row["id"], float(row["start"]) - BEGIN / 1000, row["reason"], row["outcome"])
+            for row in rows(out, policy)
+            if row["id"] != "uid-c"
+        ]
+
+    assert runs("own") == [("uid-a", 60, "", "finished"), ("uid-b", 10_800, "", "finished")], "after the window"
+    assert runs("own-without") == [("uid-a", 60, "", "finished"), ("uid-b", 120, "", "finished")], "it is not cordoned"
+    (first, again, other) = sorted(runs("own-drain"))
+    assert first[2] == "Reservation" and again[1] == 10_800 and other[2] == ""
+    (window,) = told["policies"]["own"]["windows"]["each"]
+    assert window["reservation"] == "repair" and window["stops"] == BEGIN / 1000 + 2 * 3600 - 60
+    assert told["policies"]["own"]["windows"]["gpu_hours_of_others_inside"] == 0
+    assert told["windows"][0]["policy"] == "own" and told["windows"][0]["lost_share_of_drain"] == 0
+
+
+def test_a_reservation_of_a_file_replaces_the_recorded_one_of_its_name(reserving: Path, tmp_path: Path) -> None:
+    file = tmp_path / "reserved.yaml"
+    file.write_text(yaml.safe_dump({"kind": "Reservation", **reservation(start=HOUR, end=5 * HOUR)}))
+    told = played(reserving, tmp_path / "out", "--policy", "own", "--jitter", "0", "--reservation", str(file))
+    (window,) = told["policies"]["own"]["windows"]["each"]
+    assert window["stops"] == BEGIN / 1000 + 3600 - 60 and window["end"] == BEGIN / 1000 + 5 * 3600
+
+
+def test_a_deleted_reservation_keeps_nobody_out_any_more(tmp_path: Path) -> None:
+    """The windows of a schedule are told a few ahead, and nodes of a flavor stay the same while they exist."""
+    changes = [
+        RecordedChange(BEGIN, kind, name, body, FileLine(tmp_path, 1))
+        for kind, name, body in (
+            ("ResourceFlavor", "gpu", {"spec": {"nodeLabels": {"pool": "gpu"}}}),
+            ("Node", "node-2", {"labels": {"pool": "gpu"}}),
+            (
+                "Reservation",
+                "nightly",
+                {
+                    "spec": {
+                        "window": {"schedule": {"days": list(DAYS), "time": "02:00", "duration": "2h"}},
+                        "nodes": {"anyOf": {"flavor": "gpu", "count": 1}},
+                        "for": {"localQueues": [{"namespace": "team", "name": "lq"}]},
+                    }
+                },
+            ),
+        )
+    ]
+    node = RecordedChange(BEGIN + HOUR, "Node", "node-1", {"labels": {"pool": "gpu"}}, FileLine(tmp_path, 2))
+    deleted = RecordedChange(BEGIN + 51 * HOUR, "Reservation", "nightly", None, FileLine(tmp_path, 3))
+    found, _ = reserved.planned([*changes, node, deleted], BEGIN + 90 * HOUR, lambda key: key.replace("/", "."))
+    assert [(each.window.begin - BEGIN, each.window.end - BEGIN) for each in found.windows] == [
+        (2 * HOUR - MINUTE, 4 * HOUR),
+        (26 * HOUR - MINUTE, 28 * HOUR),
+        (50 * HOUR - MINUTE, 51 * HOUR),  # it was open when the Reservation was deleted
+    ]
+    assert all(each.nodes == {"node-2"} for each in found.windows)
+    assert found.windows[0].window.local_queues == {"team.lq"}
+    assert [event.at - BEGIN for event in found.events] == [0, 4 * HOUR, 28 * HOUR, 51 * HOUR]
+    assert [len(event.changes) for event in found.events] == [4, 2, 2, 4], "one is over, and another one is known"
+
+
+def test_quotas_by_plans_follow_what_is_written(tmp_path: Path) -> None:
+    """By night a queue has half of its quota, whatever that is; the older one of two plans counts until it is deleted."""
+
+    def change(hours: int, kind: str, name: str, body: Json | None) -> RecordedChange:
+        return RecordedChange(BEGIN + hours * HOUR, kind, name, body, FileLine(tmp_path, 1))
+
+    def plan(gpus: int) -> Json:
+        window = {"start": clusters.stamp(BEGIN + 10 * HOUR), "end": clusters.stamp(BEGIN + 20 * HOUR)}
+        quota = {"flavor": "gpu", "resource": clusters.GPU, "nominalQuota": gpus}
+        recall = {"notice": "10m", "stopBefore": "1m"}
+        override = {"name": "night", "window": window, "quotas": [quota]}
+        return {"spec": {"clusterQueue": "cq", "overrides": [override], "recall": recall}}
+
+    def written(gpus: int) -> Json:
+        return {"spec": clusters.queue(gpus=gpus)["spec"]}
+
+    found, troubles = calendar.quotas(
+        [
+            change(0, "ClusterQueue", "cq", written(16)),
+            change(0, "QuotaPlan", "nightly", plan(8)),
+            change(1, "QuotaPlan", "later", plan(4)),
+            change(5, "ClusterQueue", "cq", written(32)),
+            change(12, "QuotaPlan", "nightly", None),
+        ],
+        BEGIN + 40 * HOUR,
+    )
+    quotas = [
+        ((event.at - BEGIN) // HOUR, groups and groups[0].flavors[0].resources[clusters.GPU].nominal)
+        for event in found
+        for groups in event.quotas.values()
+    ]
+    assert quotas == [(0, 16), (5, 32), (10, 8), (12, 4), (20, 32)]
+    ahead = [
+        ((event.at - BEGIN) // HOUR, [each.at - BEGIN for each in told.item.steps])
+        for event in found
+        for told in event.changes
+        if isinstance(told, Put)
+    ]
+    assert ahead == [
+        (0, [10 * HOUR, 20 * HOUR]),
+        (5, [10 * HOUR, 20 * HOUR]),  # the same instants, with other quotas
+        (10, [20 * HOUR]),
+        (12, [20 * HOUR]),
+    ]
+    assert troubles == []
+    _, troubles = calendar.quotas([change(0, "QuotaPlan", "nightly", plan(8))], BEGIN)
+    assert troubles == ["QuotaPlan nightly: There is no ClusterQueue cq"]

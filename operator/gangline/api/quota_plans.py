@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from gangline import bounded
 from gangline.api.followed_capacity import Damped, FlavorResource, Follow, followed
 from gangline.api.schedules import Span, Weekly, deadline, when, windows
 from gangline.api.spec_fields import SpecError, a_list, a_text, an_amount, an_object
@@ -218,3 +219,15 @@ def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Cou
         if not found or step.groups != found[-1].groups:
             found.append(step)
     return found
+
+
+def unknown_quotas(facts: QuotaPlanFacts, written: tuple[ResourceGroup, ...]) -> tuple[str, ...]:
+    """What of a plan is not honoured, as sentences: the quotas that the ClusterQueue does not have."""
+    there: set[FlavorResource] = {
+        (flavor.name, resource) for group in written for flavor in group.flavors for resource in flavor.resources
+    }
+    missing = sorted(facts.about - there)
+    if not missing:
+        return ()
+    named = bounded.some([f"{resource} in flavor {flavor}" for flavor, resource in missing], 3)
+    return (f"ClusterQueue {facts.cluster_queue} has no quota of {named}",)

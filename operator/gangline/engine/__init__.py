@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gangline.engine.quota.quota_ledger import BorrowingLimit, QuotaLimits
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
+    from gangline.engine.state.lifecycle import RECALLED, RESERVED_FOR_OTHERS
     from gangline.engine.state.overrun import OVERRUN_STATES
     from gangline.engine.state.unscheduled import NOT_SCHEDULED
     from gangline.engine.text.alarms import Alarms
@@ -132,6 +133,7 @@ _MODULES: Final = {
         "SimulatedRun",
         "Simulation",
     ),
+    "state.lifecycle": ("RECALLED", "RESERVED_FOR_OTHERS"),
     "state.overrun": ("OVERRUN_STATES",),
     "state.unscheduled": ("NOT_SCHEDULED",),
     "text.alarms": ("Alarms",),
@@ -172,6 +174,8 @@ __all__ = [
     "PLAIN",
     "POLICY",
     "PROFILES",
+    "RECALLED",
+    "RESERVED_FOR_OTHERS",
     "REVOKED",
     "STOPPING",
     "Alarms",

@@ -25,6 +25,8 @@ CONFIGURATION: Final = (
     kube.CLUSTER_QUEUES,
     kube.LOCAL_QUEUES,
     kube.QUEUE_POLICIES,
+    kube.RESERVATIONS,
+    kube.QUOTA_PLANS,
 )
 #: … and all kinds of which a record speaks
 RECORDED: Final = (*CONFIGURATION, kube.NODES, kube.WORKLOADS)
@@ -32,6 +34,8 @@ RECORDED: Final = (*CONFIGURATION, kube.NODES, kube.WORKLOADS)
 _LEFT_OUT: Final[Mapping[Resource, frozenset[str]]] = {kube.QUEUE_POLICIES: frozenset({"notify"})}
 #: what of a pod template decides on which nodes its pods may run
 _PLACES: Final = ("nodeSelector", "tolerations")
+#: the taint that the node controller gives to a cordoned node
+_CORDONED: Final = "node.kubernetes.io/unschedulable"
 #: seconds; as short a declared interval would be no help
 _LEAST: Final = 1.0
 
@@ -77,12 +81,15 @@ def entry(resource: Resource, obj: Stored, job: JobFacts = NOTHING) -> Json:
 
 def _node(obj: Stored) -> Json:
     node = parse.node(obj)
+    # a replay with other windows does not cordon the same nodes at the same time
+    by_window = names.CORDONED_FOR in obj.annotations
+    taints = (each for each in obj.spec.get("taints") or () if not by_window or each.get("key") != _CORDONED)
     return _present(
         labels=dict(node.labels),
         allocatable=render.resources(node.allocatable),
-        taints=[_named(taint, "key", "value", "effect") for taint in obj.spec.get("taints") or ()],
+        taints=[_named(taint, "key", "value", "effect") for taint in taints],
         ready=node.ready,
-        unschedulable=node.unschedulable or None,
+        unschedulable=(node.unschedulable and not by_window) or None,
     )
 
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 #: seconds between two signs of life
 TICK: Final = 5.0
 #: kinds that a cluster may lack
-_OPTIONAL: Final = frozenset({kube.QUEUE_POLICIES, kube.TOPOLOGIES, kube.COHORTS})
+_OPTIONAL: Final = frozenset({kube.QUEUE_POLICIES, kube.TOPOLOGIES, kube.COHORTS, kube.RESERVATIONS, kube.QUOTA_PLANS})
 
 
 def watched() -> tuple[Resource, ...]:

@@ -11,15 +11,18 @@ from typing import Final
 from gangline.engine.model import Millis
 from gangline.forecast.history.playback import known_at
 from gangline.forecast.history.runs import from_trace
-from gangline.record.history import RecordedHistory
+from gangline.record import calendar, reserved
+from gangline.record.history import RecordedChange, RecordedHistory
 from gangline.record.workloads import PlayableWorkloads, as_it_was, capacity, played
-from gangline.record.worlds import worlds
+from gangline.record.worlds import BEGINNING, queue_name, worlds
 from gangline.replay import metrics
 from gangline.replay.learned import school
+from gangline.replay.planned import Planned
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Prepared, ReplayPlan, instant
 from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
 from gangline.replay.run import PolicyResult
+from gangline.replay.trace_facts import NAMESPACE
 from gangline.traces import TraceJob
 
 #: what really happened, beside the policies that are played
@@ -39,6 +42,11 @@ class ReadRecord:
         return self.history.first / 1000
 
     @property
+    def plans(self) -> bool:
+        """Whether there ever was a Reservation or a QuotaPlan."""
+        return any(change.kind in (reserved.RESERVATIONS, calendar.QUOTA_PLANS) for change in self.history.changes)
+
+    @property
     def last(self) -> float:
         return self.history.last / 1000
 
@@ -51,9 +59,9 @@ def source(history: RecordedHistory) -> ReadRecord:
     return ReadRecord(history, found, ReplayedCluster(capacity(history, found.accelerators), 0))
 
 
-def prepare(source: ReadRecord, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
-    """Prepare the part of a record that a plan is about; also returns notes on it. Raises ReplayError if the window has
-    no job.
+def prepare(source: ReadRecord, plan: ReplayPlan, more: Sequence[RecordedChange] = ()) -> tuple[Prepared, list[str]]:
+    """Prepare the part of a record that a plan is about, with more Reservations and QuotaPlans from its beginning on, each
+    instead of the recorded one of its name; also returns notes on it. Raises ReplayError if the window has no job.
     """
     if unfit := [policy.name for policy in plan.policies if policy.ranked]:
         raise ReplayError(f"--policy {unfit[0]}: it sets priorities, and a record has its own")
@@ -77,6 +85,7 @@ def prepare(source: ReadRecord, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
     longest = min(max(past, default=LONGEST / 1000), LONGEST / 1000)
     limit = longest if plan.limit is None else plan.limit
     sized = _sized(jobs)
+    planned, troubles = _planned(source, plan, more)
     return Prepared(
         jobs=tuple(sized),
         history=tuple(history),
@@ -85,7 +94,21 @@ def prepare(source: ReadRecord, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
         quotas=None,
         schooling=schooling,
         worlds=worlds(source.history, source.played.shapes),
-    ), notes
+        planned=planned,
+    ), [*notes, *troubles]
+
+
+def _planned(source: ReadRecord, plan: ReplayPlan, more: Sequence[RecordedChange]) -> tuple[Planned, list[str]]:
+    """What the Reservations and QuotaPlans of the record and these come to, and what can't be honoured of these."""
+    names = {(each.kind, each.name) for each in more}
+    changes = [each for each in source.history.changes if (each.kind, each.name) not in names]
+    earlier = [each for each in changes if each.at <= source.history.first + BEGINNING]
+    begin = earlier[-1].at if earlier else source.history.first
+    told = [*earlier, *(replace(each, at=begin) for each in more), *changes[len(earlier) :]]
+    until = round(plan.last * 1000) + 2 * LONGEST
+    planned, troubles = reserved.planned(told, until, lambda key: f"{NAMESPACE}/{queue_name(key)}")
+    quotas, lacking = calendar.quotas(told, until)
+    return replace(planned, quotas=tuple(quotas)), [*troubles, *lacking] if more else []
 
 
 def _sized(jobs: Sequence[TraceJob]) -> list[ReplayedJob]:

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from gangline.api.quota_plans import quota_plan
 from gangline.api.read import parse, policy_reader
 from gangline.api.read.reading import ParseError, child, items, labels, number, text
+from gangline.api.reservations import reservation
+from gangline.api.spec_fields import SpecError
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -48,6 +51,20 @@ def policy(name: str, body: Json) -> Json:
     return found
 
 
+def _checked(reader: Callable[[Json], Any]) -> Callable[[str, Json], Json]:
+    """An object as JSON, all of which can be read."""
+
+    def checked(name: str, body: Json) -> Json:
+        found = _object(name, body)
+        try:
+            reader(found)
+        except SpecError as error:
+            raise ParseError(error.path, error.message) from None
+        return found
+
+    return checked
+
+
 _READERS: Final[Mapping[str, Callable[[str, Json], Any]]] = {
     kube.RESOURCE_FLAVORS.kind: lambda name, body: parse.flavor(_object(name, body)),
     kube.TOPOLOGIES.kind: lambda name, body: parse.topology(_object(name, body)),
@@ -56,13 +73,15 @@ _READERS: Final[Mapping[str, Callable[[str, Json], Any]]] = {
     kube.LOCAL_QUEUES.kind: lambda name, body: parse.local_queue(_object(name, body)),
     kube.QUEUE_POLICIES.kind: policy,
     kube.NODES.kind: node,
+    kube.RESERVATIONS.kind: _checked(reservation),
+    kube.QUOTA_PLANS.kind: _checked(quota_plan),
 }
 #: all kinds of a record but Workloads
 KINDS: Final = tuple(_READERS)
 
 
 def value(kind: str, name: str, body: Json) -> Any:
-    """The engine's value of an object; a QueuePolicy stays JSON. Raises ParseError."""
+    """The engine's value of an object; QueuePolicies, Reservations and QuotaPlans stay JSON. Raises ParseError."""
     return _READERS[kind](name, body)
 
 

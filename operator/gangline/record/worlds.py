@@ -18,7 +18,9 @@ from gangline.engine.model import Gone, Millis, Put, accelerators
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import values
+from gangline.record.calendar import QUOTA_PLANS
 from gangline.record.history import RecordedChange, RecordedHistory
+from gangline.record.reserved import RESERVATIONS
 from gangline.record.workloads import DecidingFields
 from gangline.replay.policies import Policy
 from gangline.replay.replayed import ReplayedJob, name_of
@@ -28,7 +30,7 @@ from gangline.replay.world import ReplayEvent
 #: the cluster's own settings and QueuePolicies
 OWN: Final = Policy("own", "the cluster's own queues and QueuePolicies, as they were")
 #: what is first told within this time of the beginning of a record was there before
-_BEGINNING: Final[Millis] = 60_000
+BEGINNING: Final[Millis] = 60_000
 _POLICIES: Final = kube.QUEUE_POLICIES.kind
 _QUEUES: Final = kube.CLUSTER_QUEUES.kind
 _LOCAL: Final = kube.LOCAL_QUEUES.kind
@@ -69,8 +71,10 @@ class RecordedWorld:
         self._begins: list[Fact] = [Put(model.Namespace(NAMESPACE))]
         self._later: list[ReplayEvent] = []
         for change in recorded.changes:
+            if change.kind in (RESERVATIONS, QUOTA_PLANS):
+                continue  # what follows from them is planned (`record.reserved`, `record.calendar`)
             facts, lost = state.facts(change)
-            if change.at <= recorded.first + _BEGINNING:
+            if change.at <= recorded.first + BEGINNING:
                 self._begins += facts
             elif facts:
                 self._later.append(ReplayEvent(change.at, tuple(facts), frozenset(lost)))
@@ -87,12 +91,15 @@ class RecordedWorld:
             uid=name,
             namespace=NAMESPACE,
             name=name,
-            queue=_queue_name(shape.queue),
+            queue=queue_name(shape.queue),
             pod_sets=shape.pod_sets,
             priority=shape.priority,
             created=job.submit,
             checkpoint_seconds=shape.checkpoint,
         )
+
+    def number(self, node: str) -> int | None:
+        return self._numbers.get(node)
 
     def places(self, admission: model.Admission) -> tuple[tuple[int, int], ...]:
         """The nodes of an admission by number, each with its accelerators, where a topology assignment names them."""
@@ -133,14 +140,14 @@ class _State:
                 self.queues.pop(name, None)
             else:
                 self.queues[name] = body
-        key = f"{NAMESPACE}/{_queue_name(name)}" if kind == _LOCAL else name
+        key = f"{NAMESPACE}/{queue_name(name)}" if kind == _LOCAL else name
         if body is None:
             return [Gone(_TYPES[kind], key)], set()
         if kind == _QUEUES:
             return [Put(self._queue(name, body))], set()
         value = values.value(kind, name, body)
         if kind == _LOCAL:
-            value = replace(value, namespace=NAMESPACE, name=_queue_name(name), consumed={}, consumed_at=0)
+            value = replace(value, namespace=NAMESPACE, name=queue_name(name), consumed={}, consumed_at=0)
         return [Put(value)], set()
 
     def _node(self, name: str, body: Json | None) -> tuple[list[Fact], set[int]]:
@@ -194,6 +201,6 @@ def _selects_all(document: Json) -> bool:
     return not selection.get("names") and not selection.get("matchLabels")
 
 
-def _queue_name(name: str) -> str:
+def queue_name(name: str) -> str:
     """A LocalQueue's key in one word."""
     return name.replace("/", ".", 1)

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.engine import BACKFILL, BUDGET, EARLY_END
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, RECALLED
+from gangline.replay import windows
 from gangline.replay.replayed import ReplayedOutcome, ReplayResult
 
 Floats = NDArray[np.float64]
@@ -62,6 +63,8 @@ def of(result: ReplayResult) -> dict[str, Any]:
         **_promises(result),
         "starvation": _starvation(result, wait),
         "fairness": fairness(result),
+        **_recalled(result),
+        **({"windows": found} if (found := windows.of(result)) else {}),
         "decisions": result.decisions,
         "replay_seconds": result.seconds,
     }
@@ -138,6 +141,13 @@ def _promises(result: ReplayResult) -> dict[str, Any]:
         "heads_mean_lateness": _mean(late),
         "modes": [{"at": at / 1000, "tree": tree, "mode": mode} for at, tree, mode in result.modes],
     }
+
+
+def _recalled(result: ReplayResult) -> dict[str, Any]:
+    """Runs that were stopped before a quota fell, and the GPU hours that they lost; nothing without any."""
+    found = [(o.job.gpus, stint.lost) for o in result.outcomes for stint in o.stints if stint.evicted == RECALLED]
+    lost = sum(gpus * lost for gpus, lost in found) / 3.6e6
+    return {"recalled": {"stopped": len(found), "gpu_hours_lost": lost}} if found else {}
 
 
 def _starvation(result: ReplayResult, wait: Floats) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, ClusterQueue, Ordering
 from gangline.replay.replayed import ReplayError
@@ -12,6 +12,11 @@ from gangline.replay.replayed import ReplayError
 QUEUE: Final = "replay"
 #: source of estimates of a policy that names none: that of --predictor
 CHOSEN: Final = ""
+
+
+#: `announced`: windows are known as early as the operator knows them, and jobs that save their work save it by the deadline;
+#: `drain`: a window is known from the moment at which it stops jobs; `without`: there is none
+WindowHandling: TypeAlias = Literal["announced", "drain", "without"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class Policy:
     document: Mapping[str, Any] | None = field(default=None, compare=False)
     #: it falls back to best effort or EASY where it costs more (engine.floor)
     floor: bool = False
+    #: how windows of Reservations are handled
+    windows: WindowHandling = "announced"
 
     @property
     def queue(self) -> ClusterQueue:
@@ -102,6 +109,16 @@ def chosen(names: str) -> list[Policy]:
         wrong = ", ".join(unknown) or "names none"
         raise ReplayError(f"--policy {wrong}: use some of {', '.join(POLICIES)}")
     return [POLICIES[name] for name in dict.fromkeys(wanted)]
+
+
+def with_comparisons(policies: Iterable[Policy]) -> tuple[Policy, ...]:
+    """Each policy, and beside it the same without windows, and with windows that are not known before they stop jobs."""
+    others: tuple[WindowHandling, ...] = ("without", "drain")
+    return tuple(
+        each
+        for policy in policies
+        for each in (policy, *(replace(policy, name=f"{policy.name}-{how}", windows=how) for how in others))
+    )
 
 
 def table() -> str:

@@ -12,6 +12,7 @@ from gangline.engine.model import Millis, Settings
 from gangline.forecast.history.playback import known_at
 from gangline.forecast.history.runs import Run, from_trace
 from gangline.replay.learned import Schooling, school
+from gangline.replay.planned import NOTHING_PLANNED, Planned
 from gangline.replay.policies import CHOSEN, Policy
 from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
 from gangline.replay.simulator import SavingRules
@@ -88,6 +89,7 @@ class Prepared:
     quotas: Mapping[str, int] | None
     schooling: Schooling | None
     worlds: Worlds | None = None  #: a cluster of its own, instead of the plan's
+    planned: Planned = NOTHING_PLANNED  #: windows of Reservations
 
 
 def prepare(trace: Trace, plan: ReplayPlan) -> tuple[Prepared, list[str]]:

@@ -157,6 +157,19 @@ class Headship:
     until: Millis
 
 
+@dataclass(frozen=True, slots=True)
+class PlayedWindow:
+    """A window of a Reservation over some nodes (by their numbers); `stops` is when whoever else runs there is stopped."""
+
+    name: str
+    reservation: str
+    stops: Millis
+    end: Millis
+    nodes: frozenset[int]
+    #: the jobs that may use it
+    guests: frozenset[int] = frozenset()
+
+
 @dataclass(slots=True)
 class ReplayResult:
     cluster: ReplayedCluster
@@ -171,3 +184,5 @@ class ReplayResult:
     headships: list[Headship] = field(default_factory=list[Headship])
     #: when a cohort tree changed its mode (engine.floor): the time, the tree and the mode
     modes: list[tuple[Millis, str, str]] = field(default_factory=list[tuple[Millis, str, str]])
+    #: the windows of Reservations in the time of the replay, also where the policy knew nothing of them
+    windows: tuple[PlayedWindow, ...] = ()

@@ -205,6 +205,7 @@ def html(done: Replay, name: str) -> str:
         _table(done.stories),
         _delays(done.stories),
         _use(done.stories),
+        _windows(done),
         _gantt(done.stories),
         _fairness(done.stories),
         _calibration(done.forecast),
@@ -343,6 +344,64 @@ def _days(first: float, last: float) -> tuple[float, ...]:
     step = next((step for step in (1, 2, 5, 7, 14, 30) if days / step <= 8), 60) * _DAY
     start = -(-first // _DAY) * _DAY
     return tuple(np.arange(start, last, step).tolist()) or (first,)
+
+
+# --- windows of Reservations ---------------------------------------------------------------------------------------------
+
+
+def _windows(done: Replay) -> str:
+    """What windows cost, and how many GPUs were busy in the hours before them; nothing where none were played."""
+    stories = [story for story in done.stories if "windows" in story.measures]
+    if not stories:
+        return ""
+    before = {story.policy: story.measures["windows"]["busy_by_hour_before"] for story in stories}
+    hours = len(next(iter(before.values())))
+    high = max((busy for row in before.values() for busy in row), default=0.0) or 1.0
+    plot = Plot(
+        Axis(-hours, 0, words=lambda hour: f"{hour:.0f} h", ticks=tuple(range(-hours, 1, 4))),
+        Axis(0, high),
+        height=200,
+        label="GPUs busy in the hours before windows",
+    )
+    for number, (policy, row) in enumerate(before.items()):
+        points = [(-hours + place, busy) for place, busy in enumerate(reversed(row))]
+        plot.line([*points, (0.0, row[0])], colour(number), steps=True, title=policy)
+    columns = ("policy", "windows", "stopped", "GPU hours lost", "GPU hours of others inside", "busy inside")
+    rows = [
+        (
+            story.policy,
+            str(found["count"]),
+            str(found["stopped"]),
+            f"{found['gpu_hours_lost']:,.1f}",
+            f"{found['gpu_hours_of_others_inside']:,.1f}",
+            f"{sum(each['busy_inside'] for each in found['each']) / len(found['each']):,.0f}",
+        )
+        for story in stories
+        for found in [story.measures["windows"]]
+    ]
+    costs = [
+        (
+            each.policy,
+            _percent(each.use_in_the_day_before),
+            _percent(each.use_while_any_fits),
+            _percent(each.lost_share_of_drain),
+        )
+        for each in done.window_costs()
+    ]
+    note = (
+        "Policies whose name ends in -without had no windows: what they have inside is what windows take away. Those in -drain "
+        "knew of no window before it stopped jobs. GPUs busy: means over all windows. Use: before windows, as a share of the use "
+        "without them, in the whole day and until no waiting job would have ended in time."
+    )
+    head = ("policy", "use in the day before", "use while any job fits", "lost, of what a drain loses")
+    return (
+        f'<h2>Windows</h2><p class="note">{note}</p>{_html_table(columns, rows)}{_html_table(head, costs)}'
+        f"<h3>GPUs busy before a window</h3>{_names(stories)}{plot.text()}"
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
 
 
 # --- Gantt --------------------------------------------------------------------------------------------------------------

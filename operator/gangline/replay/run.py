@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from gangline.replay import calibration, metrics, world
+from gangline.replay import calibration, metrics, windows, world
 from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth
 from gangline.replay.learned import Learned
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Prepared, ReplayPlan, shake
 from gangline.replay.replayed import ReplayResult
 from gangline.replay.simulator import Simulator
+from gangline.replay.windows import WindowCost
 from gangline.replay.world import Saving
 
 
@@ -56,6 +57,8 @@ def play(
         progress=progress,
         world=None if prepared.worlds is None else prepared.worlds.under(policy, plan.restart),
         settings=plan.settings,
+        planned=prepared.planned,
+        handling=policy.windows,
     )
     result = simulator.run()
     if prepared.worlds is not None:  # those submitted before the window only fill the cluster
@@ -89,6 +92,11 @@ class Replay:
     savings: dict[str, dict[str, Saving]] = field(default_factory=dict[str, dict[str, Saving]])
     base: str = ""
 
+    def window_costs(self) -> list[WindowCost]:
+        """What windows of Reservations cost, by policy; empty where none were played."""
+        results = {story.policy: story.result for story in self.stories}
+        return windows.costs(results, {story.policy: story.measures for story in self.stories})
+
     def as_json(self) -> dict[str, Any]:
         policies: dict[str, Any] = {}
         for story in self.stories:
@@ -113,6 +121,7 @@ class Replay:
             "format": self.trace_format,
             "notes": self.notes,
             "policies": policies,
+            **({"windows": [asdict(each) for each in found]} if (found := self.window_costs()) else {}),
             **({"savings": {"against": self.base, **world.as_json(self.savings)}} if self.savings else {}),
             "forecast": self.forecast,
         }

@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from gangline.engine import POLICY, Engine, EventKind, Floor, SimulatedRun, Simulation, has_floor
+from gangline.engine import (
+    POLICY,
+    RECALLED,
+    RESERVED_FOR_OTHERS,
+    Engine,
+    EventKind,
+    Floor,
+    SimulatedRun,
+    Simulation,
+    has_floor,
+)
 from gangline.engine.model import (
     Admission,
     Change,
@@ -19,11 +29,16 @@ from gangline.engine.model import (
     Gone,
     Millis,
     Put,
+    QuotaAhead,
+    ReservedWindow,
+    ResourceGroup,
     RuntimeForecast,
     Settings,
     Workload,
 )
 from gangline.replay.foresight import Foresight
+from gangline.replay.planned import NOTHING_PLANNED, Planned
+from gangline.replay.policies import WindowHandling
 from gangline.replay.replayed import (
     LONGEST,
     TRUTH,
@@ -91,8 +106,12 @@ class Simulator(Simulation):
         progress: Callable[[int], None] | None = None,
         world: ReplayedWorld | None = None,
         settings: Settings = SETTINGS,
+        planned: Planned = NOTHING_PLANNED,
+        handling: WindowHandling = "announced",
     ) -> None:
-        """`world`: a cluster of its own, in which `queue` and `quotas` say nothing."""
+        """`world`: a cluster of its own, in which `queue` and `quotas` say nothing. `planned`: windows of Reservations, and
+        `handling`: how the policy handles them.
+        """
         super().__init__(Engine(settings), 0)
         jobs = [rules.applied(job) for job in jobs]
         self._jobs = jobs
@@ -103,12 +122,25 @@ class Simulator(Simulation):
         made = Workloads(cluster, queue.name, by_tenant=quotas is not None, ranked=ranked)
         self._workload_of = made.of if world is None else world.of
         self._places = _places if world is None else world.places
-        self._happenings = () if world is None else world.later()
+        self._number = node_number if world is None else world.number
+        #: the quotas that plans give ClusterQueues now; and the ClusterQueues as their own facts say
+        self._quotas: dict[str, tuple[ResourceGroup, ...] | None] = {}
+        self._planned = planned
+        windows = planned.under(handling)
+        begin = min((job.submit for job in jobs), default=0)
+        later = [event for event in windows if event.at > begin]
+        self._happenings = sorted((*(() if world is None else world.later()), *later), key=lambda event: event.at)
         if queue.backfill is not None:
             queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=rules.restart / 1000))
         first = list(facts(cluster, queue, quotas) if world is None else world.begins())
-        later = (change for happening in self._happenings for change in happening.changes)
-        self._floor = Floor(settings) if any(map(_has_floor, (*first, *later))) else None
+        for event in windows:
+            if event.at <= begin:
+                first += event.changes
+                self._quotas.update(event.quotas)
+        self._queues: dict[str, ClusterQueue] = {}
+        first = [self._effective(change) for change in first]
+        changes = (change for happening in self._happenings for change in happening.changes)
+        self._floor = Floor(settings) if any(map(_has_floor, (*first, *changes))) else None
         self._modes: list[tuple[Millis, str, str]] = []
         for fact in first:
             self.observe(fact)
@@ -125,6 +157,15 @@ class Simulator(Simulation):
         self._promises: dict[int, tuple[Millis, Millis]] = {}
         self._headships: list[Headship] = []
         self._heads: dict[str, tuple[str, Millis]] = {}
+        #: the windows that the engine knows, each with the time since when
+        self._windows: dict[str, tuple[ReservedWindow, Millis]] = {}
+        #: how long before its quotas fall a ClusterQueue's jobs are told
+        self._notices: dict[str, Millis] = {}
+        for fact in first:
+            self._follow_plans(fact, begin)
+        self._windows_of_queues = [each.window for each in planned.windows if not each.window.is_maintenance]
+        #: the jobs that may use windows, by window
+        self._guests: dict[str, set[int]] = {}
 
     def run(self) -> ReplayResult:
         begun = time.perf_counter()
@@ -145,6 +186,10 @@ class Simulator(Simulation):
             promises=self._promises,
             headships=self._headships,
             modes=self._modes,
+            windows=tuple(
+                replace(window, guests=frozenset(self._guests.get(window.name, ())))
+                for window in self._planned.played(self._number)
+            ),
         )
 
     def _schedule_all(self) -> None:
@@ -168,12 +213,28 @@ class Simulator(Simulation):
         return number_of(key)
 
     def _change(self, happening: ReplayEvent) -> None:
+        self._quotas.update(happening.quotas)
+        for name in happening.quotas:
+            if (queue := self._queues.get(name)) is not None:
+                self.observe(self._effective(Put(queue)))
         for change in happening.changes:
-            self.observe(change)
+            self.observe(self._effective(change))
+            self._follow_plans(change, self.now)
+        self._put_under_floor(happening)
         if happening.lost:
             for key in list(self.runs):
                 if any(node in happening.lost for node, _ in self._outcomes[number_of(key)].stints[-1].places):
                     self.stop(replace(self.workloads[key], evicted=NODE_LOST), NODE_LOST)
+
+    def _put_under_floor(self, happening: ReplayEvent) -> None:
+        """A ClusterQueue that changed is still in the mode of its tree."""
+        if self._floor is None or not self._floor.modes:
+            return
+        if happening.quotas or any(
+            isinstance(each, Put) and isinstance(each.item, ClusterQueue) for each in happening.changes
+        ):
+            for queue in self._floor.under_floor():
+                self.engine.observe(Put(queue))
 
     def _submit(self, job: ReplayedJob) -> None:
         self._arrived += 1
@@ -225,6 +286,12 @@ class Simulator(Simulation):
         number, now = number_of(workload.key), self.now
         outcome = self._outcomes[number]
         job = outcome.job
+        for window in self._windows_of_queues:
+            if (
+                workload.admission.cluster_queue in window.cluster_queues
+                or _local_queue(workload) in window.local_queues
+            ):
+                self._guests.setdefault(window.name, set()).add(number)
         self._waiting_gpus -= job.gpus
         self._allocated += job.gpus
         outcome.stints.append(Stint(now, now, workload.backfilled, self._places(workload.admission)))
@@ -244,6 +311,10 @@ class Simulator(Simulation):
         job, stint = outcome.job, outcome.stints[-1]
         before, ran = self._saved.get(number, 0), now - run.began
         saved = 0 if job.saves is None else ran // job.saves * job.saves
+        if job.saves is not None and self._told_before(workload, run, reason) > (job.save or 0):
+            saved = max(
+                saved, ran - (job.save or 0)
+            )  # by the deadline it saved all but what it would have done meanwhile
         stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
         outcome.evictions += 1
         self._saved[number] = before + saved
@@ -252,6 +323,40 @@ class Simulator(Simulation):
         self._foresight.stopped(job, before + ran, before + saved, now)
         if workload.active:
             self._waiting_gpus += job.gpus
+
+    def _effective(self, change: Change) -> Change:
+        """A ClusterQueue has the quotas that a plan gives it."""
+        match change:
+            case Put(ClusterQueue() as queue):
+                self._queues[queue.name] = queue
+                groups = self._quotas.get(queue.name)
+                return change if groups is None else Put(replace(queue, groups=groups))
+            case _:
+                return change
+
+    def _follow_plans(self, change: Change, now: Millis) -> None:
+        match change:
+            case Put(QuotaAhead() as ahead) if ahead.recall is not None:
+                self._notices[ahead.name] = ahead.recall.notice
+            case Put(ReservedWindow() as window):
+                self._windows[window.name] = window, now
+            case Gone(kind, name) if kind is ReservedWindow:
+                self._windows.pop(name, None)
+            case _:
+                pass
+
+    def _told_before(self, workload: Workload, run: SimulatedRun, reason: str) -> Millis:
+        """How long ago a run that is stopped now was told by when to save its work; 0 = it was not."""
+        if reason == RECALLED and workload.admission is not None:
+            return min(self._notices.get(workload.admission.cluster_queue, 0), self.now - run.began)
+        if reason != RESERVED_FOR_OTHERS:
+            return 0
+        told = (
+            self.now - max(run.began, window.begin - window.notice, since)
+            for window, since in self._windows.values()
+            if window.begin <= self.now < window.end
+        )
+        return max(told, default=0)
 
     def ended(self, workload: Workload, run: SimulatedRun) -> None:
         outcome = self._outcomes[number_of(workload.key)]
@@ -295,6 +400,10 @@ class Simulator(Simulation):
 
 def _has_floor(change: Change) -> bool:
     return isinstance(change, Put) and isinstance(change.item, ClusterQueue) and has_floor(change.item)
+
+
+def _local_queue(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.queue}"
 
 
 def _places(admission: Admission) -> tuple[tuple[int, int], ...]:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from gangline.engine.model import Admission, Change, Millis, Workload
+from gangline.engine.model import Admission, Change, Millis, ResourceGroup, Workload
 from gangline.replay.policies import Policy
 from gangline.replay.replayed import ReplayedJob
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayEvent:
-    """What changes at an instant. Whoever has pods on `lost` nodes (by their numbers) is stopped, and waits again."""
+    """What changes at an instant. Whoever has pods on `lost` nodes (by their numbers) is stopped, and waits again.
+
+    `quotas`: those that ClusterQueues have from now on, whatever their own facts say; None = as these say.
+    """
 
     at: Millis
     changes: tuple[Change, ...]
     lost: frozenset[int] = frozenset()
+    quotas: Mapping[str, tuple[ResourceGroup, ...] | None] = field(
+        default_factory=dict[str, "tuple[ResourceGroup, ...] | None"]
+    )
 
 
 class ReplayedWorld(Protocol):
@@ -38,6 +44,10 @@ class ReplayedWorld(Protocol):
 
     def places(self, admission: Admission) -> tuple[tuple[int, int], ...]:
         """(node, GPUs) of an admission; () where its nodes are not known."""
+        ...
+
+    def number(self, node: str) -> int | None:
+        """The number of a node in `places`; None if there never was one of this name."""
         ...
 
 

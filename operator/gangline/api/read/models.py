@@ -5,7 +5,7 @@ Each field is declared once: for the API server and for us. A value that does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_origin
 
@@ -38,6 +38,23 @@ def read(kind: type[M], value: Json, path: str) -> M:
         return kind.model_validate(fields, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise _refusal(kind, error.errors(include_url=False, include_input=False)[0], path) from None
+
+
+def unknown(read: ApiModel, given: Json, path: str) -> list[str]:
+    """The fields that the JSON object at `path` has and the model read from it does not: an API server drops these."""
+    return list(_beyond(given, read.model_dump(by_alias=True, exclude_unset=True), path))
+
+
+def _beyond(given: object, known: object, path: str) -> Iterator[str]:
+    if isinstance(given, dict) and isinstance(known, dict):
+        for name, value in cast(Json, given).items():
+            if name not in known and value is not None:
+                yield f"{path}.{name[: bounded.SHOWN]}"
+            else:
+                yield from _beyond(value, cast(Json, known).get(name), f"{path}.{name}")
+    elif isinstance(given, list) and isinstance(known, list):
+        for number, (value, inner) in enumerate(zip(cast("list[Any]", given), cast("list[Any]", known), strict=False)):
+            yield from _beyond(value, inner, f"{path}[{number}]")
 
 
 def _without_nulls(value: Any, path: str, levels: int) -> Any:

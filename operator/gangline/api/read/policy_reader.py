@@ -6,10 +6,10 @@ schema would have refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import orjson
 
@@ -99,20 +99,7 @@ def _known(raw: bytes) -> QueuePolicySpec:
 def unknown_fields(policy: Json) -> list[str]:
     """The fields that a QueuePolicy does not have: an API server drops these, a file has them by mistake."""
     spec = _spec(policy)
-    known = spec.model_dump(by_alias=True, exclude_unset=True) if spec is not None else {}
-    return list(_beyond(child(policy, "spec", ""), known, "spec"))
-
-
-def _beyond(given: object, known: object, path: str) -> Iterator[str]:
-    if isinstance(given, dict) and isinstance(known, dict):
-        for name, value in cast(Json, given).items():
-            if name not in known and value is not None:
-                yield f"{path}.{name[: bounded.SHOWN]}"
-            else:
-                yield from _beyond(value, cast(Json, known).get(name), f"{path}.{name}")
-    elif isinstance(given, list) and isinstance(known, list):
-        for number, (value, inner) in enumerate(zip(cast("list[Any]", given), cast("list[Any]", known), strict=False)):
-            yield from _beyond(value, inner, f"{path}[{number}]")
+    return [] if spec is None else models.unknown(spec, child(policy, "spec", ""), "spec")
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------

@@ -6,8 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gangline import bounded
-from gangline.api.quota_plans import Course, FlavorResource, QuotaPlanFacts, Stage, course, quota_plan, stages, steps
+from gangline.api.quota_plans import (
+    Course,
+    QuotaPlanFacts,
+    Stage,
+    course,
+    quota_plan,
+    stages,
+    steps,
+    unknown_quotas,
+)
 from gangline.api.read.conditions import timestamp
 from gangline.api.spec_fields import SpecError
 from gangline.control.queues.followed_rows import remembered
@@ -82,7 +90,7 @@ def expand(
             found.append(Planned(obj.name, None, troubles=(f"There is no ClusterQueue {queue}",)))
         else:
             of_queue[queue] = obj.name
-            troubles = _unknown_quotas(facts, written[queue])
+            troubles = unknown_quotas(facts, written[queue])
             ahead = tuple(stages(facts, now))
             begun = ahead[0].at
             unfinished = facts.recall is not None and finished.get(obj.name) != begun and _foretold(obj, begun)
@@ -97,14 +105,3 @@ def _foretold(plan: Stored, begun: Millis) -> bool:
         return False
     next_change = plan.status.get("nextChange") or {}
     return timestamp(begun) in (next_change.get("time"), plan.status.get("recalledFor"))
-
-
-def _unknown_quotas(facts: QuotaPlanFacts, written: tuple[ResourceGroup, ...]) -> tuple[str, ...]:
-    there: set[FlavorResource] = {
-        (flavor.name, resource) for group in written for flavor in group.flavors for resource in flavor.resources
-    }
-    missing = sorted(facts.about - there)
-    if not missing:
-        return ()
-    named = bounded.some([f"{resource} in flavor {flavor}" for flavor, resource in missing], 3)
-    return (f"ClusterQueue {facts.cluster_queue} has no quota of {named}",)

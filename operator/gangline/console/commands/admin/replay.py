@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 from rich.console import Console
@@ -19,9 +19,9 @@ from gangline.console.options import Instant, Span, read_configuration
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.replaying import cluster_record, policy_file
+from gangline.console.replaying import cluster_record, manifests, plan_files, policy_file, trace_windows
 from gangline.engine.model import Settings
-from gangline.files import read_text
+from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record import preparing
 from gangline.record.history import RecordError
@@ -52,6 +52,7 @@ def lines(done: Replay, width: int | None = None) -> list[str]:
         "after the first promise. OPEN: jobs that never ended, + jobs larger than the cluster.",
         *(f"{name}: {text}" for name, text in shaken_lines(done).items()),
         *world.lines(done.savings, done.base),
+        *_windows(done),
         *_forecasts(done.forecast),
         *(f"· {note}" for note in done.notes),
     ]
@@ -88,6 +89,21 @@ def table(found: Mapping[str, Json]) -> Rows:
     return Rows(header, tuple(rows), right=frozenset(header[1:]), ranks=ranks)
 
 
+def _windows(done: Replay) -> list[str]:
+    """What windows of Reservations cost, a line for each policy."""
+    return [
+        f"Windows under {each.policy}: {_share(each.use_in_the_day_before)} of the use without them in the day before, "
+        f"{_share(each.use_while_any_fits)} while any waiting job would have ended in time; {each.stopped} jobs stopped, "
+        f"{each.gpu_hours_lost:,.1f} GPU hours lost, {_share(each.lost_share_of_drain)} of those of a drain; others had "
+        f"{each.gpu_hours_of_others_inside:g} GPU hours in them"
+        for each in done.window_costs()
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
 def _forecasts(scores: Json) -> list[str]:
     if not scores:
         return []
@@ -107,6 +123,10 @@ def _forecasts(scores: Json) -> list[str]:
 
 def _seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
+
+
+#: the specifications of Reservations and of QuotaPlans, by name
+_Ahead: TypeAlias = tuple[Mapping[str, Json], Mapping[str, Json]]
 
 
 class _SpanOrNone(Span):
@@ -143,6 +163,22 @@ class _SpanOrNone(Span):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
     help="A file of QueuePolicies, each played under its name besides --policy; repeatable.",
+)
+@click.option(
+    "--reservation",
+    "reservations",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A file of Reservations, played from the beginning on; repeatable. Each policy is also played without windows, and with "
+    "windows that are not known before they begin.",
+)
+@click.option(
+    "--quota-plan",
+    "quota_plans",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="A file of QuotaPlans, played from the beginning on; repeatable. Without --reservation each policy is also played "
+    "without them, and with changes of quotas that are not known before.",
 )
 @click.option(
     "--config",
@@ -223,6 +259,8 @@ def command(
     trace: Path | None,
     record: Path | None,
     files: tuple[Path, ...],
+    reservations: tuple[Path, ...],
+    quota_plans: tuple[Path, ...],
     config: Path | None,
     schedule: bool,
     schedule_format: schedules.Format | None,
@@ -240,10 +278,14 @@ def command(
     try:
         schedules.require(kind)
         own, left_out = _from_files(files)
+        ahead = (
+            plan_files.read(reservations, kube.RESERVATIONS, "--reservation"),
+            plan_files.read(quota_plans, kube.QUOTA_PLANS, "--quota-plan"),
+        )
         if record is None:
-            done = _of_trace(console, trace or Path(), own, left_out, out, **options)
+            done = _of_trace(console, trace or Path(), own, left_out, out, ahead, **options)
         else:
-            done = _of_record(console, record, own, left_out, out, settings=_settings(config), **options)
+            done = _of_record(console, record, own, left_out, out, ahead, settings=_settings(config), **options)
     except (ReplayError, RecordError, traces.TraceError) as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
@@ -272,6 +314,7 @@ def _of_trace(
     own: list[Policy],
     left_out: list[str],
     out: Path,
+    ahead: _Ahead,
     *,
     gpus: int | None,
     gpus_per_node: int,
@@ -287,13 +330,18 @@ def _of_trace(
         raise ReplayError(f"{trace} holds no jobs")
     plan = _plan(
         cluster=ReplayedCluster(gpus, gpus_per_node),
-        policies=(*policies.chosen("besteffort,easy,gangline" if names is None else names), *own),
+        policies=_compared(
+            (*policies.chosen("besteffort,easy,gangline" if names is None else names), *own), any(ahead)
+        ),
         covers=(jobs.jobs[0].submit, jobs.jobs[-1].submit),
         usual=(1800.0, 0),
         **options,
     )
     with console.status("Training the model …" if plan.needs("model") else "Reading …"):
         prepared, notes = prepare(jobs, plan)
+    if any(ahead):
+        planned, troubles = trace_windows.of_trace(*ahead, plan, prepared)
+        prepared, notes = replace(prepared, planned=planned), [*notes, *troubles]
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
         return replay(jobs, plan, prepared, [*notes, *left_out], _Meter(bars, plan, len(prepared.jobs)))
@@ -305,6 +353,7 @@ def _of_record(
     own: list[Policy],
     left_out: list[str],
     out: Path,
+    ahead: _Ahead,
     *,
     gpus: int | None,
     gpus_per_node: int,
@@ -320,19 +369,26 @@ def _of_record(
         source = cluster_record.opened(folder)
     plan = _plan(
         cluster=source.cluster,
-        policies=(*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own),
+        policies=_compared(
+            (*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own), any(ahead) or source.plans
+        ),
         covers=(source.first, source.last),
         usual=(math.inf, cluster_record.SHAKEN),
         **options,
     )
     with console.status("Training the model …" if plan.needs("model") else "Preparing …"):
-        prepared, notes = preparing.prepare(source, plan)
+        prepared, notes = preparing.prepare(source, plan, trace_windows.changes_of(*ahead, source.history.first))
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
         meter = _Meter(bars, plan, len(prepared.jobs))
         return cluster_record.finished(
             source, plan, prepared, lambda: replay(source.played.trace, plan, prepared, [*notes, *left_out], meter)
         )
+
+
+def _compared(chosen: tuple[Policy, ...], ahead: bool) -> tuple[Policy, ...]:
+    """The policies of a replay: where windows or quotas are planned, each one beside the same without them."""
+    return policies.with_comparisons(chosen) if ahead else chosen
 
 
 def _plan(
@@ -372,11 +428,7 @@ def _from_files(files: tuple[Path, ...]) -> tuple[list[Policy], list[str]]:
     found: list[Policy] = []
     notes: list[str] = []
     for file in files:
-        try:
-            text = read_text(file)
-        except (OSError, UnicodeDecodeError) as error:
-            raise ReplayError(f"--policy-file {file}: {error}") from error
-        more, left_out = policy_file.read(text, file.name)
+        more, left_out = policy_file.read(manifests.text_of(file, "--policy-file"), file.name)
         if same := sorted({policy.name for policy in found} & {policy.name for policy in more}):
             raise ReplayError(f"--policy-file {file}: the name {same[0]} is taken; give the QueuePolicy another one")
         found += more

@@ -206,7 +206,7 @@ async def _created(api: ApiClient, body: Json, *, dry_run: bool) -> None:
 
 async def _meaning(api: ApiClient, body: Json) -> list[str]:
     """What a Reservation that is not created yet would mean: its nodes, its windows, and what keeps it from being honoured."""
-    from gangline.control.nodes.windows.expansion import expand  # much that a list does not need
+    from gangline.api.read.expansion import expand  # much that a list does not need
 
     now = round(time.time() * 1000)
     found: dict[str, dict[str, Stored]] = {}

@@ -4,19 +4,21 @@ nothing.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
 
+from gangline import bounded
 from gangline.console.options import Span
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import access, completing, own_rights, what_if
 from gangline.control.answers.workloads.words import age
-from gangline.kube.resources import Json
+from gangline.kube.resources import RESERVATIONS, Json
 
 if TYPE_CHECKING:
     from gangline.jobs.base import JobKind
@@ -51,6 +53,12 @@ if TYPE_CHECKING:
     shell_complete=completing.nodes,
     help="The gangs on this node would move.",
 )
+@click.option(
+    "--reservation",
+    "reserved",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The Reservation in this file would be created.",
+)
 @access.cluster_options
 @answer_option
 def command(
@@ -63,6 +71,7 @@ def command(
     flavor: str,
     at: str,
     drain: str,
+    reserved: Path | None,
     kubeconfig: Path | None,
     context: str | None,
     namespace: str | None,
@@ -72,16 +81,23 @@ def command(
     would start it earlier.
 
     Or show what a change would do, who would start earlier and who later: of JOB, which waits (--time, --gpus, --queue), of a
-    quota (--quota CLUSTERQUEUE --flavor NAME --gpus N, with --at from a time on), or of a node (--drain NODE).
+    quota (--quota CLUSTERQUEUE --flavor NAME --gpus N, with --at from a time on), of a node (--drain NODE), or of
+    a maintenance or other Reservation (--reservation FILE): whom it would stop, and what they would lose.
     """
-    if sum((file is not None, bool(job), bool(cluster_queue), bool(drain))) != 1:
-        raise click.UsageError("name a file (-f), a job, a quota (--quota) or a node (--drain)")
+    if sum((file is not None, bool(job), bool(cluster_queue), bool(drain), reserved is not None)) != 1:
+        raise click.UsageError(
+            "name a file (-f), a job, a quota (--quota), a node (--drain) or a Reservation (--reservation)"
+        )
     if file is None:
         kind_name, _, name = (job or "").rpartition("/")
         of_job = {"kind": kind_name, "name": name, "durationSeconds": duration, "queue": queue}
         fields = {**of_job, "clusterQueue": cluster_queue, "flavor": flavor, "gpus": gpus, "at": at, "drain": drain}
+        if reserved is not None:
+            fields["reservation"] = _reservation(reserved)
         change = {name: value for name, value in fields.items() if value not in (None, "")}
         told = access.run(_changed(kubeconfig, context, namespace, change))
+        if reserved is not None:
+            told["command"] = f"kubectl apply -f {shlex.quote(str(reserved))}"
         if output.kind:
             terminal.say(document(output.kind, told))
         else:
@@ -113,6 +129,21 @@ async def _changed(kubeconfig: Path | None, context: str | None, namespace: str 
             return await what_if.asked(api, namespace or api.login.namespace, {"change": change})
         except own_rights.NoOperator as error:
             raise click.ClickException(f"only the operator can play a change: {error}") from error
+
+
+def _reservation(file: Path) -> Json:
+    """The spec of the one Reservation in a file. Raises click.ClickException."""
+    from gangline.console.replaying import plan_files  # of all models of the API, which other changes do not need
+    from gangline.replay.replayed import ReplayError
+
+    try:
+        found = plan_files.read([file], RESERVATIONS, "--reservation")
+    except ReplayError as error:
+        raise click.ClickException(str(error)) from error
+    if len(found) != 1:
+        raise click.ClickException(f"{file}: {len(found)} Reservations in it; exactly one is needed")
+    (spec,) = found.values()
+    return spec
 
 
 def read(file: Path) -> tuple[Json, JobKind]:
@@ -160,6 +191,9 @@ def change_lines(told: Json, columns: int | None) -> list[str]:
         )
     if told["headDelaySeconds"]:
         lines.append(f"A reserved head would start up to {age(told['headDelaySeconds'])} later.")
+    if told.get("gpuHoursLost") is not None:
+        stopped = bounded.some([row["job"] for row in told["stopped"]], 10) or "Nobody"
+        lines.append(f"{stopped} would be stopped, and {told['gpuHoursLost']:g} GPU-hours of work lost.")
     lines += [told["note"]] if told["note"] else []
     lines = [part for line in lines for part in wrapped(line, columns)]
     cells = tuple(

@@ -11,15 +11,19 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api import names, quantity
+from gangline.api.read.expansion import expand
+from gangline.api.reservations import reservation
 from gangline.api.schedules import instant
+from gangline.api.spec_fields import SpecError
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.remedies import starts_in, with_quota
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
 from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
-from gangline.engine import accelerators_of, is_accelerator
+from gangline.engine import accelerators, accelerators_of, is_accelerator
 from gangline.engine.model import Change, ClusterQueue, Millis, Node, Put, QuotaAhead, QuotaStep, Taint
+from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
 #: seconds for both plays
@@ -34,6 +38,9 @@ LARGEST: Final = 1_000_000
 _JOB: Final = ("kind", "name", "durationSeconds", "gpus", "queue")
 _QUOTA: Final = ("clusterQueue", "flavor", "gpus", "at")
 _NODE: Final = ("drain",)
+_RESERVATION: Final = ("reservation",)
+#: the name of a Reservation that does not exist
+_NAME: Final = "whatif"
 
 
 class WrongChangeError(ValueError):
@@ -55,6 +62,7 @@ class WantedChange:
     flavor: str = ""
     drain: str = ""
     at: Millis | None = None
+    reservation: Json | None = None
 
     @property
     def of_job(self) -> bool:
@@ -66,10 +74,12 @@ def read(given: object) -> WantedChange:
     if not isinstance(given, dict):
         raise WrongChangeError("spec.change: must be an object")
     fields: dict[str, Any] = {str(name): value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType]
-    group = next((each for each in (_JOB[1:2], _QUOTA, _NODE) if each[0] in fields), None)
+    group = next((each for each in (_JOB[1:2], _QUOTA, _NODE, _RESERVATION) if each[0] in fields), None)
     if group is None:
-        raise WrongChangeError("spec.change: must name a job (name), a queue (clusterQueue) or a node (drain)")
-    known = _JOB if group is not _QUOTA and group is not _NODE else group
+        raise WrongChangeError(
+            "spec.change: must name a job (name), a queue (clusterQueue), a node (drain) or a Reservation (reservation)"
+        )
+    known = _JOB if group[0] == "name" else group
     for name in fields:
         if name not in known:
             raise WrongChangeError(f"spec.change.{bounded.shown(name)}: there is no such field beside {group[0]}")
@@ -87,6 +97,7 @@ def read(given: object) -> WantedChange:
         flavor=fields.get("flavor", ""),
         drain=fields.get("drain", ""),
         at=_instant(fields.get("at")),
+        reservation=_reservation(fields),
     )
     if wanted.of_job and wanted.duration is None and wanted.gpus is None and not wanted.queue:
         raise WrongChangeError("spec.change: must change durationSeconds, gpus or queue of the job")
@@ -102,6 +113,18 @@ def _number(fields: Mapping[str, Any], name: str, most: float) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= most:
         raise WrongChangeError(f"spec.change.{name}: must be from 1 to {most:g}")
     return value * 1.0
+
+
+def _reservation(fields: Mapping[str, Any]) -> Json | None:
+    """The spec of a Reservation, which can be honoured."""
+    if "reservation" not in fields:
+        return None
+    spec = fields["reservation"]
+    try:
+        reservation({"spec": spec})
+    except SpecError as error:
+        raise WrongChangeError(f"spec.change.reservation{error.path.removeprefix('spec')}: {error.message}") from None
+    return spec
 
 
 def _instant(value: object) -> Millis | None:
@@ -124,13 +147,17 @@ def _whole(fields: Mapping[str, Any]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Played:
-    """A change as facts. `key`: of the job that changes; `hours`: GPU-hours that its run takes more; `note`: anything else."""
+    """A change as facts. `key`: of the job that changes; `hours`: GPU-hours that its run takes more; `note`: anything else.
+
+    `stops`: of a Reservation, when its windows stop who still runs on their nodes.
+    """
 
     changes: tuple[Change, ...]
     command: str
     key: str = ""
     hours: float | None = None
     note: str = ""
+    stops: frozenset[Millis] | None = None
 
 
 async def compare(
@@ -148,6 +175,8 @@ async def compare(
         raise NoForecastsError("this operator makes no forecasts")
     if view is not None:
         played = _of_job(source, wanted, view)
+    elif wanted.reservation is not None:
+        played = _of_reservation(source, wanted.reservation)
     else:
         played = _of_quota(source, wanted) if wanted.cluster_queue else _of_node(source, wanted)
     before, after = (await foresight.rehearse([Rehearsal("", ()), Rehearsal("", played.changes)], TIME)).outcomes
@@ -165,7 +194,28 @@ async def compare(
         "gpuHours": None if played.hours is None else round(played.hours, 3),
         "command": played.command,
         "note": played.note,
+        **_stopped(source, after, played.stops, sight, jobs),
     }
+
+
+def _stopped(
+    source: Source, after: Rehearsed, stops: frozenset[Millis] | None, sight: Sight, jobs: Mapping[str, str]
+) -> Json:
+    """The runs that windows would stop, and the GPU-hours that are lost. A job that saves its work saves it by the deadline."""
+    if stops is None:
+        return {"stopped": [], "gpuHoursLost": None}
+    found: list[Json] = []
+    lost = 0.0
+    for run in after.outlook.stretches:
+        if run.ended not in stops:
+            continue
+        value = source.mirror.workload_value(run.workload)
+        hours = sum(accelerators(each.usage) for each in run.admission.pod_sets) * (run.ended - run.began) / 3_600_000
+        saves = value is not None and value.checkpoint_seconds is not None
+        lost += 0.0 if saves else hours
+        found.append({"job": sight.name(run.workload, jobs), "gpuHoursLost": 0.0 if saves else round(hours, 3)})
+    found.sort(key=lambda row: (-row["gpuHoursLost"], row["job"]))
+    return {"stopped": found[:MOST], "gpuHoursLost": round(lost, 3)}
 
 
 def _moved(before: Rehearsed, after: Rehearsed, own: str) -> list[tuple[str, float]]:
@@ -306,3 +356,31 @@ def _of_node(source: Source, wanted: WantedChange) -> _Played:
         raise WrongChangeError(f"spec.change.drain: there is no node {wanted.drain!r} of a flavor")
     vacated = replace(node, taints=(*node.taints, Taint(names.VACATE)), unschedulable=True)
     return _Played((Put(vacated),), f"gangline admin swap now {node.name}")
+
+
+# --- a reservation ----------------------------------------------------------------------------------------------------
+
+
+def _of_reservation(source: Source, spec: Json) -> _Played:
+    """The windows that a Reservation would have beside those of the others."""
+    objects = source.mirror.objects
+    new: Json = {"metadata": {"name": _NAME, "creationTimestamp": "9999"}, "spec": spec}
+    others = [each for each in objects[kube.RESERVATIONS].values() if each.name != _NAME]
+    own = next(
+        each
+        for each in expand(
+            [*others, new],
+            source.mirror.nodes,
+            objects[kube.RESOURCE_FLAVORS],
+            objects[kube.CLUSTER_QUEUES],
+            objects[kube.LOCAL_QUEUES],
+            source.now(),
+        )
+        if each.name == _NAME
+    )
+    windows = own.windows()
+    remarks = [f"Not honoured: {trouble}." for trouble in own.troubles]
+    if not windows:
+        remarks.append("The Reservation has no window ahead.")
+    stops = frozenset(window.begin for window in windows)
+    return _Played(tuple(map(Put, windows)), "", note=" ".join(remarks), stops=stops)

@@ -14,9 +14,9 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions, merge
+from gangline.api.read.expansion import Expanded, changes, expand
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.windows.deadlines import Deadlines
-from gangline.control.nodes.windows.expansion import Expanded, expand
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import reservation_status
@@ -106,11 +106,8 @@ class Reserving(Part):
         )
         self._expires = min((span.end for each in self._expanded for span in each.spans), default=None)
         wanted = {window.name: window for each in self._expanded for window in each.windows()}
-        for name in sorted(self._known.keys() - wanted.keys()):
-            self._observe_fact(model.Gone(model.ReservedWindow, name))
-        for name, window in wanted.items():
-            if self._known.get(name) != window:
-                self._observe_fact(model.Put(window))
+        for change in changes(self._known, wanted):
+            self._observe_fact(change)
         self._known = wanted
 
     def _read_nodes(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +12,7 @@ from gangline.api.reservations import ReservationFacts, reservation
 from gangline.api.schedules import Span, windows
 from gangline.api.spec_fields import SpecError
 from gangline.engine import model
-from gangline.objects import Stored
+from gangline.kube.resources import Json
 
 #: Reservations that are in force at the same time; the oldest are, so that a new one takes no place of another.
 MOST: Final = 64
@@ -61,9 +61,9 @@ class Expanded:
 
 
 def expand(
-    reservations: Iterable[Stored],
-    nodes: Mapping[str, Stored],
-    flavors: Mapping[str, Stored],
+    reservations: Iterable[Json],
+    nodes: Mapping[str, Json],
+    flavors: Mapping[str, Json],
     cluster_queues: Iterable[str],
     local_queues: Iterable[str],
     now: int,
@@ -71,33 +71,45 @@ def expand(
     """All Reservations, those in force first."""
     found: list[Expanded] = []
     known = frozenset(cluster_queues), frozenset(local_queues)
-    for obj in sorted(reservations, key=lambda each: (each.created, each.name)):
+    for obj in sorted(reservations, key=lambda each: (_created(each), _name(each))):
+        name = _name(obj)
         if len(found) >= MOST:
-            found.append(Expanded(obj.name, None, troubles=(f"Only the {MOST} oldest Reservations are in force",)))
+            found.append(Expanded(name, None, troubles=(f"Only the {MOST} oldest Reservations are in force",)))
             continue
         try:
             facts = reservation(obj)
         except SpecError as error:
-            found.append(Expanded(obj.name, None, troubles=(str(error),)))
+            found.append(Expanded(name, None, troubles=(str(error),)))
             continue
         chosen, lacking = _nodes(facts, obj, nodes, flavors)
         spans = tuple(windows(facts.when, now, AHEAD))
-        found.append(Expanded(obj.name, facts, spans, chosen, (*lacking, *_unknown_queues(facts, *known))))
+        found.append(Expanded(name, facts, spans, chosen, (*lacking, *_unknown_queues(facts, *known))))
     return _with_overlaps(found)
 
 
+def changes(
+    known: Mapping[str, model.ReservedWindow], wanted: Mapping[str, model.ReservedWindow]
+) -> Iterator[model.Change]:
+    """What an engine that knows some windows by name has to be told, so that it knows others."""
+    for name in sorted(known.keys() - wanted.keys()):
+        yield model.Gone(model.ReservedWindow, name)
+    for name, window in wanted.items():
+        if known.get(name) != window:
+            yield model.Put(window)
+
+
 def _nodes(
-    facts: ReservationFacts, obj: Stored, nodes: Mapping[str, Stored], flavors: Mapping[str, Stored]
+    facts: ReservationFacts, obj: Json, nodes: Mapping[str, Json], flavors: Mapping[str, Json]
 ) -> tuple[tuple[str, ...], list[str]]:
     """The nodes that it selects, and what of them is not there."""
     wanted = dict(facts.node_labels).items()
     chosen = {name for name in facts.node_names if name in nodes}
     if wanted:
-        chosen |= {name for name, node in nodes.items() if wanted <= node.labels.items()}
+        chosen |= {name for name, node in nodes.items() if wanted <= _labels(node).items()}
     troubles: list[str] = []
     if missing := sorted(facts.node_names - chosen):
         troubles.append(f"There is no node {_some(missing)}")
-    if wanted and not any(wanted <= node.labels.items() for node in nodes.values()):
+    if wanted and not any(wanted <= _labels(node).items() for node in nodes.values()):
         troubles.append("No node has the labels of spec.nodes.matchLabels")
     if facts.any_of is not None:
         flavor, count = facts.any_of
@@ -109,16 +121,16 @@ def _nodes(
 
 
 def _some_of_flavor(
-    flavor: str, count: int, obj: Stored, nodes: Mapping[str, Stored], flavors: Mapping[str, Stored]
+    flavor: str, count: int, obj: Json, nodes: Mapping[str, Json], flavors: Mapping[str, Json]
 ) -> list[str]:
     """So many nodes of a flavor: those that its status has already, then usable ones, by name."""
     found = flavors.get(flavor)
-    labels = ((found.spec.get("nodeLabels") or {}) if found is not None else {}).items()
+    labels = ((_spec(found).get("nodeLabels") or {}) if found is not None else {}).items()
     if not labels:
         return []
-    before = frozenset(obj.status.get("nodes") or ())
-    candidates = [name for name, node in nodes.items() if labels <= node.labels.items()]
-    candidates.sort(key=lambda name: (name not in before, bool(nodes[name].spec.get("unschedulable")), name))
+    before = frozenset((obj.get("status") or {}).get("nodes") or ())
+    candidates = [name for name, node in nodes.items() if labels <= _labels(node).items()]
+    candidates.sort(key=lambda name: (name not in before, bool(_spec(nodes[name]).get("unschedulable")), name))
     return candidates[:count]
 
 
@@ -153,6 +165,22 @@ def _overlap(one: Expanded, other: Expanded) -> str:
         return ""
     when = f"from {conditions.timestamp(time[0])} until {conditions.timestamp(time[1])}"
     return f"Reservation {other.name} has {_some(shared)}, too, {when}: only whom both are for may use them"
+
+
+def _created(obj: Json) -> str:
+    return obj["metadata"].get("creationTimestamp") or ""
+
+
+def _name(obj: Json) -> str:
+    return obj["metadata"]["name"]
+
+
+def _spec(obj: Json) -> Json:
+    return obj.get("spec") or {}
+
+
+def _labels(obj: Json) -> dict[str, str]:
+    return obj["metadata"].get("labels") or {}
 
 
 def _some(names: list[str]) -> str:

@@ -348,7 +348,7 @@ class Played(Simulation):
                 fresh.observe(fact)
             self.missed += of(fresh.decide(self.now), Admit)
         for window in self.windows:
-            if window.begin <= self.now < window.end:
+            if not window.soft and window.begin <= self.now < window.end:
                 for key in self.runs:
                     places = self.engine.places_of(key) or {}
                     there = {host for each in places.values() for host in each} & window.nodes

@@ -83,7 +83,7 @@ def test_others_are_told_and_leave_after_the_notice_and_the_one_in_need_starts()
     assert made.decide() and made.engine.next_wakeup(made.now) == made.now  # it is tried before anybody is recalled
     (said,) = [each for each in made.decide() if isinstance(each, Warn)]
     until = made.engine.recalls()["team/w1"].until
-    assert until == made.now + 10 * MINUTE
+    assert until == made.now + 10 * MINUTE  # a whole second
     assert said.message.startswith("Save by 2026-01-01 03:10 UTC, when the workload is stopped. ")
     assert "reservation 'weekly' keeps them for team/w2" in said.message
     assert made.engine.next_wakeup(made.now) == until

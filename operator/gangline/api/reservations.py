@@ -27,6 +27,7 @@ TIME_OF_DAY: Final = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 USUAL_ZONE: Final = "UTC"
 USUAL_NOTICE: Final = "30m"
 USUAL_LEAD: Final = "1m"
+USUAL_FIRMNESS: Final = "Hard"
 
 #: the longest window, of those that come every week and of those that come once
 LONGEST_WEEKLY: Final[Millis] = 7 * 86_400_000
@@ -38,6 +39,11 @@ LONGEST_LEAD: Final[Millis] = 86_400_000
 MOST_NAMES: Final = 1000
 MOST_LABELS: Final = 16
 MOST_QUEUES: Final = 64
+MOST_USERS: Final = 64
+#: resources of which a Reservation may ask for an amount
+MOST_RESOURCES: Final = 8
+#: recalls that a status lists
+MOST_RECALLS: Final = 64
 
 #: characters of the longest instant
 _LONGEST_INSTANT: Final = 40
@@ -72,6 +78,23 @@ class Weekly:
     zone: str
 
 
+class Owners(NamedTuple):
+    """Whose workloads may use the nodes in the windows: names of ClusterQueues, LocalQueues as namespace/name, users."""
+
+    cluster_queues: frozenset[str] = frozenset()
+    local_queues: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SomeNodes:
+    """Nodes of a flavor, whichever: `count` of them, or as many as offer these amounts together."""
+
+    flavor: str
+    count: int | None = None
+    amounts: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ReservationFacts:
     """A Reservation's spec."""
@@ -79,17 +102,16 @@ class ReservationFacts:
     when: Span | Weekly
     node_names: frozenset[str]
     node_labels: tuple[tuple[str, str], ...]
-    #: so many nodes of a flavor
-    any_of: tuple[str, int] | None
-    cluster_queues: frozenset[str]
-    local_queues: frozenset[str]
+    any_of: SomeNodes | None
+    owners: Owners
+    soft: bool
     notice: Millis
     stop_before: Millis
 
     @property
     def maintenance(self) -> bool:
         """Whether nobody may use the nodes in the windows."""
-        return not (self.cluster_queues or self.local_queues)
+        return not any(self.owners)
 
 
 def reservation(obj: Json) -> ReservationFacts:
@@ -101,14 +123,18 @@ def reservation(obj: Json) -> ReservationFacts:
     any_of = _any_of(nodes.get("anyOf"))
     if not (names or labels or any_of):
         raise ReservationError("spec.nodes", "give names, matchLabels or anyOf")
-    cluster_queues, local_queues = _owners(spec.get("for"))
+    owners, firm = _owners(spec.get("for")), spec.get("firm") or USUAL_FIRMNESS
+    if firm not in ("Hard", "Soft"):
+        raise ReservationError("spec.firm", "must be Hard or Soft")
+    if firm == "Soft" and not any(owners):
+        raise ReservationError("spec.firm", "a maintenance is Hard: nobody could need the nodes of a soft one")
     return ReservationFacts(
         _when(_object(spec.get("window"), "spec.window")),
         names,
         labels,
         any_of,
-        cluster_queues,
-        local_queues,
+        owners,
+        firm == "Soft",
         _length(spec.get("notice") or USUAL_NOTICE, "spec.notice", LONGEST_NOTICE),
         _length(spec.get("stopBefore") or USUAL_LEAD, "spec.stopBefore", LONGEST_LEAD),
     )
@@ -153,20 +179,41 @@ def _labels(value: Any) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found.items()))
 
 
-def _any_of(value: Any) -> tuple[str, int] | None:
+def _any_of(value: Any) -> SomeNodes | None:
     if value is None:
         return None
-    found = _object(value, "spec.nodes.anyOf")
-    count = found.get("count")
+    path = "spec.nodes.anyOf"
+    found = _object(value, path)
+    flavor, count = _text(found.get("flavor"), f"{path}.flavor"), found.get("count")
+    amounts = _amounts(found.get("resources"), f"{path}.resources")
+    if (count is not None) == bool(amounts):
+        raise ReservationError(path, "give either count or resources")
+    if amounts:
+        return SomeNodes(flavor, amounts=amounts)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 1 << 31:
-        raise ReservationError("spec.nodes.anyOf.count", "must be a whole number greater than 0")
-    return _text(found.get("flavor"), "spec.nodes.anyOf.flavor"), count
+        raise ReservationError(f"{path}.count", "must be a whole number greater than 0")
+    return SomeNodes(flavor, count)
 
 
-def _owners(value: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """The ClusterQueues by name, and the LocalQueues as namespace/name."""
+def _amounts(value: Any, path: str) -> tuple[tuple[str, int], ...]:
+    found = _object(value, path) if value is not None else {}
+    if len(found) > MOST_RESOURCES:
+        raise ReservationError(path, f"must have at most {MOST_RESOURCES} resources")
+    amounts: list[tuple[str, int]] = []
+    for resource, given in sorted(found.items()):
+        try:
+            amount = quantity.parse(given, resource)
+        except quantity.QuantityError:
+            amount = 0
+        if amount <= 0:
+            raise ReservationError(path, f"{bounded.shown(resource)} must be a quantity greater than 0")
+        amounts.append((resource, amount))
+    return tuple(amounts)
+
+
+def _owners(value: Any) -> Owners:
     if value is None:
-        return frozenset(), frozenset()
+        return Owners()
     owners, path = _object(value, "spec.for"), "spec.for.localQueues"
     cluster_queues = _texts(owners.get("clusterQueues"), "spec.for.clusterQueues", MOST_QUEUES)
     local_queues: set[str] = set()
@@ -174,9 +221,10 @@ def _owners(value: Any) -> tuple[frozenset[str], frozenset[str]]:
         queue = mapping(each)
         namespace, name = (_text(queue.get(key), f"{path}[{i}].{key}") for key in ("namespace", "name"))
         local_queues.add(f"{namespace}/{name}")
-    if not (cluster_queues or local_queues):
-        raise ReservationError("spec.for", "give clusterQueues or localQueues; a maintenance has no spec.for at all")
-    return cluster_queues, frozenset(local_queues)
+    users = _texts(owners.get("users"), "spec.for.users", MOST_USERS)
+    if not (cluster_queues or local_queues or users):
+        raise ReservationError("spec.for", "give clusterQueues, localQueues or users; a maintenance has no spec.for at all")
+    return Owners(cluster_queues, frozenset(local_queues), users)
 
 
 def _when(window: Json) -> Span | Weekly:

@@ -34,6 +34,7 @@ from gangline.engine.model import (
     Put,
     QueueStatus,
     Recall,
+    ReservedWindow,
     RuntimeForecast,
     SaveTime,
     Settings,
@@ -262,6 +263,11 @@ class Engine:
     def recalls(self) -> Mapping[str, Recall]:
         """The workloads that have to leave the nodes of a soft window, since another one needs them."""
         return self._store.recalls
+
+    def leaves_at(self, window: ReservedWindow, workload: str) -> Millis:
+        """When a workload that is on its nodes is stopped for a hard window."""
+        gang = self._store.gangs.get(workload)
+        return self._store.windows.leaves_at(window, gang) if gang is not None else window.begin
 
     def heads(self) -> dict[str, str]:
         """ClusterQueue -> the workload that is reserved a start before all others of the queue."""

@@ -129,13 +129,17 @@ class Windows:
         """The nodes that are in any open window."""
         return self._on.keys()
 
+    def on(self, node: str) -> tuple[ReservedWindow, ...]:
+        """The open windows that a node is in, those that begin first are first."""
+        return self._on.get(node, _NONE)
+
     def nodes_of(self, window: str) -> list[str]:
         """The nodes of a window, by name."""
         return sorted(node for node, windows in self._on.items() if any(each.name == window for each in windows))
 
     def first_on(self, nodes: Iterable[str], gang: WorkloadState, since: Millis = 0) -> ReservedWindow | None:
         """The hard window that begins first, after a time, of those that these nodes are in and that are not for the workload."""
-        on = (each for node in nodes for each in self._on.get(node, _NONE))
+        on = (each for node in nodes for each in self.on(node))
         found = (each for each in on if not each.soft and each.begin > since and not self.is_for(each, gang))
         return self.first_to_leave(found, gang)
 

@@ -16,6 +16,7 @@ from typing import Final
 from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import Decision, Millis, Recall, ReservedWindow
+from gangline.engine.model.units import SECOND
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, SimulatedRemoval
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
@@ -74,7 +75,7 @@ class _Plan:
         #: queues of which a workload would not fit even so that goes first
         self._blocked: set[str] = set()
         self._left: set[str] = set()
-        #: window -> the workloads on its nodes that it is not for
+        #: window -> the workloads that may be recalled from its nodes
         self._intruders: dict[str, dict[str, WorkloadState]] = {}
         self.needed: set[str] = set()
         self.recalls: dict[str, Recall] = {}
@@ -178,12 +179,17 @@ class _Plan:
         )
 
     def _on(self, window: ReservedWindow) -> dict[str, WorkloadState]:
-        store, known = self._store, self._intruders.get(window.name)
+        """The holders on the nodes of a window that it is not for. Those whom another soft window of the same node is for stay:
+        otherwise two windows would recall each other's workloads in turn.
+        """
+        windows, known = self._store.windows, self._intruders.get(window.name)
         if known is None:
-            nodes = store.windows.nodes_of(window.name)
-            there = {each.key: each for node in nodes for each in store.holders_on(node)}
-            known = {key: each for key, each in there.items() if each.holds and not store.windows.is_for(window, each)}
-            self._intruders[window.name] = known
+            known = self._intruders[window.name] = {}
+            for node in windows.nodes_of(window.name):
+                here = [each for each in self._windows if each in windows.on(node)]
+                for holder in self._store.holders_on(node):
+                    if holder.holds and not any(windows.is_for(each, holder) for each in here):
+                        known[holder.key] = holder
         return known
 
     @staticmethod
@@ -229,10 +235,10 @@ class _Plan:
     def _recall(
         self, victim: WorkloadState, gang: WorkloadState, mine: Iterable[ReservedWindow], now: Millis
     ) -> Recall:
-        """Who was told a deadline keeps it."""
+        """Who was told a deadline keeps it. A new one is a whole second, as statuses keep it."""
         told = self._store.recalls.get(victim.key)
         first = next(window for window in mine if victim.key in self._on(window))
-        until = max(now + first.notice, first.begin) if told is None else told.until
+        until = -(-max(now + first.notice, first.begin) // SECOND) * SECOND if told is None else told.until
         return Recall(victim.key, first.reservation, until, gang.key)
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gangline import bounded
+from gangline.api import quantity
 from gangline.api.read import conditions
-from gangline.api.reservations import ReservationError, ReservationFacts, Span, reservation, windows
+from gangline.api.reservations import ReservationError, ReservationFacts, SomeNodes, Span, reservation, windows
+from gangline.api.unchecked import mapping
 from gangline.engine import model
 from gangline.objects import Stored
 
@@ -43,9 +45,12 @@ class Expanded:
                 end=span.end,
                 nodes=frozenset(self.nodes) if facts.any_of is not None else facts.node_names,
                 node_labels=dict(facts.node_labels),
-                cluster_queues=facts.cluster_queues,
-                local_queues=facts.local_queues,
+                cluster_queues=facts.owners.cluster_queues,
+                local_queues=facts.owners.local_queues,
+                users=facts.owners.users,
                 notice=facts.notice,
+                lead=facts.stop_before,
+                soft=facts.soft,
             )
             for span in self.spans
         ]
@@ -98,33 +103,58 @@ def _nodes(
     if wanted and not any(wanted <= node.labels.items() for node in nodes.values()):
         troubles.append("No node has the labels of spec.nodes.matchLabels")
     if facts.any_of is not None:
-        flavor, count = facts.any_of
-        some = _some_of_flavor(flavor, count, obj, nodes, flavors)
-        if len(some) < count:
-            troubles.append(f"spec.nodes.anyOf: flavor {flavor} has {len(some)} of {count} nodes")
+        some, trouble = _some_of_flavor(facts.any_of, _in_turn(facts.any_of.flavor, obj, nodes, flavors), nodes)
+        if trouble:
+            troubles.append(f"spec.nodes.anyOf: flavor {facts.any_of.flavor} has {trouble}")
         chosen |= set(some)
     return tuple(sorted(chosen)), troubles
 
 
-def _some_of_flavor(
-    flavor: str, count: int, obj: Stored, nodes: Mapping[str, Stored], flavors: Mapping[str, Stored]
-) -> list[str]:
-    """So many nodes of a flavor: those that its status has already, then usable ones, by name."""
+def _in_turn(flavor: str, obj: Stored, nodes: Mapping[str, Stored], flavors: Mapping[str, Stored]) -> list[str]:
+    """The nodes of a flavor: those that the Reservation has already, then usable ones, by name."""
+    before = frozenset(obj.status.get("nodes") or ())
+    return sorted(
+        nodes_of_flavor(flavor, nodes, flavors),
+        key=lambda name: (name not in before, bool(nodes[name].spec.get("unschedulable")), name),
+    )
+
+
+def nodes_of_flavor(flavor: str, nodes: Mapping[str, Stored], flavors: Mapping[str, Stored]) -> list[str]:
+    """The nodes with the labels of a flavor; none of one without labels."""
     found = flavors.get(flavor)
     labels = ((found.spec.get("nodeLabels") or {}) if found is not None else {}).items()
-    if not labels:
-        return []
-    before = frozenset(obj.status.get("nodes") or ())
-    candidates = [name for name, node in nodes.items() if labels <= node.labels.items()]
-    candidates.sort(key=lambda name: (name not in before, bool(nodes[name].spec.get("unschedulable")), name))
-    return candidates[:count]
+    return [name for name, node in nodes.items() if labels <= node.labels.items()] if labels else []
+
+
+def _some_of_flavor(wanted: SomeNodes, candidates: list[str], nodes: Mapping[str, Stored]) -> tuple[list[str], str]:
+    """The first of these nodes that are enough, and what is missing, "" = nothing."""
+    if wanted.count is not None:
+        some = candidates[: wanted.count]
+        return some, f"{len(some)} of {wanted.count} nodes" if len(some) < wanted.count else ""
+    left, chosen = dict(wanted.amounts), list[str]()
+    for name in candidates:
+        offered = {resource: offer(nodes[name], resource) for resource, amount in left.items() if amount > 0}
+        if any(offered.values()):
+            chosen.append(name)
+            left.update((resource, left[resource] - amount) for resource, amount in offered.items())
+    lacking = [(resource, amount, left[resource]) for resource, amount in wanted.amounts if left[resource] > 0]
+    told = (f"{quantity.format(all_ - short, name)} of {quantity.format(all_, name)} {name}" for name, all_, short in lacking)
+    return chosen, ", ".join(told)
+
+
+def offer(node: Stored, resource: str) -> int:
+    """How much of a resource a node offers to pods; 0 where that is not known."""
+    try:
+        return max(0, quantity.parse(mapping(node.status.get("allocatable")).get(resource, 0), resource))
+    except quantity.QuantityError:
+        return 0
 
 
 def _unknown_queues(facts: ReservationFacts, cluster_queues: frozenset[str], local_queues: frozenset[str]) -> list[str]:
     troubles: list[str] = []
-    if missing := sorted(facts.cluster_queues - cluster_queues):
+    if missing := sorted(facts.owners.cluster_queues - cluster_queues):
         troubles.append(f"There is no ClusterQueue {_some(missing)}")
-    if missing := sorted(facts.local_queues - local_queues):
+    if missing := sorted(facts.owners.local_queues - local_queues):
         troubles.append(f"There is no LocalQueue {_some(missing)}")
     return troubles
 
@@ -142,7 +172,7 @@ def _overlap(one: Expanded, other: Expanded) -> str:
     mine, theirs = one.facts, other.facts
     if mine is None or theirs is None:
         return ""
-    if (mine.cluster_queues, mine.local_queues) == (theirs.cluster_queues, theirs.local_queues):
+    if mine.owners == theirs.owners:
         return ""
     both = ((max(a.start, b.start), min(a.end, b.end)) for a in one.spans for b in other.spans)
     time = next(((start, end) for start, end in both if start < end), None)

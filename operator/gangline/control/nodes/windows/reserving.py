@@ -9,13 +9,17 @@ window.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions, merge
+from gangline.api.reservations import MOST_RECALLS, instant
+from gangline.api.unchecked import mapping
 from gangline.control.kernel.context import Context
+from gangline.control.feed.pod_index import Pod
 from gangline.control.nodes.windows.expansion import Expanded, expand
+from gangline.control.nodes.windows.workload_facts import WorkloadFacts
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import reservation_status
@@ -24,7 +28,7 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden
 from gangline.kube.reflector import Event
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import NodeObject
+from gangline.objects import NodeObject, Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class Reserving(Part):
     def __init__(self, context: Context, observe_fact: Callable[[model.Change], None]) -> None:
         self._mirror = context.mirror
         self._pods = context.pods
+        self._engine = context.engine
         self._writer = context.writer
         self._now = context.now
         self._observe_fact = observe_fact
@@ -63,6 +68,9 @@ class Reserving(Part):
         self._fresh = False
         #: the nodes that are to be cordoned, as of the last look at all nodes; None = they have to be looked at
         self._cordoned: dict[str, str] | None = None
+        #: users whom Reservations name; and which workloads are theirs
+        self._users: frozenset[str] = frozenset()
+        self._submitters = WorkloadFacts(context.mirror, observe_fact, model.Submitter, self._submitter)
         #: key of a pod -> the deadline that was written on it
         self._deadlines: dict[str, str] = {}
         #: why nodes can't be cordoned, "" = nothing is known against it; and until when it is not tried again
@@ -82,6 +90,16 @@ class Reserving(Part):
         if not reservations and not self._known and not self._expanded:
             self._nodes_unread.take()
             return
+        self._settle_windows(reservations)
+        users = frozenset(user for each in self._known.values() for user in each.users)
+        anew, self._users = users != self._users, users
+        self._submitters.settle(wanted=bool(users), anew=anew)
+
+    def _submitter(self, workload: WorkloadObject) -> model.Submitter | None:
+        user = self._mirror.user_of(workload)
+        return model.Submitter(workload.key, user) if user in self._users else None
+
+    def _settle_windows(self, reservations: Mapping[str, Stored]) -> None:
         now = self._now()
         if (self._nodes_unread or self._others_changed) and now >= self._next_look:  # the engine matches labels at once
             self._next_look = now + PERIOD
@@ -107,6 +125,8 @@ class Reserving(Part):
             if self._known.get(name) != window:
                 self._observe_fact(model.Put(window))
         self._known = wanted
+        for recall in recalls(reservations.values()):
+            self._observe_fact(model.Put(recall))
 
     def _read_nodes(self) -> bool:
         """Whether any node came, went, or may be selected otherwise than before: most changes of nodes are heartbeats."""
@@ -192,14 +212,17 @@ class Reserving(Part):
 
     def _tell_pods(self, now: int) -> None:
         """Write on pods by when their workload should save its work, and take it off again where no window comes."""
-        wanted: dict[str, str] = {}
-        for window in sorted(self._known.values(), key=lambda each: (each.begin, each.name)):
-            if window.begin - window.notice <= now < window.end:
-                deadline = conditions.timestamp(window.begin)
-                for key in self._intruders(window):
-                    wanted.setdefault(key, deadline)
+        wanted: dict[str, int] = {}
+        deadlines = {key: recall.until for key, recall in self._engine.recalls().items()}
+        for key, until in deadlines.items():
+            wanted.update((pod.key, until) for pod in self._pods.of(key) if not pod.ended)
+        for window in self._known.values():
+            if not window.soft and window.begin - window.notice <= now < window.end:
+                for pod in self._intruders(window):
+                    until = self._engine.leaves_at(window, pod.workload)
+                    wanted[pod.key] = min(wanted.get(pod.key, until), until)
         for key in sorted(wanted.keys() | self._deadlines.keys()):
-            deadline = wanted.get(key)
+            deadline = conditions.timestamp(wanted[key]) if key in wanted else None
             if deadline == self._deadlines.get(key):
                 continue
             if deadline is None:
@@ -219,18 +242,25 @@ class Reserving(Part):
                     )
                 )
 
-    def _intruders(self, window: model.ReservedWindow) -> list[str]:
-        """The keys of the pods on its nodes whose workloads have to leave them, or should have left."""
-        found: list[str] = []
+    def _intruders(self, window: model.ReservedWindow) -> list[Pod]:
+        """The pods on its nodes whose workloads have to leave them, or should have left."""
+        found: list[Pod] = []
         for node in self._nodes_of(window):
             for pod in self._pods.on(node):
                 workload = self._mirror.workloads.get(pod.workload)
                 if pod.ended or workload is None:
                     continue
-                queue = f"{workload.namespace}/{workload.queue_name}"
-                if workload.admitted_by not in window.cluster_queues and queue not in window.local_queues:
-                    found.append(pod.key)
+                if not self._is_for(window, workload):
+                    found.append(pod)
         return found
+
+    def _is_for(self, window: model.ReservedWindow, workload: WorkloadObject) -> bool:
+        submitter = self._submitters.known.get(workload.key)
+        return (
+            workload.admitted_by in window.cluster_queues
+            or f"{workload.namespace}/{workload.queue_name}" in window.local_queues
+            or (submitter is not None and submitter.user in window.users)
+        )
 
     def _nodes_of(self, window: model.ReservedWindow) -> tuple[str, ...]:
         return next((each.nodes for each in self._expanded if each.name == window.reservation), ())
@@ -245,14 +275,14 @@ class Reserving(Part):
         late = {
             pod.workload
             for window in self._known.values()
-            if window.reservation == each.name and window.begin <= now < window.end
-            for pod in map(self._pods.pod, self._intruders(window))
-            if pod is not None
+            if window.reservation == each.name and not window.soft and window.begin <= now < window.end
+            for pod in self._intruders(window)
         }
+        recalled = [recall for recall in self._engine.recalls().values() if recall.reservation == each.name]
         open_now = each.open_at(now)
         refusal = (self._refusal,) if self._refusal and open_now and each.facts and each.facts.maintenance else ()
         troubles = (*each.troubles, *refusal)
-        new = reservation_status.status(obj, each.spans, each.nodes, troubles, late, open_now=open_now, now=now)
+        new = reservation_status.status(obj, each.spans, each.nodes, troubles, late, recalled, open_now=open_now, now=now)
         patch = merge.difference(obj.status, new)
         if patch:
             self._writer.submit(
@@ -264,6 +294,20 @@ class Reserving(Part):
                     on_error=lambda error: log.info("status of Reservation %s: %s", each.name, error),
                 )
             )
+
+
+def recalls(reservations: Iterable[Stored]) -> Iterator[model.Recall]:
+    """The recalls that an operator wrote into statuses: who was told by when to leave, so that a new one keeps to it."""
+    for each in reservations:
+        rows = each.status.get("recalls")
+        for row in map(mapping, rows[:MOST_RECALLS] if isinstance(rows, list) else ()):
+            try:
+                until = instant(row.get("until", ""))
+            except (OverflowError, TypeError, ValueError):
+                continue  # somebody else wrote it: the workload is told anew
+            workload, by = row.get("workload"), row.get("by")
+            if isinstance(workload, str) and isinstance(by, str):
+                yield model.Recall(workload, each.name, until, by)
 
 
 def _change(node: NodeObject, wanted: str) -> Json | None:

@@ -382,9 +382,9 @@ def test_a_new_operator_keeps_to_the_deadlines_of_a_status() -> None:
     told = reservation(firm="Soft", owners={"users": ["mira"]})
     world = ReservingWorld(Stored({**told, "status": {"recalls": rows}}))
     world.at(T)
-    assert [each.item for each in world.facts if isinstance(each, model.Put) and isinstance(each.item, model.Recall)] == [
-        model.Recall("ns/w", "weekly", T + HOUR, "ns/v")
-    ]
+    assert [
+        each.item for each in world.facts if isinstance(each, model.Put) and isinstance(each.item, model.Recall)
+    ] == [model.Recall("ns/w", "weekly", T + HOUR, "ns/v")]
 
 
 # --- amounts ----------------------------------------------------------------------------------------------------------

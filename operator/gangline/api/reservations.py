@@ -223,7 +223,9 @@ def _owners(value: Any) -> Owners:
         local_queues.add(f"{namespace}/{name}")
     users = _texts(owners.get("users"), "spec.for.users", MOST_USERS)
     if not (cluster_queues or local_queues or users):
-        raise ReservationError("spec.for", "give clusterQueues, localQueues or users; a maintenance has no spec.for at all")
+        raise ReservationError(
+            "spec.for", "give clusterQueues, localQueues or users; a maintenance has no spec.for at all"
+        )
     return Owners(cluster_queues, frozenset(local_queues), users)
 
 

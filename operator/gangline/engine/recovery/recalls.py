@@ -211,6 +211,7 @@ class _Plan:
         """The first few of these without which the workload fits, of which each is needed; they have left then. [] if it does not
         fit without all of them.
         """
+
         def fits() -> bool:
             return self._fit(gang, queue, now) is not None
 

@@ -397,7 +397,9 @@ def save_by(gang: WorkloadState, until: Millis, why: str) -> Warn:
 
 
 def recall_text(recall: Recall) -> str:
-    return f"The workload must leave its nodes: reservation '{recall.reservation}' keeps them for {recall.by}, which waits"
+    return (
+        f"The workload must leave its nodes: reservation '{recall.reservation}' keeps them for {recall.by}, which waits"
+    )
 
 
 def _in_vain(gang: WorkloadState, why: str) -> Warn:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
 from gangline import bounded
 from gangline.api import quantity
 from gangline.api.read import conditions
 from gangline.api.reservations import ReservationError, ReservationFacts, SomeNodes, Span, reservation, windows
 from gangline.api.unchecked import mapping
+from gangline.control.nodes.windows import alternatives
 from gangline.engine import model
 from gangline.objects import Stored
 
@@ -31,6 +32,8 @@ class Expanded:
     nodes: tuple[str, ...] = ()
     #: what keeps it from being honoured, as sentences
     troubles: tuple[str, ...] = field(default=())
+    #: what could be reserved instead of what others have, as sentences
+    advice: tuple[str, ...] = field(default=())
 
     def windows(self) -> list[model.ReservedWindow]:
         """The windows, as the engine gets them."""
@@ -86,7 +89,7 @@ def expand(
         chosen, lacking = _nodes(facts, obj, nodes, flavors)
         spans = tuple(windows(facts.when, now, AHEAD))
         found.append(Expanded(obj.name, facts, spans, chosen, (*lacking, *_unknown_queues(facts, *known))))
-    return _with_overlaps(found)
+    return _with_overlaps(found, nodes, flavors)
 
 
 def _nodes(
@@ -138,7 +141,10 @@ def _some_of_flavor(wanted: SomeNodes, candidates: list[str], nodes: Mapping[str
             chosen.append(name)
             left.update((resource, left[resource] - amount) for resource, amount in offered.items())
     lacking = [(resource, amount, left[resource]) for resource, amount in wanted.amounts if left[resource] > 0]
-    told = (f"{quantity.format(all_ - short, name)} of {quantity.format(all_, name)} {name}" for name, all_, short in lacking)
+    told = (
+        f"{quantity.format(all_ - short, name)} of {quantity.format(all_, name)} {name}"
+        for name, all_, short in lacking
+    )
     return chosen, ", ".join(told)
 
 
@@ -159,28 +165,60 @@ def _unknown_queues(facts: ReservationFacts, cluster_queues: frozenset[str], loc
     return troubles
 
 
-def _with_overlaps(found: list[Expanded]) -> list[Expanded]:
+def _with_overlaps(found: list[Expanded], nodes: Mapping[str, Stored], flavors: Mapping[str, Stored]) -> list[Expanded]:
     """Each with the others that want the same nodes at the same time for somebody else: in both, nobody can use these."""
     done: list[Expanded] = []
     for each in found:
-        told = [trouble for other in found if other is not each and (trouble := _overlap(each, other))]
-        done.append(Expanded(each.name, each.facts, each.spans, each.nodes, (*each.troubles, *told)))
+        overlaps = [overlap for other in found if other is not each and (overlap := _overlap(each, other)) is not None]
+        told = (_overlap_text(other, span, shared) for other, span, shared in overlaps)
+        instead = _alternatives(each, overlaps, found, nodes, flavors) if overlaps else ()
+        done.append(replace(each, troubles=(*each.troubles, *told), advice=tuple(instead)))
     return done
 
 
-def _overlap(one: Expanded, other: Expanded) -> str:
-    mine, theirs = one.facts, other.facts
-    if mine is None or theirs is None:
-        return ""
-    if mine.owners == theirs.owners:
-        return ""
-    both = ((max(a.start, b.start), min(a.end, b.end)) for a in one.spans for b in other.spans)
-    time = next(((start, end) for start, end in both if start < end), None)
+#: another Reservation, when both have a window, and the nodes of both
+_Overlap: TypeAlias = tuple[Expanded, Span, list[str]]
+
+
+def _overlap(one: Expanded, other: Expanded) -> _Overlap | None:
+    if not _rivals(one, other):
+        return None
+    both = (Span(max(a.start, b.start), min(a.end, b.end)) for a in one.spans for b in other.spans)
+    time = next((span for span in both if span.start < span.end), None)
     shared = sorted({*one.nodes} & {*other.nodes}) if time is not None else []
-    if time is None or not shared:
-        return ""
-    when = f"from {conditions.timestamp(time[0])} until {conditions.timestamp(time[1])}"
+    return (other, time, shared) if time is not None and shared else None
+
+
+def _rivals(one: Expanded, other: Expanded) -> bool:
+    """Whether both are in force, for different owners."""
+    return one.facts is not None and other.facts is not None and one.facts.owners != other.facts.owners
+
+
+def _overlap_text(other: Expanded, time: Span, shared: list[str]) -> str:
+    when = f"from {conditions.timestamp(time.start)} until {conditions.timestamp(time.end)}"
     return f"Reservation {other.name} has {_some(shared)}, too, {when}: only whom both are for may use them"
+
+
+def _alternatives(
+    own: Expanded,
+    overlaps: Sequence[_Overlap],
+    found: Iterable[Expanded],
+    nodes: Mapping[str, Stored],
+    flavors: Mapping[str, Stored],
+) -> list[str]:
+    """When its nodes are free of others, and which other nodes are at its time."""
+    rivals = [each for each in found if each is not own and _rivals(own, each)]
+    span = next(span for span in own.spans if any(_meet(span, time) for _, time, _ in overlaps))
+    here = [each.facts for each in rivals if each.facts is not None and not {*own.nodes}.isdisjoint(each.nodes)]
+    then = (each for each in rivals if any(_meet(one, two) for one in own.spans for two in each.spans))
+    taken = {*own.nodes, *(name for each in then for name in each.nodes)}
+    wanted = sorted({name for _, _, shared in overlaps for name in shared})
+    other_nodes = [*alternatives.free_nodes(wanted, taken, nodes, flavors)]
+    return alternatives.advice(span, alternatives.next_free(span, here), other_nodes)
+
+
+def _meet(one: Span, two: Span) -> bool:
+    return one.start < two.end and two.start < one.end
 
 
 def _some(names: list[str]) -> str:

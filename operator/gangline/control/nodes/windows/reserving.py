@@ -281,8 +281,10 @@ class Reserving(Part):
         recalled = [recall for recall in self._engine.recalls().values() if recall.reservation == each.name]
         open_now = each.open_at(now)
         refusal = (self._refusal,) if self._refusal and open_now and each.facts and each.facts.maintenance else ()
-        troubles = (*each.troubles, *refusal)
-        new = reservation_status.status(obj, each.spans, each.nodes, troubles, late, recalled, open_now=open_now, now=now)
+        troubles = (*each.troubles, *refusal, *each.advice)
+        new = reservation_status.status(
+            obj, each.spans, each.nodes, troubles, late, recalled, open_now=open_now, now=now
+        )
         patch = merge.difference(obj.status, new)
         if patch:
             self._writer.submit(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -13,9 +15,14 @@ from tests.objects import Stored
 
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
+from gangline.control.nodes.windows import save_times
 from gangline.control.nodes.windows.expansion import MOST, expand
-from gangline.control.nodes.windows.reserving import AGAIN, PERIOD, Reserving
+from gangline.control.nodes.windows.reserving import AGAIN, MEASURES_EVERY, PERIOD, Reserving
+from gangline.control.nodes.windows.save_times import SaveTimes
+from gangline.control.parts.messages import AttemptNoted
 from gangline.engine import Engine, model
+from gangline.forecast.errors import StoreError
+from gangline.forecast.history.attempts import EVICTED, JobAttempt
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.reflector import Removed, Upsert
@@ -43,7 +50,8 @@ class ReservingWorld(PartWorld):
         self.facts: list[model.Change] = []
         self.versions = 0
         self.engine = Engine(model.Settings(pods_ready=None))
-        self.part = Reserving(self.context(engine=self.engine), self.fact)
+        self.save_times = SaveTimes(self.mirror, self.mirror.messages, lambda: self.now)
+        self.part = Reserving(self.context(engine=self.engine), self.fact, self.save_times)
         for each in reservations:
             self.apply(each)
         self.part.lead()
@@ -229,7 +237,7 @@ def test_a_reservation_that_is_deleted_in_its_window_gives_its_nodes_back(restar
     assert world.cordoned() == ["n1"]
     if restarts:  # the operator is killed, and it is deleted meanwhile
         world.mirror.remove(kube.RESERVATIONS, "weekly")
-        world.part = Reserving(world.context(engine=world.engine), world.fact)
+        world.part = Reserving(world.context(engine=world.engine), world.fact, world.save_times)
         world.part.lead()
     else:
         world.delete("weekly")
@@ -434,3 +442,77 @@ def test_others_have_at_most_what_is_left_of_an_amount(offers: list[int], amount
     assert sum(offers) - sum(taken) <= max(0, sum(offers) - amount)
     assert all(taken)
     assert not taken or any(sum(taken) - each < amount for each in taken)
+
+
+# --- measured stops ---------------------------------------------------------------------------------------------------
+
+
+def stopped(seconds: float, **fields: Any) -> JobAttempt:
+    at = T / 1000
+    given = {"namespace": "ns", "workload": "w", "job_name": "w", "ready": at, "end": EVICTED, "stopped": at + 60}
+    return JobAttempt(
+        **{"uid": "u", "reserved": at, "submitted": at, "queued": at, **given, **fields, "ended": at + 60 + seconds}
+    )
+
+
+def test_pods_that_took_long_to_end_are_told_to_save_as_much_earlier() -> None:
+    world = ReservingWorld(reservation(notice="30m", stopBefore="1m"))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"))
+    for seconds in (100.0, 600.0):
+        world.mirror.messages.publish(AttemptNoted(stopped(seconds)))
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, end="Succeeded")))  # nobody stopped it
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, reason="NodeFailures")))
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, ready=None)))
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, user="noor")))
+    world.at(T)
+    assert model.Put(model.SaveTime("ns/w", 600_000)) in world.facts
+    world.engine.observe(model.Put(model.Workload("u", "ns", "w", "q", ())))
+    told = world.at(T + 40 * MINUTE)["pods"]
+    assert told == [{"metadata": {"annotations": {names.SAVE_BY: timestamp(T + 50 * MINUTE)}}}]
+
+
+def test_newer_measures_come_from_time_to_time_and_none_without_a_hard_window() -> None:
+    world = ReservingWorld(reservation(firm="Soft", owners={"users": ["mira"]}))
+    world.put(kube.WORKLOADS, a_workload())
+    world.mirror.messages.publish(AttemptNoted(stopped(100.0)))
+    world.at(T)
+    assert not any(isinstance(each, model.Put) and isinstance(each.item, model.SaveTime) for each in world.facts)
+    world.apply(reservation("hard"))
+    world.at(T + 1)
+    assert model.Put(model.SaveTime("ns/w", 100_000)) in world.facts
+    world.facts.clear()
+    world.mirror.messages.publish(AttemptNoted(stopped(300.0)))
+    world.at(T + 2)
+    assert world.facts == []
+    world.at(T + 2 + MEASURES_EVERY)
+    assert world.facts == [model.Put(model.SaveTime("ns/w", 300_000))]
+
+
+class Record:
+    """A record of attempts that answers at the second time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ended_by(self, ends: Collection[str], since: float) -> list[JobAttempt]:
+        self.asked += 1
+        if self.asked == 1:
+            raise StoreError("not yet")
+        return [stopped(100.0)]
+
+
+async def test_what_an_earlier_leader_measured_is_read_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(save_times, "RETRY", 0.0)
+    world, record = ReservingWorld(), Record()
+    world.put(kube.WORKLOADS, a_workload())
+    task = asyncio.create_task(world.save_times.run(record))
+    await asyncio.sleep(0.01)
+    assert record.asked == 0
+    world.apply(reservation())
+    world.at(T)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert record.asked == 2
+    world.at(T + MEASURES_EVERY)
+    assert model.Put(model.SaveTime("ns/w", 100_000)) in world.facts

@@ -7,20 +7,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders.engine import START, of
-from tests.engine.node_world import FLAVOR, NodeWorld, node, plain, queue
-from tests.engine.test_windows import BEGIN, END, HOUR, MINUTE, Played, at, limited, on, why, window
+from tests.engine.node_world import NodeWorld, node, plain, queue
+from tests.engine.test_windows import BEGIN, END, HOUR, MINUTE, Played, at, window
 
 from gangline.engine import Engine, EventKind, SimulatedRun
 from gangline.engine.model import (
     Admit,
-    Backfill,
     Evict,
     Gone,
     Millis,
     Put,
     Recall,
     ReservedWindow,
-    RuntimeForecast,
     Settings,
     Submitter,
     Warn,

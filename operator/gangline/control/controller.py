@@ -74,6 +74,7 @@ from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.nodes.windows.reserving import Reserving
+from gangline.control.nodes.windows.save_times import SaveTimes
 from gangline.control.parts.messages import (
     DeliveryFailed,
     FactObserved,
@@ -237,7 +238,8 @@ class Controller:
         recoveries = Recoveries(context, lambda workload: engine.observe(model.WriteFailed(workload)))
 
         #: windows in which nodes are kept for somebody, or for nobody
-        reserving = Reserving(context, self._observe)
+        self.save_times = SaveTimes(mirror, messages, self._now)
+        reserving = Reserving(context, self._observe, self.save_times)
 
         #: nodes that do not answer, where a policy has them probed
         self.silence = SilentNodes(context, mirror.recovery_for)

@@ -6,6 +6,7 @@ Facts may arrive in any order and name unknown objects. `settle` applies changes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gangline.engine.model import (

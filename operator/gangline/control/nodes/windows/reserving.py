@@ -16,9 +16,10 @@ from gangline.api import names
 from gangline.api.read import conditions, merge
 from gangline.api.reservations import MOST_RECALLS, instant
 from gangline.api.unchecked import mapping
-from gangline.control.kernel.context import Context
 from gangline.control.feed.pod_index import Pod
+from gangline.control.kernel.context import Context
 from gangline.control.nodes.windows.expansion import Expanded, expand
+from gangline.control.nodes.windows.save_times import SaveTimes
 from gangline.control.nodes.windows.workload_facts import WorkloadFacts
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 #: Pods and statuses are looked at this often while a window is open, or near, in milliseconds.
 PERIOD: Final = 2_000
+#: All workloads are compared with newer measures of stops this often, in milliseconds.
+MEASURES_EVERY: Final = 60_000
 #: after a refused write of a node
 AGAIN: Final = 30_000
 
@@ -44,7 +47,7 @@ class Reserving(Part):
     name = "reservations"
     kinds = (kube.RESERVATIONS, kube.RESOURCE_FLAVORS, kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES)
 
-    def __init__(self, context: Context, observe_fact: Callable[[model.Change], None]) -> None:
+    def __init__(self, context: Context, observe_fact: Callable[[model.Change], None], save_times: SaveTimes) -> None:
         self._mirror = context.mirror
         self._pods = context.pods
         self._engine = context.engine
@@ -71,6 +74,10 @@ class Reserving(Part):
         #: users whom Reservations name; and which workloads are theirs
         self._users: frozenset[str] = frozenset()
         self._submitters = WorkloadFacts(context.mirror, observe_fact, model.Submitter, self._submitter)
+        #: how long pods take to end; which measures the engine has, and when it gets newer ones
+        self._save_times = save_times
+        self._stops = WorkloadFacts(context.mirror, observe_fact, model.SaveTime, save_times.of)
+        self._measured, self._measures_next = 0, 0
         #: key of a pod -> the deadline that was written on it
         self._deadlines: dict[str, str] = {}
         #: why nodes can't be cordoned, "" = nothing is known against it; and until when it is not tried again
@@ -94,6 +101,16 @@ class Reserving(Part):
         users = frozenset(user for each in self._known.values() for user in each.users)
         anew, self._users = users != self._users, users
         self._submitters.settle(wanted=bool(users), anew=anew)
+        self._settle_stops(any(not window.soft for window in self._known.values()))
+
+    def _settle_stops(self, wanted: bool) -> None:
+        now = self._now()
+        anew = wanted and self._save_times.version != self._measured and now >= self._measures_next
+        if anew:
+            self._measured, self._measures_next = self._save_times.version, now + MEASURES_EVERY
+        if wanted:
+            self._save_times.ask()
+        self._stops.settle(wanted=wanted, anew=anew)
 
     def _submitter(self, workload: WorkloadObject) -> model.Submitter | None:
         user = self._mirror.user_of(workload)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders.engine import START, of
 from tests.engine.node_world import NodeWorld, node, plain, queue
-from tests.engine.test_windows import BEGIN, END, HOUR, MINUTE, Played, at, window
+from tests.engine.test_windows import BEGIN, END, HOUR, MINUTE, Played, at, why, window
 
-from gangline.engine import Engine, EventKind, SimulatedRun
+from gangline.engine import Engine, EventKind, SimulatedRun, outlook
 from gangline.engine.model import (
     Admit,
     Evict,
@@ -19,6 +20,7 @@ from gangline.engine.model import (
     Put,
     Recall,
     ReservedWindow,
+    RuntimeForecast,
     Settings,
     Submitter,
     Warn,
@@ -172,6 +174,22 @@ def test_a_new_engine_keeps_the_deadline() -> None:
     assert told(engine.decide(made.now + 5 * MINUTE)) == []
     assert dict(engine.recalls()) == known
     assert of(engine.decide(known["team/w1"].until), Evict) == ["w1"]
+
+
+def test_expected_starts_know_that_others_will_leave() -> None:
+    made = world(soft("n0"), plain("w1", 1), nodes=1)
+    made.decide()
+    at(made, BEGIN).decide()
+    made.put(plain("w2", 1, queue="ours"))
+    for name in ("w1", "w2"):
+        long = Put(RuntimeForecast(f"team/{name}", ((0.1, 20 * HOUR), (0.9, 20 * HOUR)), "Model", 12))
+        made.engine.observe(long)
+    made.decide()
+    made.decide()
+    (recall,) = made.engine.recalls().values()
+    seen = outlook(made.engine.facts(), made.engine.settings, made.now, clock=time.perf_counter)
+    assert (seen.starts["team/w2"].p50, seen.starts["team/w2"].p90) == (recall.until, recall.until)
+    assert "The workload starts once team/w1 left nodes of a reservation, by 2026-01-01 03:1" in why(made, "w2")
 
 
 def test_a_recall_of_nobody_is_forgotten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -35,6 +36,7 @@ from gangline.engine.model import (
     Workload,
     WorkloadPods,
 )
+from gangline.engine.nodes.windows import Windows
 
 MINUTE, HOUR = 60_000, 3_600_000
 BEGIN, END = START + 3 * HOUR, START + 5 * HOUR
@@ -213,6 +215,31 @@ def test_of_overlapping_windows_each_counts() -> None:
     assert of(world.decide(), Admit) == []
     assert of(at(world, END).decide(), Admit) == []
     assert of(at(world, END + HOUR).decide(), Admit) == ["w1"]
+
+
+def test_many_windows_that_come_together_are_one_look_at_nodes_and_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = {"nodes": 0, "holders": 0}
+
+    def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def count(*given: object) -> object:
+            looks[name] += 1
+            return real(*given)
+
+        return count
+
+    hosts = [node(f"n{number}") for number in range(6)]
+    world = NodeWorld(*hosts, queue(100), *(plain(f"w{number}", 1) for number in range(4)))
+    world.decide()
+    world.bind()
+    monkeypatch.setattr(Windows, "marked", counted("nodes", Windows.marked))
+    monkeypatch.setattr(Windows, "let_stay", counted("holders", Windows.let_stay))
+    many = [window("n1", begin=BEGIN + number * HOUR, end=BEGIN + number * HOUR + MINUTE) for number in range(50)]
+    world.put(*many)
+    assert world.engine.next_wakeup(world.now) == world.now
+    world.engine.explain("team/w9")  # an answer before the decision sees them, too
+    assert len(world.engine._store.node_ledger.nodes["n1"].node.taints) == 50
+    world.decide()
+    assert looks == {"nodes": 6, "holders": 4}
 
 
 def test_an_engine_that_is_built_again_keeps_to_the_windows() -> None:

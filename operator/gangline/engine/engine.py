@@ -208,6 +208,7 @@ class Engine:
         if explanation.reason == "WaitingForCapacity":
             explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
+        message += self._recalls.remark(gang)
         message += _after_others(self._store.budgets.known.get(workload))
         return replace(explanation, message=message, position=queue.pending.position(gang))
 

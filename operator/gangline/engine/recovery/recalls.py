@@ -10,7 +10,7 @@ All of it follows from the present in each round. Only the deadlines are kept: w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from gangline.engine.flavors.assignment import Assignment, Mode
@@ -19,40 +19,55 @@ from gangline.engine.model import Decision, Millis, Recall, ReservedWindow
 from gangline.engine.model.units import SECOND
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, SimulatedRemoval
-from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.state.lifecycle import recall_text, save_by
 from gangline.engine.state.store import Store
+from gangline.engine.text.decision_error import DecisionError
+from gangline.engine.text.wording import minute_text
 
 #: waiting workloads that are regarded in a round, of each queue and in all
 MOST: Final = 32
+#: of longer queues only one workload of each shape is regarded
+MANY: Final = 2_000
 
 
 class Recalls:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
-        #: a workload that may need others to leave is about to be tried: nobody is recalled for it before
-        self.undecided = False
+        #: the workloads, by uid, that may need others to leave and are about to be tried: nobody is recalled for them before
+        self._untried: set[str] = set()
+
+    @property
+    def undecided(self) -> bool:
+        """Whether somebody may be recalled though no fact arrives."""
+        return bool(self._untried)
 
     def run(self, now: Millis) -> list[Decision]:
         """Bring recalls and the marks of soft windows up to date. Returns what those learn who are recalled now."""
         store = self._store
-        self.undecided = False
         windows = store.windows.soft_ones() if store.windows else []
         if not (windows or store.windows.needed or store.recalls):
+            self._untried.clear()
             return []
-        plan = _Plan(store, self._plain, windows)
+        plan = _Plan(store, self._plain, windows, self._untried)
         try:
             for gang in plan.waiting():
-                self.undecided = plan.regard(gang, now) or self.undecided
+                try:
+                    plan.regard(gang, now)
+                except Exception as error:
+                    raise DecisionError(gang.key) from error
         finally:
             plan.end()
+        self._untried = plan.untried
         if store.windows.need(frozenset(plan.needed)):
             store.regard_windows()
             store.settle()
         before = dict(store.recalls)
+        leaving = ((key, store.gangs.get(key)) for key in before)
+        plan.recalls |= {key: before[key] for key, gang in leaving if gang is not None and gang.holds and gang.evicting}
         store.recalls.clear()
         store.recalls.update(plan.recalls)
         for key in sorted(before.keys() ^ plan.recalls.keys()):
@@ -61,23 +76,37 @@ class Recalls:
         new = (recall for key, recall in sorted(plan.recalls.items()) if key not in before)
         return [save_by(store.gangs[recall.workload], recall.until, recall_text(recall)) for recall in new]
 
+    def remark(self, gang: WorkloadState) -> str:
+        """What is added to the reason of a workload for which others are recalled; "" for others."""
+        mine = [recall for recall in self._store.recalls.values() if recall.by == gang.key]
+        if not mine:
+            return ""
+        others = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+        first, last = min(recall.workload for recall in mine), max(recall.until for recall in mine)
+        return f". The workload starts once {first}{others} left nodes of a reservation, by {minute_text(last)}"
+
 
 class _Plan:
     """One look at all soft windows: ledgers in which those whom they are for have started one after the other."""
 
-    def __init__(self, store: Store, plain: Preemptor, windows: list[ReservedWindow]) -> None:
+    def __init__(
+        self, store: Store, plain: Preemptor, windows: list[ReservedWindow], tried_by_now: Collection[str]
+    ) -> None:
         self._store = store
         self._plain = plain
         self._windows = windows
+        self._tried_by_now = tried_by_now
         self._trials: list[SimulatedRemoval] = []
         self._taken: list[tuple[Cell, int]] = []
         self._assumed: list[str] = []
         #: queues of which a workload would not fit even so that goes first
         self._blocked: set[str] = set()
         self._left: set[str] = set()
+        self._leaving_left = False
         #: window -> the workloads that may be recalled from its nodes
         self._intruders: dict[str, dict[str, WorkloadState]] = {}
         self.needed: set[str] = set()
+        self.untried: set[str] = set()
         self.recalls: dict[str, Recall] = {}
 
     def end(self) -> None:
@@ -112,8 +141,9 @@ class _Plan:
         store, policy = self._store, self._store.settings.pods_ready
         if not queue.in_service or (policy is not None and policy.block_admission and store.unready):
             return []
-        everyone = queue.pending.in_queue_order()[: 1 if queue.pending.strict else None]
-        ready = (gang for gang in everyone if not gang.closed_gates and store.may_try(gang))
+        pending = queue.pending
+        everyone = pending.in_queue_order() if pending.total() <= MANY else list(pending.one_of_each())
+        ready = (g for g in everyone[: 1 if pending.strict else None] if not g.closed_gates and store.may_try(g))
         return [gang for _, gang in zip(range(MOST), (each for each in ready if self._mine(each)), strict=False)]
 
     def _mine(self, gang: WorkloadState) -> list[ReservedWindow]:
@@ -121,37 +151,35 @@ class _Plan:
 
     # --- what each needs ----------------------------------------------------------------------------------------------
 
-    def regard(self, gang: WorkloadState, now: Millis) -> bool:
-        """Let a workload start if it can, once others have left the nodes of its windows. Returns whether it has to be tried
-        before that is decided.
-        """
+    def regard(self, gang: WorkloadState, now: Millis) -> None:
+        """Let a workload start if it can, once others have left the nodes of its windows."""
         queue = queue_of(gang)
         if queue is None or queue.name in self._blocked:
-            return False
+            return
         mine = self._mine(gang)
-        untried = _is_untried(gang, queue)
-        if (assignment := self._fit(gang, queue, now)) is not None:
-            if untried:  # it starts in this round, if nobody takes its room before
-                self.needed.update(window.name for window in mine)
-            self._start(gang, queue, assignment)
-            return False
-        others = self._others(mine)
-        self._remove(each for each in (*others, *self._holders(queue)) if each.evicting)
-        victims: list[WorkloadState] = []
-        if (assignment := self._fit(gang, queue, now)) is None:
-            victims = self._fewest(gang, queue, [each for each in others if each.key not in self._left], now)
+        others, victims = self._others(mine), list[WorkloadState]()
+        assignment = self._fit(gang, queue, now)
+        if assignment is None:
+            self._let_leave()
             assignment = self._fit(gang, queue, now)
+        if assignment is None:
+            victims = self._fewest(gang, queue, [each for each in others if each.key not in self._left], now)
+            assignment = self._fit(gang, queue, now) if victims else None
         if assignment is None:
             if queue.reserves or queue.pending.strict:
                 self._blocked.add(queue.name)
-            return False
-        if victims or any(each.evicting for each in others):
-            self.needed.update(window.name for window in mine)
+            return
         self._start(gang, queue, assignment)
+        untried = _is_untried(gang, queue) and gang.uid not in self._tried_by_now
+        if (
+            untried or victims or any(each.evicting for each in others)
+        ):  # others must not take its room before it starts
+            self.needed.update(window.name for window in mine)
+        if untried and victims:
+            self.untried.add(gang.uid)
         for victim in victims:
             if not untried or victim.key in self._store.recalls:
                 self.recalls[victim.key] = self._recall(victim, gang, mine, now)
-        return untried and bool(victims)
 
     def _fit(self, gang: WorkloadState, queue: ClusterQueueState, now: Millis) -> Assignment | None:
         with self._store.windows.at_start(gang, now):
@@ -192,9 +220,12 @@ class _Plan:
                         known[holder.key] = holder
         return known
 
-    @staticmethod
-    def _holders(queue: ClusterQueueState) -> Iterator[WorkloadState]:
-        return (each for other in cluster_queues_of(queue.root) for each in other.holders.values())
+    def _let_leave(self) -> None:
+        """Those who are being evicted, for whatever reason, have left."""
+        if not self._leaving_left:
+            self._leaving_left = True
+            holders = (each for queue in self._store.queues.values() for each in queue.holders.values())
+            self._remove(each for each in holders if each.evicting)
 
     def _remove(self, gangs: Iterable[WorkloadState]) -> None:
         """Let these have left, for the rest of this look."""

@@ -163,6 +163,7 @@ class Store:
         if done is not None:
             self._settle_trees(done)
         if self.windows.changed:
+            self.windows.changed = False
             self.let_holders_stay()
             self.regard_windows()
             self.review_holders_in_windows()
@@ -177,7 +178,6 @@ class Store:
 
     def regard_windows(self) -> None:
         """Mark all nodes anew."""
-        self.windows.changed = False
         self.capacity.regard_windows()
 
     def let_holders_stay(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ def world(*items: object, nodes: int = 2) -> NodeWorld:
     return NodeWorld(*(node(name) for name in names), queue(100), queue(100, "ours"), *items)
 
 
-def told(decisions: list[object]) -> list[str]:
+def told(decisions: Sequence[object]) -> list[str]:
     return [each.about.removeprefix("team/") for each in decisions if isinstance(each, Warn)]
 
 
@@ -240,6 +241,9 @@ class PlayedSoft(Played):
     ) -> None:
         super().__init__(lengths, windows, nodes, backfill=backfill)
         self.arrivals: list[Workload] = []
+        #: the operator is killed after so many instants, again and again; 0 = never
+        self.killed_every = 0
+        self.instants = 0
         self.stopped_in_vain: list[str] = []
         self.moved: list[str] = []
         self.recalled: dict[str, Recall] = {}
@@ -275,6 +279,13 @@ class PlayedSoft(Played):
             if before is not None and before.until != recall.until:
                 self.moved.append(f"{before} became {recall}")
         self.recalled = dict(self.engine.recalls())
+        self.instants += 1
+        if self.killed_every and self.instants % self.killed_every == 0:
+            engine = Engine(Settings(pods_ready=None))
+            for fact in self.engine.facts():
+                engine.observe(fact)
+            self.engine = engine
+            self.ask_again()
 
 
 @st.composite
@@ -296,6 +307,7 @@ def soft_histories(draw: st.DrawFn) -> PlayedSoft:
         owner = draw(st.sampled_from(("q", "q", "ours")))
         jobs.append(plain(name, draw(st.integers(1, nodes)), queue=owner))
     played = PlayedSoft(lengths, windows, nodes, backfill=draw(st.booleans()))
+    played.killed_every = draw(st.integers(0, 3))
     for job in jobs:
         arrives = START + draw(st.integers(0, 300)) * MINUTE
         played.arrive(arrives, job)

@@ -28,7 +28,9 @@ from gangline.engine.model import (
     Put,
     ReservedWindow,
     RuntimeForecast,
+    SaveTime,
     Settings,
+    Submitter,
     Toleration,
     Topology,
     TopologyRequest,
@@ -165,6 +167,41 @@ def test_what_still_runs_is_told_in_advance_and_stopped_when_the_window_begins()
     assert [(each.workload, each.reason, each.deactivate) for each in stopped] == [("team/w1", "Reservation", False)]
     assert "Node n1 is" not in stopped[0].message
     assert "node n1 is reserved from 2026-01-01 03:00 UTC" in stopped[0].message
+
+
+def test_a_workload_whose_pods_take_long_to_end_is_stopped_as_much_earlier_but_not_before_the_notice() -> None:
+    world = NodeWorld(node("n0"), queue(100), plain("w1", 1))
+    world.decide()
+    world.bind()
+    world.put(window("n0", notice=30 * MINUTE, lead=MINUTE))
+    world.engine.observe(Put(SaveTime("team/w1", 11 * MINUTE)))
+    said = [each for each in at(world, BEGIN - 30 * MINUTE).decide() if isinstance(each, Warn)]
+    assert said[0].message.startswith("Save by 2026-01-01 02:50 UTC, when the workload is stopped. ")
+    assert world.engine.next_wakeup(world.now) == BEGIN - 10 * MINUTE
+    assert of(at(world, BEGIN - 10 * MINUTE - 1).decide(), Evict) == []
+    assert of(at(world, BEGIN - 10 * MINUTE).decide(), Evict) == ["w1"]
+
+
+def test_no_stop_is_earlier_than_the_notice_or_later_than_the_reservation_says() -> None:
+    world = NodeWorld(node("n0"), queue(100), plain("w1", 1))
+    world.decide()
+    mine = window("n0", notice=30 * MINUTE, lead=5 * MINUTE)
+    world.put(mine)
+    for took, due in ((60, BEGIN - 30 * MINUTE), (3, BEGIN), (5, BEGIN), (7, BEGIN - 2 * MINUTE)):
+        world.engine.observe(Put(SaveTime("team/w1", took * MINUTE)))
+        assert world.engine.leaves_at(mine, "team/w1") == due
+
+
+def test_who_starts_by_a_forecast_ends_before_it_would_be_stopped_and_by_a_limit_before_the_window() -> None:
+    world = NodeWorld(node("n0"), queue(100, backfill=Backfill(candidate=0.9)), window("n0", notice=HOUR))
+    world.put(plain("w1", 1))
+    world.engine.observe(Put(SaveTime("team/w1", HOUR)))
+    left = BEGIN - world.now
+    world.engine.observe(Put(RuntimeForecast("team/w1", ((0.5, left // 2), (0.9, left - HOUR // 2)), "Model", 12)))
+    assert of(world.decide(), Admit) == []
+    world.change("w1", max_execution_seconds=(left - HOUR // 2) // 1000)
+    assert of(world.decide(), Admit) == ["w1"]
+    assert of(at(world, BEGIN - HOUR // 2 - 2000).decide(), Evict) == []
 
 
 def test_a_workload_on_other_nodes_goes_on_and_one_that_was_stopped_returns_after_the_window() -> None:
@@ -344,6 +381,8 @@ class Played(Simulation):
         super().__init__(Engine(Settings(pods_ready=None)), START)
         self.lengths, self.windows = lengths, windows
         self.intruders: list[str] = []
+        #: workload -> its user
+        self.users: dict[str, str] = {}
         self.missed: list[str] = []
         self.backfill = backfill
         config = queue(100, backfill=Backfill() if backfill else None)
@@ -379,7 +418,8 @@ class Played(Simulation):
                 for key in self.runs:
                     places = self.engine.places_of(key) or {}
                     there = {host for each in places.values() for host in each} & window.nodes
-                    if there and self.workloads[key].queue not in window.cluster_queues:
+                    ours = self.workloads[key].queue in window.cluster_queues or self.users.get(key) in window.users
+                    if there and not ours:
                         self.intruders.append(f"{key} on {sorted(there)} at {self.now}")
 
 
@@ -393,7 +433,10 @@ def histories(draw: st.DrawFn) -> Played:
         chosen = frozenset(draw(st.lists(st.sampled_from(names), min_size=1, unique=True)))
         owners = frozenset(draw(st.sampled_from(((), ("ours",)))))
         end = begin + draw(st.integers(1, 200)) * MINUTE
-        windows.append(ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, cluster_queues=owners))
+        users = frozenset(draw(st.sampled_from(((), ("mira",)))))
+        notice, lead = draw(st.integers(0, 30)) * MINUTE, draw(st.integers(0, 5)) * MINUTE
+        whom = {"cluster_queues": owners, "users": users}
+        windows.append(ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, notice=notice, lead=lead, **whom))
     lengths: dict[str, Millis] = {}
     jobs: list[Workload] = []
     for number in range(draw(st.integers(1, 8))):
@@ -407,6 +450,11 @@ def histories(draw: st.DrawFn) -> Played:
         if draw(st.booleans()):  # which may be wrong: what outlasts it is stopped
             expected = draw(st.integers(1, 200)) * MINUTE
             played.observe(Put(RuntimeForecast(job.key, ((0.5, expected), (0.9, 2 * expected)), "Model", 12)))
+        if draw(st.booleans()):
+            played.users[job.key] = "mira"
+            played.observe(Put(Submitter(job.key, "mira")))
+        if draw(st.booleans()):  # its pods take so long to end
+            played.observe(Put(SaveTime(job.key, draw(st.integers(0, 40)) * MINUTE)))
         played.put(job)
     return played
 

@@ -42,6 +42,7 @@ MOST_QUEUES: Final = 64
 MOST_USERS: Final = 64
 #: resources of which a Reservation may ask for an amount
 MOST_RESOURCES: Final = 8
+LONGEST_RESOURCE: Final = 317
 #: recalls that a status lists
 MOST_RECALLS: Final = 64
 
@@ -205,8 +206,10 @@ def _amounts(value: Any, path: str) -> tuple[tuple[str, int], ...]:
             amount = quantity.parse(given, resource)
         except quantity.QuantityError:
             amount = 0
-        if amount <= 0:
-            raise ReservationError(path, f"{bounded.shown(resource)} must be a quantity greater than 0")
+        if amount <= 0 or len(resource) > LONGEST_RESOURCE:
+            raise ReservationError(
+                path, f"{bounded.shown(resource)} must be a resource, and its quantity greater than 0"
+            )
         amounts.append((resource, amount))
     return tuple(amounts)
 

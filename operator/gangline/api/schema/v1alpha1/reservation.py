@@ -31,7 +31,6 @@ from gangline.api.schema.common import (
     ObjectName,
     PositiveInt32,
     Quantity,
-    ResourceName,
     Time,
 )
 from gangline.api.schema.json_schema import LIST_SET, ApiModel
@@ -71,7 +70,7 @@ class NodesOfFlavor(ApiModel):
     """The ResourceFlavor."""
     count: PositiveInt32 | None = None
     """The number of its nodes. The first by name are taken, usable ones before others; they stay the same while they exist."""
-    resources: Annotated[dict[ResourceName, Quantity], Field(max_length=MOST_RESOURCES)] | None = None
+    resources: Annotated[dict[str, Quantity], Field(max_length=MOST_RESOURCES)] | None = None
     """In place of a number, how much of the flavor to keep: nvidia.com/gpu: 16. As many nodes are taken, in the same order, as
     offer that together. Nodes are reserved as a whole: the last one may offer more than is left to cover."""
 

@@ -186,8 +186,8 @@ def test_a_conflict_is_said_with_the_next_free_time_and_other_nodes(api: Reserve
     result = run("create", "mine", *ONCE, "--node", "n1", "--for", "cq/vision", "--dry-run")
     said = " ".join(result.output.split())
     free = "from 2030-12-01T12:00:00Z until 2030-12-02T12:00:00Z"
-    assert f"Instead: Its nodes are in no other reservation {free}" in said
-    assert "Instead: Of flavor a100, n2 is in no other reservation at its own time" in said
+    assert f"Instead: The same nodes are in no other reservation {free}" in said
+    assert "Instead: Nodes of flavor a100 that are in no other reservation at that time: n2" in said
 
 
 def test_jobs_that_would_be_stopped_are_named_with_what_they_have_worked_and_a_later_start(api: ReserveApi) -> None:

@@ -123,7 +123,7 @@ class ReservationSpec(ApiModel):
     windows."""
     firm: Literal["Hard", "Soft"] = USUAL_FIRMNESS
     """Hard: no pod of others is on the nodes in the windows. Soft: others may be there until a workload whom the window is for
-    waits and would fit without them; then as many of them as it needs are told to save, and stopped after the notice."""
+    waits and would fit without them; then as many of them as it needs get the event SaveBy, and are stopped after the notice."""
     notice: Duration = USUAL_NOTICE
     """So long before a window begins its beginning is announced to the workloads that still run on its nodes, by the event SaveBy
     and the annotation gangline.io/save-by of their pods. Those that a soft window recalls have as long. At most 7 days."""

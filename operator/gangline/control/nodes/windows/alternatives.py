@@ -50,8 +50,8 @@ def advice(span: Span, free: Span, other_nodes: Sequence[tuple[str, list[str]]])
     told: list[str] = []
     if free != span:
         when = f"from {conditions.timestamp(free.start)} until {conditions.timestamp(free.end)}"
-        told.append(f"Its nodes are in no other reservation {when}")
+        told.append(f"The same nodes are in no other reservation {when}")
     for flavor, names in other_nodes:
-        verb = "are" if len(names) > 1 else "is"
-        told.append(f"Of flavor {flavor}, {bounded.some(names, _NAMED)} {verb} in no other reservation at its own time")
+        named = bounded.some(names, _NAMED)
+        told.append(f"Nodes of flavor {flavor} that are in no other reservation at that time: {named}")
     return told

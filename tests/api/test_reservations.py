@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gangline.api import admission
-from gangline.api.reservations import reservation
+from gangline.api.reservations import SomeNodes, reservation
 from gangline.api.schedules import LONGEST_ONCE, Span, Weekly, windows
 from gangline.engine.model import Deadline
 
@@ -47,9 +47,13 @@ def test_a_reservation_is_read_with_its_defaults() -> None:
     read = reservation(resource())
     assert read.when == Span(instant("2026-12-01T17:40:00Z"), instant("2026-12-01T20:00:00Z"))
     assert (read.deadline, read.maintenance) == (Deadline(30 * MINUTE, MINUTE), True)
-    owned = {"clusterQueues": ["a"], "localQueues": [{"namespace": "team", "name": "b"}]}
+    owned = {"clusterQueues": ["a"], "localQueues": [{"namespace": "team", "name": "b"}], "users": ["mira"]}
     read = reservation(resource(**{"for": owned}))
-    assert (read.cluster_queues, read.local_queues, read.maintenance) == ({"a"}, {"team/b"}, False)
+    assert (read.owners, read.maintenance, read.soft) == (({"a"}, {"team/b"}, {"mira"}), False, False)
+    assert reservation(resource(**{"for": {"users": ["mira"]}, "firm": "Soft"})).soft
+    amounts = {"flavor": "a", "resources": {"nvidia.com/gpu": 16, "cpu": "1500m"}}
+    wanted = SomeNodes("a", amounts=(("cpu", 1500), ("nvidia.com/gpu", 16)))
+    assert reservation(resource(nodes={"anyOf": amounts})).any_of == wanted
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,16 @@ def test_a_reservation_is_read_with_its_defaults() -> None:
         ({"nodes": {}}, "spec.nodes"),
         ({"nodes": {"names": ["n"] * 1001}}, "spec.nodes.names"),
         ({"nodes": {"anyOf": {"flavor": "a", "count": 0}}}, "spec.nodes.anyOf.count"),
+        ({"nodes": {"anyOf": {"flavor": "a"}}}, "spec.nodes.anyOf"),
+        ({"nodes": {"anyOf": {"flavor": "a", "count": 1, "resources": {"cpu": 1}}}}, "spec.nodes.anyOf"),
+        ({"nodes": {"anyOf": {"flavor": "a", "resources": {"cpu": 0}}}}, "spec.nodes.anyOf.resources"),
+        ({"nodes": {"anyOf": {"flavor": "a", "resources": {"cpu": "9" * 999}}}}, "spec.nodes.anyOf.resources"),
+        ({"nodes": {"anyOf": {"flavor": "a", "resources": {"cpu": []}}}}, "spec.nodes.anyOf.resources"),
         ({"for": {}}, "spec.for"),
+        ({"for": {"users": [""]}}, "spec.for.users[0]"),
+        ({"for": {"users": ["a"] * 65}}, "spec.for.users"),
+        ({"firm": "Soft"}, "spec.firm"),
+        ({"firm": "Steel", "for": {"users": ["a"]}}, "spec.firm"),
         ({"notice": "169h"}, "spec.notice"),
         ({"stopBefore": "-1m"}, "spec.stopBefore"),
     ],

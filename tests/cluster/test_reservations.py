@@ -237,3 +237,75 @@ async def test_reservations_that_are_deleted_while_they_empty_nodes_give_them_ba
     assert [pod["metadata"]["uid"] for pod in await place.pods("warned")] == [warned["metadata"]["uid"]], (
         "it has run on"
     )
+
+
+def soft_window(node: str) -> Json:
+    start = (int(time.time()) - 1) * 1000
+    window = {"start": timestamp(start), "end": timestamp(start + 600_000)}
+    spec = {"window": window, "nodes": {"names": [node]}, "for": {"users": ["mira"]}, "firm": "Soft", "notice": "8s"}
+    return {"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": {"name": "deadline"}, "spec": spec}
+
+
+async def test_others_use_a_soft_window_until_its_user_needs_the_node_also_when_the_operator_is_killed(
+    system: System,
+) -> None:
+    pool = EqualNodes("soft", 1, {"nvidia.com/gpu": 8}, {"soft": "yes"})
+    async with harness.connect(system.kubeconfig) as api:
+        await create_pools(api.client, [pool])
+        try:
+            (node,) = pool.node_names
+            await api.apply(
+                harness.flavor("soft", {"soft": "yes"}),
+                harness.cluster_queue("soft", 16, flavors=("soft",)),
+                harness.local_queue("soft", "soft"),
+            )
+            operator = system.operator("soft")
+            operator.wait_ready()
+            await api.create(soft_window(node))
+            await api.create(harness.job("other", "soft", gpus=8, runtime=""))
+
+            async def runs(job: str) -> bool:
+                pods = await api.all(kube.PODS, "default", f"batch.kubernetes.io/job-name={job}")
+                return any(
+                    pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+                    for pod in pods
+                )
+
+            async def recalls() -> list[Json]:
+                return (await api.get(kube.RESERVATIONS, "deadline")).get("status", {}).get("recalls") or []
+
+            async def eviction() -> str:
+                workload = await api.workload_of("other")
+                assert workload is not None
+                return harness.condition_row(workload, names.EVICTED).get("reason", "")
+
+            async def told() -> bool:
+                pods = await api.all(kube.PODS, "default", "batch.kubernetes.io/job-name=other")
+                return any(names.SAVE_BY in (pod["metadata"].get("annotations") or {}) for pod in pods)
+
+            await api.until(lambda: runs("other"), "the job of another user runs in the window", 60)
+            assert await recalls() == [] and await eviction() == ""
+            mine = harness.job("mine", "soft", gpus=8, runtime="")
+            mine["metadata"].setdefault("labels", {})[names.USER] = "mira"
+            await api.create(mine)
+
+            async def recalled() -> bool:
+                return bool(await recalls())
+
+            await api.until(recalled, "the other one is recalled", 30)
+            await api.until(told, "its pod learns by when to save", 30)
+            (row,) = await recalls()
+            operator.kill()
+            system.operator("soft").wait_ready()
+            assert (await recalls() or [row]) == [row], "the deadline stays"
+            await api.until(lambda: runs("mine"), "the job of the user runs", 90)
+            assert await eviction() == "Reservation"
+            assert not await runs("other")
+
+            async def over() -> bool:
+                return not await recalls()
+
+            await api.until(over, "nobody is recalled any more", 30)
+        finally:
+            await api.client.delete(kube.RESERVATIONS, None, "deadline")
+            await delete_pool(api.client, pool.name)

@@ -13,7 +13,7 @@ from tests.console.test_acting import Api
 
 from gangline.console import cli
 from gangline.console.output import terminal
-from gangline.console.views import access, windows
+from gangline.console.views import access, asking, windows
 from gangline.kube.resources import CLUSTER_QUEUES, NODES, RESERVATIONS, Json, Resource
 
 ONCE = ("--start", "2030-12-01T08:00:00Z", "--end", "2030-12-02T08:00:00Z")
@@ -26,6 +26,8 @@ class ReserveApi(Api):
     def __init__(self, *objects: tuple[Resource, Json]) -> None:
         super().__init__(*objects)
         self.created: list[Json] = []
+        #: what an operator answers, by path; None = there is none
+        self.answers: dict[str, list[Json]] | None = {"/flavornodes": [], "/plannedruns": []}
         self.login = SimpleNamespace(namespace="default")
 
     async def create(self, resource: Resource, namespace: str | None, body: Json, *, query: Any) -> Json:
@@ -56,7 +58,13 @@ def api(monkeypatch: pytest.MonkeyPatch) -> ReserveApi:
     async def client(*_: object, **__: object) -> AsyncIterator[ReserveApi]:
         yield made
 
+    async def listed(_: object, path: str, query: object) -> list[Json]:
+        if made.answers is None:
+            raise asking.NotServedError("nobody answers")
+        return made.answers[path]
+
     monkeypatch.setattr(access, "client", client)
+    monkeypatch.setattr(asking, "listed", listed)
     return made
 
 
@@ -108,7 +116,12 @@ def test_nothing_is_created_without_a_yes(api: ReserveApi, monkeypatch: pytest.M
         ((*ONCE, "--maintenance"), "say which nodes"),
         ((*ONCE, "--maintenance", "--flavor", "a"), "belong together"),
         ((*ONCE, "--maintenance", "-l", "rack"), "is not KEY=VALUE"),
-        ((*ONCE, "--node", "n1", "--for", "vision"), "neither"),
+        ((*ONCE, "--maintenance", "--flavor", "a", "--amount", "gpu"), "is not RESOURCE=QUANTITY"),
+        ((*ONCE, "--maintenance", "--flavor", "a", "--amount", "gpu=1", "--count", "1"), "choose one"),
+        ((*ONCE, "--maintenance", "--amount", "gpu=1"), "belong together"),
+        ((*ONCE, "--maintenance", "--node", "n1", "--soft"), "nobody could need"),
+        ((*ONCE, "--node", "n1", "--for", "user/"), "none of"),
+        ((*ONCE, "--node", "n1", "--for", "vision"), "none of"),
         ((*ONCE, "--node", "n1", "--for", "lq/gpus"), "with its namespace"),
         (("--days", "s", "--time", "02:00", "--duration", "6h", "--node", "n1", "--maintenance"), "no day of the week"),
     ],
@@ -139,6 +152,62 @@ def test_windows_within_a_horizon_are_lines_of_a_plan() -> None:
     assert windows.lines([other], begin - 3600, begin - 60) == []
     (line,) = windows.lines([other], begin - 3600, begin)
     assert line.startswith("Reserved ") and line.endswith("(in 60m): n1 (vision, Reservation other)")
+
+
+def test_a_soft_one_for_a_user_reserves_as_many_nodes_as_offer_an_amount(api: ReserveApi) -> None:
+    amount = ("--flavor", "a100", "--amount", "nvidia.com/gpu=16")
+    result = run("create", "mine", *ONCE, *amount, "--for", "user/mira", "--soft", "-y")
+    assert result.exit_code == 0, result.output
+    (made,) = api.created
+    assert made["spec"]["nodes"] == {"anyOf": {"flavor": "a100", "resources": {"nvidia.com/gpu": "16"}}}
+    assert (made["spec"]["for"], made["spec"]["firm"]) == ({"users": ["mira"]}, "Soft")
+    assert "(user mira, soft, Reservation mine)" in result.output
+
+
+# --- alternatives -----------------------------------------------------------------------------------------------------
+
+
+def machine(name: str, *jobs: str) -> Json:
+    occupants = [{"job": job, "namespace": "ml", "outside": False} for job in jobs]
+    return {"metadata": {"name": name}, "occupants": [*occupants, {"job": "p", "namespace": "ml", "outside": True}]}
+
+
+def planned(job: str, began: str, ends: str, state: str = "Running") -> Json:
+    times = {"from": windows.instant(began) / 1000, "to": windows.instant(ends) / 1000}
+    return {"metadata": {"namespace": "ml", "name": job}, "job": job, "state": state, "gpus": 8, **times}
+
+
+def test_a_conflict_is_said_with_the_next_free_time_and_other_nodes(api: ReserveApi) -> None:
+    for name in ("n1", "n2"):
+        meta = {"name": name, "labels": {"gpu": "a100"}, "resourceVersion": "1", "uid": name}
+        api.objects["nodes", name] = {"metadata": meta, "spec": {}}
+    flavor = {"metadata": {"name": "a100"}, "spec": {"nodeLabels": {"gpu": "a100"}}}
+    api.objects["resourceflavors", "a100"] = flavor
+    result = run("create", "mine", *ONCE, "--node", "n1", "--for", "cq/vision", "--dry-run")
+    said = " ".join(result.output.split())
+    free = "from 2030-12-01T12:00:00Z until 2030-12-02T12:00:00Z"
+    assert f"Instead: The same nodes are in no other reservation {free}" in said
+    assert "Instead: Nodes of flavor a100 that are in no other reservation at that time: n2" in said
+
+
+def test_jobs_that_would_be_stopped_are_named_with_what_they_have_worked_and_a_later_start(api: ReserveApi) -> None:
+    nodes = [machine("n1", "long", "short"), machine("n2", "elsewhere")]
+    runs = [
+        planned("long", "2030-12-01T00:00:00Z", "2030-12-01T20:00:00Z"),
+        planned("short", "2030-12-01T00:00:00Z", "2030-12-01T07:00:00Z"),
+        planned("elsewhere", "2030-12-01T00:00:00Z", "2030-12-03T00:00:00Z"),
+        planned("long", "2030-12-02T00:00:00Z", "2030-12-03T00:00:00Z", "Pending"),
+    ]
+    api.answers = {"/flavornodes": nodes, "/plannedruns": runs}
+    wanted = ("create", "mine", *ONCE, "--node", "n1", "--maintenance", "--stop-before", "0s", "--dry-run")
+    said = " ".join(run(*wanted).output.split())
+    assert said.count("Would be stopped") == 1
+    assert "Would be stopped: ml/long, with 8 GPUs" in said and "64.0 GPU-hours" in said
+    assert "is expected to stop none of them" in said
+    soft = ("create", "mine", *ONCE, "--node", "n1", "--for", "cq/vision", "--soft", "--dry-run")
+    assert "2 jobs run on its nodes: they go on until" in " ".join(run(*soft).output.split())
+    api.answers = None
+    assert "No operator says which jobs would be stopped" in " ".join(run(*wanted).output.split())
 
 
 async def test_who_may_not_see_reservations_sees_none() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.builders.objects import T, a_node, a_pod, a_workload
 from tests.builders.parts import PartWorld
 from tests.objects import Stored
@@ -12,9 +16,14 @@ from tests.objects import Stored
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
 from gangline.api.read.expansion import MOST, expand
+from gangline.control.nodes.windows import save_times
 from gangline.control.nodes.windows.deadlines import Deadlines
-from gangline.control.nodes.windows.reserving import AGAIN, PERIOD, Reserving
-from gangline.engine import model
+from gangline.control.nodes.windows.reserving import AGAIN, MEASURES_EVERY, PERIOD, Reserving
+from gangline.control.nodes.windows.save_times import SaveTimes
+from gangline.control.parts.messages import AttemptNoted
+from gangline.engine import Engine, model
+from gangline.forecast.errors import StoreError
+from gangline.forecast.history.attempts import EVICTED, JobAttempt
 from gangline.kube import resources as kube
 from gangline.kube.errors import Forbidden
 from gangline.kube.reflector import Removed, Upsert
@@ -41,10 +50,21 @@ class ReservingWorld(PartWorld):
         super().__init__((kube.NODES, a_node("n1")), (kube.NODES, a_node("n2")))
         self.facts: list[model.Change] = []
         self.versions = 0
-        self.part = Reserving(self.context(), self.facts.append, Deadlines(self.context()))
+        self.engine = Engine(model.Settings(pods_ready=None))
+        self.save_times = SaveTimes(self.mirror, self.mirror.messages, lambda: self.now)
+        self.part = self.operator()
         for each in reservations:
             self.apply(each)
         self.part.lead()
+
+    def operator(self) -> Reserving:
+        """The part of a process that has just started."""
+        context = self.context(engine=self.engine)
+        return Reserving(context, self.fact, self.save_times, Deadlines(context))
+
+    def fact(self, change: model.Change) -> None:
+        self.facts.append(change)
+        self.engine.observe(change)
 
     def apply(self, *reservations: Stored) -> None:
         for each in reservations:
@@ -108,6 +128,7 @@ def test_the_engine_gets_a_window_and_loses_it_with_the_reservation() -> None:
         T + 2 * HOUR,
         frozenset({"n1"}),
         notice=10 * MINUTE,
+        lead=2 * MINUTE,
     )
     world.at(T + 1)
     assert len(world.facts) == 1
@@ -222,7 +243,7 @@ def test_a_reservation_that_is_deleted_in_its_window_gives_its_nodes_back(restar
     assert world.cordoned() == ["n1"]
     if restarts:  # the operator is killed, and it is deleted meanwhile
         world.mirror.remove(kube.RESERVATIONS, "weekly")
-        world.part = Reserving(world.context(), world.facts.append, Deadlines(world.context()))
+        world.part = world.operator()
         world.part.lead()
     else:
         world.delete("weekly")
@@ -358,3 +379,201 @@ def test_those_whom_the_window_is_for_are_told_nothing() -> None:
     world.put(kube.WORKLOADS, a_workload())
     world.put(kube.PODS, a_pod("p", "n1"))
     assert "pods" not in world.at(T + 55 * MINUTE)
+
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+
+def by_user(workload: Stored, user: str) -> Stored:
+    meta = {**workload.metadata, "labels": {**workload.labels, names.USER: user}, "resourceVersion": f"{ord(user[0])}"}
+    return type(workload)({**workload, "metadata": meta})
+
+
+def test_the_engine_learns_whose_workloads_are_of_users_that_windows_name() -> None:
+    world = ReservingWorld(reservation(owners={"users": ["mira"]}))
+    world.put(kube.WORKLOADS, by_user(a_workload(), "mira"))
+    world.at(T)
+    submitted = model.Submitter("ns/w", "mira")
+    assert model.Put(submitted) in world.facts
+    world.facts.clear()
+    world.put(kube.WORKLOADS, by_user(a_workload(), "noor"))
+    world.at(T + 1)
+    assert world.facts == [model.Gone(model.Submitter, "ns/w")]
+    world.put(kube.WORKLOADS, by_user(a_workload(), "zoe"))
+    world.apply(reservation("zoes", owners={"users": ["zoe"]}))
+    world.at(T + 2)
+    assert model.Put(model.Submitter("ns/w", "zoe")) in world.facts
+    world.delete("zoes")
+    world.delete("weekly")
+    world.facts.clear()
+    world.at(T + 3)
+    assert model.Gone(model.Submitter, "ns/w") in world.facts
+
+
+def test_nothing_is_told_of_users_that_no_window_names() -> None:
+    world = ReservingWorld(reservation(owners={"clusterQueues": ["cq"]}))
+    world.put(kube.WORKLOADS, by_user(a_workload(), "mira"))
+    world.at(T)
+    assert [type(each.item) for each in world.facts if isinstance(each, model.Put)] == [model.ReservedWindow]
+
+
+def test_pods_of_a_user_whom_the_window_is_for_are_told_nothing() -> None:
+    world = ReservingWorld(reservation(notice="10m", owners={"users": ["mira"]}))
+    world.put(kube.WORKLOADS, by_user(a_workload(), "mira"))
+    world.put(kube.PODS, a_pod("p", "n1"))
+    assert "pods" not in world.at(T + 55 * MINUTE)
+
+
+# --- soft windows -----------------------------------------------------------------------------------------------------
+
+
+def test_nobody_is_told_to_leave_a_soft_window_but_those_that_are_recalled() -> None:
+    world = ReservingWorld(reservation(notice="10m", firm="Soft", owners={"users": ["mira"]}))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"))
+    assert "pods" not in world.at(T + 65 * MINUTE)
+    assert world.conditions()["Active"] == ("True", "Open")
+    until = T + 75 * MINUTE
+    world.engine.observe(model.Put(model.Recall("ns/w", "weekly", until, "ns/v")))
+    told = world.at(T + 65 * MINUTE + PERIOD)["pods"]
+    assert told == [{"metadata": {"annotations": {names.SAVE_BY: timestamp(until)}}}]
+    status = world.mirror.objects[kube.RESERVATIONS]["weekly"].status
+    assert status["recalls"] == [{"workload": "ns/w", "by": "ns/v", "until": timestamp(until)}]
+
+
+def test_a_new_operator_keeps_to_the_deadlines_of_a_status() -> None:
+    rows = [
+        {"workload": "ns/w", "by": "ns/v", "until": timestamp(T + HOUR)},
+        {"workload": "ns/x", "by": "ns/v", "until": "soon"},
+        {"workload": 1, "by": "ns/v", "until": timestamp(T)},
+        "no row",
+    ]
+    told = reservation(firm="Soft", owners={"users": ["mira"]})
+    world = ReservingWorld(Stored({**told, "status": {"recalls": rows}}))
+    world.at(T)
+    assert [
+        each.item for each in world.facts if isinstance(each, model.Put) and isinstance(each.item, model.Recall)
+    ] == [model.Recall("ns/w", "weekly", T + HOUR, "ns/v")]
+
+
+# --- amounts ----------------------------------------------------------------------------------------------------------
+
+
+def test_as_many_nodes_are_reserved_as_offer_an_amount_together() -> None:
+    flavor = Stored({"metadata": {"name": "a"}, "spec": {"nodeLabels": {"gpu": "a"}}})
+    nodes: dict[str, Stored] = {}
+    for name, gpus in (("n1", 8), ("n2", 0), ("n3", 4), ("n4", 8)):
+        made = a_node(name)
+        meta = {**made.metadata, "labels": {"gpu": "a"}}
+        nodes[name] = NodeObject({**made, "metadata": meta, "status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}})
+
+    def chosen(gpus: int, *held: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        wanted = reservation(nodes={"anyOf": {"flavor": "a", "resources": {"nvidia.com/gpu": gpus}}})
+        (found,) = expand([Stored({**wanted, "status": {"nodes": [*held]}})], nodes, {"a": flavor}, (), (), T)
+        return found.nodes, found.troubles
+
+    assert chosen(8) == (("n1",), ())
+    assert chosen(12) == (("n1", "n3"), ())
+    assert chosen(13) == (("n1", "n3", "n4"), ())
+    assert chosen(12, "n4") == (("n1", "n4"), ())
+    assert chosen(24)[1] == ("spec.nodes.anyOf: flavor a has 20 of 24 nvidia.com/gpu",)
+
+
+@given(
+    st.lists(st.integers(0, 8), max_size=12),
+    st.integers(1, 40),
+    st.sets(st.integers(0, 11), max_size=4),
+)
+def test_others_have_at_most_what_is_left_of_an_amount(offers: list[int], amount: int, held: set[int]) -> None:
+    """What nodes outside of the reservation offer is at most the flavor's whole, less the amount; and no node is reserved in
+    vain.
+    """
+    flavor = Stored({"metadata": {"name": "a"}, "spec": {"nodeLabels": {"gpu": "a"}}})
+    nodes: dict[str, Stored] = {}
+    for number, gpus in enumerate(offers):
+        made = a_node(f"n{number:02}")
+        meta = {**made.metadata, "labels": {"gpu": "a"}}
+        allocatable = {"allocatable": {"nvidia.com/gpu": str(gpus)}}
+        nodes[f"n{number:02}"] = NodeObject({**made, "metadata": meta, "status": allocatable})
+    wanted = reservation(nodes={"anyOf": {"flavor": "a", "resources": {"nvidia.com/gpu": amount}}})
+    held_nodes = {"status": {"nodes": [f"n{number:02}" for number in sorted(held)]}}
+    (found,) = expand([Stored({**wanted, **held_nodes})], nodes, {"a": flavor}, (), (), T)
+    taken = [offers[int(name[1:])] for name in found.nodes]
+    assert bool(found.troubles) == (sum(offers) < amount)
+    assert sum(offers) - sum(taken) <= max(0, sum(offers) - amount)
+    assert all(taken)
+    assert not taken or any(sum(taken) - each < amount for each in taken)
+
+
+# --- measured stops ---------------------------------------------------------------------------------------------------
+
+
+def stopped(seconds: float, **fields: Any) -> JobAttempt:
+    at = T / 1000
+    given = {"namespace": "ns", "workload": "w", "job_name": "w", "ready": at, "end": EVICTED, "stopped": at + 60}
+    return JobAttempt(
+        **{"uid": "u", "reserved": at, "submitted": at, "queued": at, **given, **fields, "ended": at + 60 + seconds}
+    )
+
+
+def test_pods_that_took_long_to_end_are_told_to_save_as_much_earlier() -> None:
+    world = ReservingWorld(reservation(notice="30m", stopBefore="1m"))
+    world.put(kube.WORKLOADS, a_workload())
+    world.put(kube.PODS, a_pod("p", "n1"))
+    for seconds in (100.0, 600.0):
+        world.mirror.messages.publish(AttemptNoted(stopped(seconds)))
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, end="Succeeded")))  # nobody stopped it
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, reason="NodeFailures")))
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, ready=None)))
+    world.mirror.messages.publish(AttemptNoted(stopped(9000.0, user="noor")))
+    world.at(T)
+    assert model.Put(model.SaveTime("ns/w", 600_000)) in world.facts
+    world.engine.observe(model.Put(model.Workload("u", "ns", "w", "q", ())))
+    told = world.at(T + 40 * MINUTE)["pods"]
+    assert told == [{"metadata": {"annotations": {names.SAVE_BY: timestamp(T + 50 * MINUTE)}}}]
+
+
+def test_newer_measures_come_from_time_to_time_and_none_without_a_hard_window() -> None:
+    world = ReservingWorld(reservation(firm="Soft", owners={"users": ["mira"]}))
+    world.put(kube.WORKLOADS, a_workload())
+    world.mirror.messages.publish(AttemptNoted(stopped(100.0)))
+    world.at(T)
+    assert not any(isinstance(each, model.Put) and isinstance(each.item, model.SaveTime) for each in world.facts)
+    world.apply(reservation("hard"))
+    world.at(T + 1)
+    assert model.Put(model.SaveTime("ns/w", 100_000)) in world.facts
+    world.facts.clear()
+    world.mirror.messages.publish(AttemptNoted(stopped(300.0)))
+    world.at(T + 2)
+    assert world.facts == []
+    world.at(T + 2 + MEASURES_EVERY)
+    assert world.facts == [model.Put(model.SaveTime("ns/w", 300_000))]
+
+
+class Record:
+    """A record of attempts that answers at the second time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def ended_by(self, ends: Collection[str], since: float) -> list[JobAttempt]:
+        self.asked += 1
+        if self.asked == 1:
+            raise StoreError("not yet")
+        return [stopped(100.0)]
+
+
+async def test_what_an_earlier_leader_measured_is_read_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(save_times, "RETRY", 0.0)
+    world, record = ReservingWorld(), Record()
+    world.put(kube.WORKLOADS, a_workload())
+    task = asyncio.create_task(world.save_times.run(record))
+    await asyncio.sleep(0.01)
+    assert record.asked == 0
+    world.apply(reservation())
+    world.at(T)
+    await asyncio.sleep(0.05)
+    task.cancel()
+    assert record.asked == 2
+    world.at(T + MEASURES_EVERY)
+    assert model.Put(model.SaveTime("ns/w", 100_000)) in world.facts

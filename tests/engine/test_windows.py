@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,9 @@ from gangline.engine.model import (
     Put,
     ReservedWindow,
     RuntimeForecast,
+    SaveTime,
     Settings,
+    Submitter,
     Toleration,
     Topology,
     TopologyRequest,
@@ -35,6 +38,7 @@ from gangline.engine.model import (
     Workload,
     WorkloadPods,
 )
+from gangline.engine.nodes.windows import Windows
 
 MINUTE, HOUR = 60_000, 3_600_000
 BEGIN, END = START + 3 * HOUR, START + 5 * HOUR
@@ -165,6 +169,41 @@ def test_what_still_runs_is_told_in_advance_and_stopped_when_the_window_begins()
     assert "node n1 is reserved from 2026-01-01 03:00 UTC" in stopped[0].message
 
 
+def test_a_workload_whose_pods_take_long_to_end_is_stopped_as_much_earlier_but_not_before_the_notice() -> None:
+    world = NodeWorld(node("n0"), queue(100), plain("w1", 1))
+    world.decide()
+    world.bind()
+    world.put(window("n0", notice=30 * MINUTE, lead=MINUTE))
+    world.engine.observe(Put(SaveTime("team/w1", 11 * MINUTE)))
+    said = [each for each in at(world, BEGIN - 30 * MINUTE).decide() if isinstance(each, Warn)]
+    assert said[0].message.startswith("Save by 2026-01-01 02:50 UTC, when the workload is stopped. ")
+    assert world.engine.next_wakeup(world.now) == BEGIN - 10 * MINUTE
+    assert of(at(world, BEGIN - 10 * MINUTE - 1).decide(), Evict) == []
+    assert of(at(world, BEGIN - 10 * MINUTE).decide(), Evict) == ["w1"]
+
+
+def test_no_stop_is_earlier_than_the_notice_or_later_than_the_reservation_says() -> None:
+    world = NodeWorld(node("n0"), queue(100), plain("w1", 1))
+    world.decide()
+    mine = window("n0", notice=30 * MINUTE, lead=5 * MINUTE)
+    world.put(mine)
+    for took, due in ((60, BEGIN - 30 * MINUTE), (3, BEGIN), (5, BEGIN), (7, BEGIN - 2 * MINUTE)):
+        world.engine.observe(Put(SaveTime("team/w1", took * MINUTE)))
+        assert world.engine.leaves_at(mine, "team/w1") == due
+
+
+def test_who_starts_by_a_forecast_ends_before_it_would_be_stopped_and_by_a_limit_before_the_window() -> None:
+    world = NodeWorld(node("n0"), queue(100, backfill=Backfill(candidate=0.9)), window("n0", notice=HOUR))
+    world.put(plain("w1", 1))
+    world.engine.observe(Put(SaveTime("team/w1", HOUR)))
+    left = BEGIN - world.now
+    world.engine.observe(Put(RuntimeForecast("team/w1", ((0.5, left // 2), (0.9, left - HOUR // 2)), "Model", 12)))
+    assert of(world.decide(), Admit) == []
+    world.change("w1", max_execution_seconds=(left - HOUR // 2) // 1000)
+    assert of(world.decide(), Admit) == ["w1"]
+    assert of(at(world, BEGIN - HOUR // 2 - 2000).decide(), Evict) == []
+
+
 def test_a_workload_on_other_nodes_goes_on_and_one_that_was_stopped_returns_after_the_window() -> None:
     world = NodeWorld(node("n0"), node("n1"), queue(100), plain("w1", 1), plain("w2", 1))
     world.decide()
@@ -213,6 +252,31 @@ def test_of_overlapping_windows_each_counts() -> None:
     assert of(world.decide(), Admit) == []
     assert of(at(world, END).decide(), Admit) == []
     assert of(at(world, END + HOUR).decide(), Admit) == ["w1"]
+
+
+def test_many_windows_that_come_together_are_one_look_at_nodes_and_holders(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = {"nodes": 0, "holders": 0}
+
+    def counted(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def count(*given: object) -> object:
+            looks[name] += 1
+            return real(*given)
+
+        return count
+
+    hosts = [node(f"n{number}") for number in range(6)]
+    world = NodeWorld(*hosts, queue(100), *(plain(f"w{number}", 1) for number in range(4)))
+    world.decide()
+    world.bind()
+    monkeypatch.setattr(Windows, "marked", counted("nodes", Windows.marked))
+    monkeypatch.setattr(Windows, "let_stay", counted("holders", Windows.let_stay))
+    many = [window("n1", begin=BEGIN + number * HOUR, end=BEGIN + number * HOUR + MINUTE) for number in range(50)]
+    world.put(*many)
+    assert world.engine.next_wakeup(world.now) == world.now
+    world.engine.explain("team/w9")  # an answer before the decision sees them, too
+    assert len(world.engine._store.node_ledger.nodes["n1"].node.taints) == 50
+    world.decide()
+    assert looks == {"nodes": 6, "holders": 4}
 
 
 def test_an_engine_that_is_built_again_keeps_to_the_windows() -> None:
@@ -317,6 +381,8 @@ class Played(Simulation):
         super().__init__(Engine(Settings(pods_ready=None)), START)
         self.lengths, self.windows = lengths, windows
         self.intruders: list[str] = []
+        #: workload -> its user
+        self.users: dict[str, str] = {}
         self.missed: list[str] = []
         self.backfill = backfill
         config = queue(100, backfill=Backfill() if backfill else None)
@@ -348,11 +414,12 @@ class Played(Simulation):
                 fresh.observe(fact)
             self.missed += of(fresh.decide(self.now), Admit)
         for window in self.windows:
-            if window.begin <= self.now < window.end:
+            if not window.soft and window.begin <= self.now < window.end:
                 for key in self.runs:
                     places = self.engine.places_of(key) or {}
                     there = {host for each in places.values() for host in each} & window.nodes
-                    if there and self.workloads[key].queue not in window.cluster_queues:
+                    ours = self.workloads[key].queue in window.cluster_queues or self.users.get(key) in window.users
+                    if there and not ours:
                         self.intruders.append(f"{key} on {sorted(there)} at {self.now}")
 
 
@@ -366,7 +433,10 @@ def histories(draw: st.DrawFn) -> Played:
         chosen = frozenset(draw(st.lists(st.sampled_from(names), min_size=1, unique=True)))
         owners = frozenset(draw(st.sampled_from(((), ("ours",)))))
         end = begin + draw(st.integers(1, 200)) * MINUTE
-        windows.append(ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, cluster_queues=owners))
+        users = frozenset(draw(st.sampled_from(((), ("mira",)))))
+        notice, lead = draw(st.integers(0, 30)) * MINUTE, draw(st.integers(0, 5)) * MINUTE
+        whom = {"cluster_queues": owners, "users": users}
+        windows.append(ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, notice=notice, lead=lead, **whom))
     lengths: dict[str, Millis] = {}
     jobs: list[Workload] = []
     for number in range(draw(st.integers(1, 8))):
@@ -380,6 +450,11 @@ def histories(draw: st.DrawFn) -> Played:
         if draw(st.booleans()):  # which may be wrong: what outlasts it is stopped
             expected = draw(st.integers(1, 200)) * MINUTE
             played.observe(Put(RuntimeForecast(job.key, ((0.5, expected), (0.9, 2 * expected)), "Model", 12)))
+        if draw(st.booleans()):
+            played.users[job.key] = "mira"
+            played.observe(Put(Submitter(job.key, "mira")))
+        if draw(st.booleans()):  # its pods take so long to end
+            played.observe(Put(SaveTime(job.key, draw(st.integers(0, 40)) * MINUTE)))
         played.put(job)
     return played
 

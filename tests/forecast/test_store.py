@@ -316,6 +316,7 @@ def test_attempts_come_back_as_they_were(store: HistoryStore) -> None:
         unready=2.5,
         unready_since=AT,
         checkpoint=60.0,
+        stopped=AT + 50,
         end="Preempted",
         reason="InClusterQueue",
         text="preempted for ml/other",

@@ -76,6 +76,7 @@ from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.nodes.stall.unscheduled_pods import UnscheduledPodsOfRuns
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import Reserving
+from gangline.control.nodes.windows.save_times import SaveTimes
 from gangline.control.parts.messages import (
     DeliveryFailed,
     FactObserved,
@@ -241,7 +242,8 @@ class Controller:
 
         #: windows in which nodes are kept for somebody, or for nobody
         deadlines = Deadlines(context)
-        reserving = Reserving(context, self._observe, deadlines)
+        self.save_times = SaveTimes(mirror, messages, self._now)
+        reserving = Reserving(context, self._observe, self.save_times, deadlines)
 
         #: quotas that change by the calendar, or with nodes
         quota_plans = QuotaPlans(context, self._observe, deadlines)

@@ -33,9 +33,13 @@ from gangline.engine.model import (
     PodSet,
     Put,
     QueueStatus,
+    Recall,
+    ReservedWindow,
     RuntimeForecast,
+    SaveTime,
     Settings,
     SpentBudget,
+    Submitter,
     Workload,
     WorkloadPods,
     WriteFailed,
@@ -46,6 +50,7 @@ from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.states import Journal, Transition
 from gangline.engine.quota.quota_ledger import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
+from gangline.engine.recovery.recalls import Recalls
 from gangline.engine.scheduler import Scheduler
 from gangline.engine.state.cluster_intake import ClusterIntake
 from gangline.engine.state.figures import (
@@ -90,6 +95,7 @@ class Engine:
         self._lifecycle = Lifecycle(store)
         self._scheduler = Scheduler(store, self._tally)
         self._healing = Healing(store)
+        self._recalls = Recalls(store)
         self._pending_reasons = PendingReasons(store, self._scheduler.backfill)
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -129,8 +135,9 @@ class Engine:
         self._store.settle()
         self._cluster.follow_health(now)
         self._cluster.begin_budgets_anew(now)
+        decisions: list[Decision] = [*self._recalls.run(now)]
         reviewed = [self._store.reviews[key] for key in sorted(self._store.reviews)]
-        decisions: list[Decision] = [*self._lifecycle.review(now)]
+        decisions += self._lifecycle.review(now)
         decisions += self._healing.run(now)
         self._sample(now)
         self._store.touch_new_heads()
@@ -161,7 +168,7 @@ class Engine:
         store = self._store
         if store.touched or store.reviews or store.something_is_free or store.arrays.unsettled:
             return now
-        if self._scheduler.unfinished:
+        if self._scheduler.unfinished or store.windows.changed or self._recalls.undecided:
             return now
         fairness = store.fairness
         times = (
@@ -203,6 +210,7 @@ class Engine:
         if explanation.reason == "WaitingForCapacity":
             explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
+        message += self._recalls.remark(gang)
         message += _after_others(self._store.budgets.known.get(workload))
         return replace(explanation, message=message, position=queue.pending.position(gang))
 
@@ -259,6 +267,15 @@ class Engine:
         first `decide`.
         """
         self._scheduler.backfill.losses.begin_full = True
+
+    def recalls(self) -> Mapping[str, Recall]:
+        """The workloads that have to leave the nodes of a soft window, since another one needs them."""
+        return self._store.recalls
+
+    def leaves_at(self, window: ReservedWindow, workload: str) -> Millis:
+        """When a workload that is on its nodes is stopped for a hard window."""
+        gang = self._store.gangs.get(workload)
+        return self._store.windows.leaves_at(window, gang) if gang is not None else window.begin
 
     def heads(self) -> dict[str, str]:
         """ClusterQueue -> the workload that is reserved a start before all others of the queue."""
@@ -541,7 +558,7 @@ def _after_others(spent: SpentBudget | None) -> str:
 def key_of(item: Item) -> str:
     """The name or key under which a fact is kept."""
     match item:
-        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget():
+        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget() | Recall() | SaveTime() | Submitter():
             return item.workload
         case LocalQueue() | ForeignPod() | PastPreemption() | Workload():
             return item.key

@@ -35,6 +35,7 @@ def owner(reservation: Json) -> str:
     whom = reservation["spec"].get("for") or {}
     queues = [*(whom.get("clusterQueues") or ())]
     queues += [f"{each['namespace']}/{each['name']}" for each in whom.get("localQueues") or ()]
+    queues += [f"user {each}" for each in whom.get("users") or ()]
     return ", ".join(queues) if queues else "maintenance"
 
 
@@ -52,8 +53,8 @@ def lines(found: Sequence[Json], now: float, until: float) -> list[str]:
         for window in (each.get("status") or {}).get("windows") or ():
             start = _seconds(window["start"])
             if start <= until:
-                name = each["metadata"]["name"]
-                said = f"Reserved {span(window, now)}: {nodes(each) or 'no node'} ({owner(each)}, Reservation {name})"
+                name, whom = each["metadata"]["name"], owner(each) + ", soft" * (each["spec"].get("firm") == "Soft")
+                said = f"Reserved {span(window, now)}: {nodes(each) or 'no node'} ({whom}, Reservation {name})"
                 told.append((start, said))
     return [line for _, line in sorted(told)]
 

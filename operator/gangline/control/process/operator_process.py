@@ -309,6 +309,7 @@ class Operator:
             self._guard(memory.give_back(), "memory"),
             self._guard(self.attempts.run(), "attempts"),
             self._guard(self.controller.budgets.run(), "budgets"),
+            self._guard(self.controller.save_times.run(self.attempts), "save times"),
             self._guard(self.controller.stalls.run(lambda: self.leading.is_set() and not self._lost), "stalls"),
             self._guard(self.controller.silence.run(lambda: self.leading.is_set() and not self._lost), "silence"),
             self._guard(self.controller.refused.run(lambda: self.leading.is_set() and not self._lost), "refused pods"),

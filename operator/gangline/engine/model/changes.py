@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gangline.engine.model.devices import NodeCards
-from gangline.engine.model.nodes import ForeignPod, Node, ReservedWindow, RuntimeForecast, Topology, WorkloadPods
+from gangline.engine.model.nodes import (
+    ForeignPod,
+    Node,
+    Recall,
+    ReservedWindow,
+    RuntimeForecast,
+    SaveTime,
+    Submitter,
+    Topology,
+    WorkloadPods,
+)
 from gangline.engine.model.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -33,6 +43,9 @@ Item: TypeAlias = (
     | ForeignPod
     | NodeCards
     | ReservedWindow
+    | Recall
+    | SaveTime
+    | Submitter
     | RuntimeForecast
     | WorkloadPods
     | Dependencies

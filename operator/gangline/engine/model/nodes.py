@@ -67,7 +67,8 @@ RESERVED: Final = "reserved window"
 class ReservedWindow:
     """A window of a Reservation: from `begin` to `end` its nodes are for those whom it names alone, for nobody in a maintenance.
 
-    Whoever expands a Reservation into windows knows calendars and time zones; the engine gets instants.
+    Others may use the nodes of a soft window too, until one of those whom it names needs them. Whoever expands a Reservation into
+    windows knows calendars and time zones; the engine gets instants.
     """
 
     #: reservation and begin: unique among all windows
@@ -79,22 +80,56 @@ class ReservedWindow:
     #: the nodes: by name, and all that have all of these labels (none: no labels select)
     nodes: frozenset[str] = frozenset()
     node_labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: whose workloads may use it: names of ClusterQueues, and keys of LocalQueues
+    #: whose workloads may use it: names of ClusterQueues, keys of LocalQueues, and names of users (`Submitter`)
     cluster_queues: frozenset[str] = frozenset()
     local_queues: frozenset[str] = frozenset()
-    #: so long before `begin` it is announced to the workloads that will be stopped
+    users: frozenset[str] = frozenset()
+    #: so long before `begin` it is announced to the workloads that will be stopped; those that a soft window recalls have as long
     notice: Millis = 0
+    #: so long after `begin` the nodes have to be empty: pods that take longer to end are stopped as much earlier (`SaveTime`)
+    lead: Millis = 0
+    soft: bool = False
 
     @property
     def is_maintenance(self) -> bool:
         """Whether it is for nobody."""
-        return not (self.cluster_queues or self.local_queues)
+        return not (self.cluster_queues or self.local_queues or self.users)
 
     def selects(self, node: Node) -> bool:
         """Whether the node is one of its nodes."""
         if node.name in self.nodes:
             return True
         return bool(self.node_labels) and self.node_labels.items() <= node.labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """A workload was told to leave the nodes of a soft window until an instant, since another one needs them.
+
+    The engine decides that. As a fact it is what an earlier engine decided, so that nobody gets another deadline.
+    """
+
+    workload: str  # key
+    reservation: str
+    until: Millis
+    #: key of the workload that needs the nodes
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveTime:
+    """How long the pods of a workload take to save their work and end once they are stopped, as was measured of its kind."""
+
+    workload: str  # key
+    millis: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """The user of a workload; known only of users whom a window names."""
+
+    workload: str  # key
+    user: str
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -206,7 +206,7 @@ class Capacity:
         return [name for name, node in self.health.nodes.items() if wanted <= node.labels.items()]
 
     def window_ahead(self, gang: WorkloadState) -> tuple[ReservedWindow, frozenset[str]] | None:
-        """The first window of a Reservation by whose begin the workload must have left nodes, and these; None if there is none.
+        """The first hard window for which the workload must leave nodes, and these; None if there is none.
 
         Where its nodes are not chosen here (flavors without nodes, topologies above hosts), only the pods that were there before
         the window began count: it may come to such a node again, and would be stopped again and again.
@@ -218,9 +218,7 @@ class Capacity:
         chosen.update(node for places in (self.places_of(gang) or {}).values() for node in places)
         others = {pod.node for pod in self.pod_locations.pods(gang.key)} - chosen
         found = [self.windows.first_on(chosen, gang), self.windows.first_on(others, gang, since=gang.started_at)]
-        first = min(
-            (each for each in found if each is not None), key=lambda each: (each.begin, each.name), default=None
-        )
+        first = self.windows.first_to_leave((each for each in found if each is not None), gang)
         if first is None:
             return None
         return first, frozenset((chosen | others).intersection(self.windows.nodes_of(first.name)))

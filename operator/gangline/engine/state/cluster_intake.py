@@ -19,14 +19,17 @@ from gangline.engine.model import (
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
+    Recall,
     ReservedWindow,
     RuntimeForecast,
+    SaveTime,
     SpentBudget,
+    Submitter,
     Topology,
     WorkloadPods,
 )
-from gangline.engine.occupancy.node_ledger import host_of
 from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
 from gangline.engine.topology.leaf_ranking import OF_POLICY
 
@@ -51,6 +54,9 @@ class ClusterIntake:
             NodeCards: (store.node_cards, self._put_node_cards),
             ReservedWindow: (self._windows, self._put_window),
             QuotaAhead: (self._quotas_ahead, self._put_quota_ahead),
+            Recall: (store.recalls, self._put_recall),
+            SaveTime: (store.windows.save_times, self._put_save_time),
+            Submitter: (store.windows.submitters, self._put_submitter),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             Dependencies: (store.dependencies, self._put_dependencies),
@@ -163,11 +169,40 @@ class ClusterIntake:
 
     def _put_window(self, window: ReservedWindow | None, name: str) -> None:
         _set(self._windows, name, window)
+        self._store.windows.put(window, name)  # `settle` looks at all nodes and holders, once for all windows
+
+    def _put_recall(self, recall: Recall | None, key: str) -> None:
+        _set(self._store.recalls, key, recall)
+        if (gang := self._store.gangs.get(key)) is not None and gang.holds:
+            self._store.reviews[key] = gang
+
+    def _put_save_time(self, save_time: SaveTime | None, key: str) -> None:
+        _set(self._store.windows.save_times, key, save_time)
+        self._ends_otherwise(key)
+
+    def _put_submitter(self, submitter: Submitter | None, key: str) -> None:
         store = self._store
-        store.windows.put(window, name)
-        self._let_holders_stay()
-        store.capacity.regard_windows()
-        self._review_holders()
+        _set(store.windows.submitters, key, submitter)
+        gang = store.gangs.get(key)
+        if gang is not None and gang.holds:
+            store.windows.let_stay(gang)
+        self._ends_otherwise(key)
+
+    def _ends_otherwise(self, key: str) -> None:
+        """Which windows a workload passes may have changed."""
+        gang = self._store.gangs.get(key)
+        if gang is not None and gang.holds:
+            self._store.reviews[key] = gang
+        elif gang is not None and self._store.windows:
+            self._pass_anew(gang)
+
+    def _pass_anew(self, gang: WorkloadState) -> None:
+        queue = queue_of(gang)
+        if queue is not None and gang.bucket is not None:
+            queue.pending.take_out(gang)
+            self._store.renew(gang)
+            queue.pending.arrive(gang)
+            self._store.touch(queue)
 
     def _follow_windows(self, now: Millis) -> None:
         """Windows begin and end as time passes."""
@@ -175,27 +210,12 @@ class ClusterIntake:
         is_new = not store.windows.now
         begun, ended = store.windows.advance(now)
         if begun and is_new:  # facts came before the time was known: pods that are on no node yet go to none of theirs
-            self._let_holders_stay()
+            store.let_holders_stay()
             store.capacity.regard_flavors()
         if ended:
-            store.capacity.regard_windows()
+            store.regard_windows()
         if begun:
-            self._review_holders()
-
-    def _let_holders_stay(self) -> None:
-        for gang in self._store.gangs.values():
-            if gang.holds:
-                self._store.windows.let_stay(gang)
-
-    def _review_holders(self) -> None:
-        """What runs on nodes of windows may have to stop, or to be told when."""
-        store = self._store
-        for node in sorted(store.windows.nodes()):
-            tracked = store.node_ledger.nodes.get(node)
-            placed = store.node_ledger.placed_on(host_of(tracked.node)) if tracked is not None else ()
-            for key in (*store.capacity.holders_on(node), *placed):
-                if (gang := store.gangs.get(key)) is not None:
-                    store.reviews[key] = gang
+            store.review_holders_in_windows()
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -227,10 +247,7 @@ class ClusterIntake:
             if store.quotas_ahead.estimate_again(gang):
                 store.flush(queue.root)
         elif store.looks_ahead and gang.bucket is not None:  # it may end before a window or a change of quotas now
-            queue.pending.take_out(gang)
-            store.renew(gang)
-            queue.pending.arrive(gang)
-            store.touch(queue)
+            self._pass_anew(gang)
         elif queue.timed:
             queue.pending.rank_again(gang)
             store.touch(queue)

@@ -317,10 +317,13 @@ def facts(store: Store) -> Iterator[Change]:
     """All known facts, assumptions as if they had been confirmed."""
     tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
     on_nodes = (store.nodes, store.node_cards, store.foreign_pods, store.forecasts, store.workload_pods)
+    windows = store.windows
+    of_windows = (store.recalls, windows.save_times, windows.submitters)
     of_policies = (store.budgets.known, store.preemptions.past, store.preemptions.unknown)
-    for window in store.windows.known():
+    for window in windows.known():
         yield Put(window)
-    for table in (*tables, store.quotas_ahead.known, store.namespaces, *on_nodes, store.dependencies, *of_policies):
+    others = (store.quotas_ahead.known, store.namespaces, *on_nodes, store.dependencies, *of_policies, *of_windows)
+    for table in (*tables, *others):
         for item in table.values():
             yield Put(item)
     for gang in store.gangs.values():

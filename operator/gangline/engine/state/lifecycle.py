@@ -20,6 +20,7 @@ from gangline.engine.model import (
     Evict,
     Millis,
     PodsReadyPolicy,
+    Recall,
     Requeue,
     ReservedWindow,
     Swap,
@@ -176,9 +177,13 @@ class Lifecycle:
             return found, None
         times: list[Millis] = []
         if (ahead := self._store.capacity.window_ahead(gang)) is not None:
-            if ahead[0].begin <= now:
+            if (due := self._store.windows.leaves_at(ahead[0], gang)) <= now:
                 return Evict(gang.key, gang.uid, RESERVED_FOR_OTHERS, self._window_text(*ahead)), None
-            times.append(ahead[0].begin)
+            times.append(due)
+        if (recall := self._store.recalls.get(gang.key)) is not None:
+            if recall.until <= now:
+                return Evict(gang.key, gang.uid, RESERVED_FOR_OTHERS, recall_text(recall)), None
+            times.append(recall.until)
         if (change := self._store.quotas_ahead.recall_of(gang)) is not None:
             if change.deadline <= now:
                 return Evict(gang.key, gang.uid, RECALLED, change.recall_text(gang)), None
@@ -215,12 +220,11 @@ class Lifecycle:
         if ahead is None or ahead[0].name in gang.lifecycle.warned_of:
             return None, None
         window, nodes = ahead
-        due = window.begin - window.notice
+        due, leaves = window.begin - window.notice, self._store.windows.leaves_at(window, gang)
         if now < due:
             return None, due
         gang.lifecycle.warned_of |= {window.name}
-        said = f"Save by {minute_text(window.begin)}, when the workload is stopped. {self._window_text(window, nodes)}"
-        return Warn("Workload", gang.key, SAVE_BY, said), window.begin
+        return save_by(gang, leaves, self._window_text(window, nodes)), leaves
 
     def _ended_queue(self, gang: WorkloadState, queue: ClusterQueueState | None) -> str:
         """The workload's queue that is being deleted, "" = none."""
@@ -425,6 +429,18 @@ class Lifecycle:
             reason = "Reactivated"
         self._store.assume_requeued(gang)
         return Requeue(gang.key, gang.uid, reason), None
+
+
+def save_by(gang: WorkloadState, until: Millis, why: str) -> Warn:
+    """The event that announces an eviction from reserved nodes; the minute that is named is not too late."""
+    minute = minute_text(until - until % 60_000)
+    return Warn("Workload", gang.key, SAVE_BY, f"Save by {minute}, when the workload is stopped. {why}")
+
+
+def recall_text(recall: Recall) -> str:
+    return (
+        f"The workload must leave its nodes: reservation '{recall.reservation}' keeps them for {recall.by}, which waits"
+    )
 
 
 def _in_vain(gang: WorkloadState, why: str) -> Warn:

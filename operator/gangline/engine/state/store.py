@@ -6,6 +6,7 @@ Facts may arrive in any order and name unknown objects. `settle` applies changes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gangline.engine.model import (
@@ -22,6 +23,7 @@ from gangline.engine.model import (
     NodeCards,
     PlacementPolicy,
     PodSetAssignment,
+    Recall,
     RuntimeForecast,
     Settings,
     Topology,
@@ -35,7 +37,7 @@ from gangline.engine.nodes.health import NodeHealth
 from gangline.engine.nodes.openings import Openings
 from gangline.engine.nodes.windows import Windows
 from gangline.engine.occupancy.fitting import HOSTNAME
-from gangline.engine.occupancy.node_ledger import NodeLedger
+from gangline.engine.occupancy.node_ledger import NodeLedger, host_of
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
@@ -71,6 +73,8 @@ class Store:
         self.nodes: dict[str, Node] = {}
         self.foreign_pods: dict[str, ForeignPod] = {}
         self.node_cards: dict[str, NodeCards] = {}
+        #: by workload key: who has to leave the nodes of a soft window
+        self.recalls: dict[str, Recall] = {}
         #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}
@@ -161,12 +165,45 @@ class Store:
         done = self.hierarchy.settle(self._set_up)
         if done is not None:
             self._settle_trees(done)
+        if self.windows.changed:
+            self.windows.changed = False
+            self.let_holders_stay()
+            self.regard_windows()
+            self.review_holders_in_windows()
         if self.something_is_free:
             self._wake()
         if self.arrays.unsettled:
             for gang in self.arrays.settle():
                 self.place(gang)
                 self.reviews[gang.key] = gang
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    def regard_windows(self) -> None:
+        """Mark all nodes anew."""
+        self.capacity.regard_windows()
+
+    def let_holders_stay(self) -> None:
+        """Holders may go on where they are until they are stopped."""
+        for gang in self.gangs.values():
+            if gang.holds:
+                self.windows.let_stay(gang)
+
+    def review_holders_in_windows(self) -> None:
+        """What runs on nodes of windows may have to stop, or to be told when."""
+        for node in sorted(self.windows.nodes()):
+            for gang in self.holders_on(node):
+                self.reviews[gang.key] = gang
+
+    def holders_on(self, node: str) -> Iterator[WorkloadState]:
+        """The workloads with pods on a node, or with room there."""
+        tracked = self.node_ledger.nodes.get(node)
+        placed = self.node_ledger.placed_on(host_of(tracked.node)) if tracked is not None else ()
+        for key in (*self.capacity.holders_on(node), *placed):
+            if (gang := self.gangs.get(key)) is not None:
+                yield gang
+
+    # --- trees --------------------------------------------------------------------------------------------------------
 
     def _settle_trees(self, done: RebuiltTrees) -> None:
         self.trees_rebuilt = True

@@ -112,6 +112,7 @@ ATTEMPTS: Final = Table(
     Column("unready", Float(53), nullable=False),
     Column("unready_since", Float(53)),
     Column("checkpoint", Float(53)),
+    Column("stopped", Float(53)),
     Column("ended", Float(53)),
     Column("end", String(64), nullable=False),
     Column("reason", String(253), nullable=False),
@@ -152,8 +153,19 @@ def _add_labels(connection: Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN labels VARCHAR(4096) DEFAULT '' NOT NULL")
 
 
+def _add_stops(connection: Connection) -> None:
+    if not any(each["name"] == "stopped" for each in inspect(connection).get_columns(ATTEMPTS.name)):
+        connection.exec_driver_sql(f"ALTER TABLE {ATTEMPTS.name} ADD COLUMN stopped DOUBLE PRECISION")
+
+
 #: step n migrates a database from version n to n + 1. Released steps are never changed, only added.
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_add_tallies, _add_attempts, _add_preempting_queues, _add_labels)
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (
+    _add_tallies,
+    _add_attempts,
+    _add_preempting_queues,
+    _add_labels,
+    _add_stops,
+)
 
 
 def migrate(connection: Connection) -> None:

@@ -14,7 +14,7 @@ from gangline.api.schedules import DAYS
 from gangline.console.output import presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
-from gangline.console.views import access, denied, targets, windows
+from gangline.console.views import access, denied, stopped_jobs, targets, windows
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import AlreadyExists, Forbidden, Invalid
 from gangline.kube.resources import (
@@ -48,9 +48,25 @@ def command() -> None:
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of --time, such as Europe/Berlin.")
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="A node to reserve; can be repeated.")
 @click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Nodes with all these labels.")
-@click.option("--flavor", default="", help="Nodes of this ResourceFlavor, as many as --count says.")
+@click.option("--flavor", default="", help="Nodes of this ResourceFlavor, as many as --count or --amount says.")
 @click.option("--count", type=click.IntRange(1), default=None, help="How many nodes of the flavor.")
-@click.option("--for", "owners", multiple=True, metavar="QUEUE", help="clusterqueue/NAME, localqueue/NAMESPACE/NAME.")
+@click.option(
+    "--amount",
+    "amounts",
+    multiple=True,
+    metavar="RESOURCE=QUANTITY",
+    help="How much of the flavor instead, such as nvidia.com/gpu=16: as many nodes as offer that.",
+)
+@click.option(
+    "--for",
+    "owners",
+    multiple=True,
+    metavar="WHOM",
+    help="clusterqueue/NAME, localqueue/NAMESPACE/NAME or user/NAME; can be repeated.",
+)
+@click.option(
+    "--soft", is_flag=True, help="Others may use the nodes, too, until a job whom the window is for needs them."
+)
 @click.option(
     "-m", "--maintenance", is_flag=True, help="Reserve the nodes for nobody: they are cordoned in the windows."
 )
@@ -83,7 +99,9 @@ def create(
     labels: tuple[str, ...],
     flavor: str,
     count: int | None,
+    amounts: tuple[str, ...],
     owners: tuple[str, ...],
+    soft: bool,
     maintenance: bool,
     notice: str,
     stop_before: str,
@@ -96,15 +114,18 @@ def create(
     save its work; it is stopped when the window begins.
     """
     if bool(owners) == maintenance:
-        raise click.UsageError("say whom it is for by --for QUEUE, or that it is for nobody by --maintenance")
+        raise click.UsageError("say whom it is for by --for WHOM, or that it is for nobody by --maintenance")
+    if soft and maintenance:
+        raise click.UsageError("--soft: nobody could need the nodes of a maintenance")
     body: Json = {
         "apiVersion": RESERVATIONS.api_version,
         "kind": RESERVATIONS.kind,
         "metadata": {"name": name},
         "spec": {
             "window": _window(start, end, days, at, duration, time_zone),
-            "nodes": _nodes(nodes, labels, flavor, count),
+            "nodes": _nodes(nodes, labels, flavor, count, amounts),
             **({"for": _owners(owners)} if owners else {}),
+            **({"firm": "Soft"} if soft else {}),
             **({"notice": notice} if notice else {}),
             **({"stopBefore": stop_before} if stop_before else {}),
         },
@@ -153,31 +174,46 @@ def _day(text: str) -> str:
     return found[0]
 
 
-def _nodes(nodes: Sequence[str], labels: Sequence[str], flavor: str, count: int | None) -> Json:
-    if bool(flavor) != (count is not None):
-        raise click.UsageError("--flavor and --count belong together")
+def _nodes(nodes: Sequence[str], labels: Sequence[str], flavor: str, count: int | None, amounts: Sequence[str]) -> Json:
+    if bool(flavor) != (count is not None or bool(amounts)):
+        raise click.UsageError("--flavor and --count, or --amount, belong together")
+    if count is not None and amounts:
+        raise click.UsageError("--count and --amount are two answers to one question: choose one")
     chosen: Json = {}
     if nodes:
         chosen["names"] = list(dict.fromkeys(nodes))
     if labels:
-        pairs = [label.partition("=") for label in labels]
-        if bad := next((label for label, pair in zip(labels, pairs, strict=True) if not (pair[0] and pair[1])), None):
-            raise click.UsageError(f"--label: {bad!r} is not KEY=VALUE")
-        chosen["matchLabels"] = {key: value for key, _, value in pairs}
-    if flavor:
+        chosen["matchLabels"] = _pairs("--label", labels, "KEY=VALUE")
+    if amounts:
+        chosen["anyOf"] = {"flavor": flavor, "resources": _pairs("--amount", amounts, "RESOURCE=QUANTITY")}
+    elif flavor:
         chosen["anyOf"] = {"flavor": flavor, "count": count}
     if not chosen:
-        raise click.UsageError("say which nodes: --node, --label, or --flavor with --count")
+        raise click.UsageError("say which nodes: --node, --label, or --flavor with --count or --amount")
     return chosen
+
+
+def _pairs(option: str, texts: Sequence[str], form: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if bad := next((text for text, pair in zip(texts, pairs, strict=True) if not (pair[0] and pair[1])), None):
+        raise click.UsageError(f"{option}: {bad!r} is not {form}")
+    return {key: value for key, _, value in pairs}
 
 
 def _owners(owners: Sequence[str]) -> Json:
     cluster_queues: list[str] = []
     local_queues: list[Json] = []
+    users: list[str] = []
     for owner in owners:
+        kind, _, user = owner.partition("/")
+        if kind == "user" and user:
+            users.append(user)
+            continue
         found = targets.queue_of(owner)
         if found is None:
-            raise click.UsageError(f"--for: {owner!r} is neither clusterqueue/NAME nor localqueue/NAMESPACE/NAME")
+            raise click.UsageError(
+                f"--for: {owner!r} is none of clusterqueue/NAME, localqueue/NAMESPACE/NAME and user/NAME"
+            )
         resource, name = found
         where, slash, plain = name.partition("/")
         if resource == CLUSTER_QUEUES:
@@ -189,6 +225,7 @@ def _owners(owners: Sequence[str]) -> Json:
     return {
         **({"clusterQueues": cluster_queues} if cluster_queues else {}),
         **({"localQueues": local_queues} if local_queues else {}),
+        **({"users": users} if users else {}),
     }
 
 
@@ -236,7 +273,13 @@ async def _meaning(api: ApiClient, body: Json) -> list[str]:
         },
     }
     lines = windows.lines([shown], now / 1000, float("inf")) or ["The Reservation has no window ahead: it is over"]
-    return [*lines, *(f"Not honoured: {trouble}" for trouble in own.troubles)]
+    lines += [f"Not honoured: {trouble}" for trouble in own.troubles]
+    lines += [f"Instead: {alternative}" for alternative in own.advice]
+    jobs = await stopped_jobs.on(api, own.nodes) if own.facts is not None else []
+    if jobs is None:
+        return [*lines, "No operator says which jobs would be stopped"]
+    first = own.spans[0] if own.spans else None
+    return [*lines, *(stopped_jobs.lines(own.facts, first, jobs, now / 1000) if own.facts is not None else ())]
 
 
 # --- list and delete --------------------------------------------------------------------------------------------------

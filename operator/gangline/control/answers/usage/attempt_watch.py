@@ -507,10 +507,17 @@ class AttemptWatch(Part):
         """
         await self._store.fold_ended(self._mirror.cluster_id(), since, frozenset(self._running()), take)
 
+    async def ended_by(self, ends: Collection[str], since: float) -> list[JobAttempt]:
+        """The last attempts that ended in one of these ways at or after `since`. Raises StoreError."""
+        found: list[JobAttempt] = []
+        for end in ends:
+            query = AttemptQuery(since=since, end=end, cluster=self._mirror.cluster_id())
+            found += [each for each in await self._store.attempts(query) if each.ended is not None]
+        return found
+
     async def preempted(self, since: float) -> list[JobAttempt]:
         """The attempts that were preempted at or after `since`, and those that are being stopped for others."""
-        query = AttemptQuery(since=since, end=PREEMPTED, cluster=self._mirror.cluster_id())
-        ended = [each for each in await self._store.attempts(query) if each.ended is not None]
+        ended = await self.ended_by((PREEMPTED,), since)
         stopping = [
             replace(each.attempt, end=PREEMPTED, by_queue=each.coming.by_queue)
             for each in self._open.values()

@@ -9,14 +9,20 @@ window.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions, merge
 from gangline.api.read.expansion import Expanded, changes, expand
+from gangline.api.reservations import MOST_RECALLS
+from gangline.api.schedules import instant
+from gangline.api.unchecked import mapping
+from gangline.control.feed.pod_index import Pod
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.windows.deadlines import Deadlines
+from gangline.control.nodes.windows.save_times import SaveTimes
+from gangline.control.nodes.windows.workload_facts import WorkloadFacts
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import reservation_status
@@ -25,12 +31,14 @@ from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden
 from gangline.kube.reflector import Event
 from gangline.kube.resources import Json, ObjectKey, Resource
-from gangline.objects import NodeObject
+from gangline.objects import NodeObject, Stored, WorkloadObject
 
 log = logging.getLogger(__name__)
 
 #: Pods and statuses are looked at this often while a window is open, or near, in milliseconds.
 PERIOD: Final = 2_000
+#: All workloads are compared with newer measures of stops this often, in milliseconds.
+MEASURES_EVERY: Final = 60_000
 #: after a refused write of a node
 AGAIN: Final = 30_000
 
@@ -41,9 +49,16 @@ class Reserving(Part):
     name = "reservations"
     kinds = (kube.RESERVATIONS, kube.RESOURCE_FLAVORS, kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES)
 
-    def __init__(self, context: Context, observe_fact: Callable[[model.Change], None], deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        context: Context,
+        observe_fact: Callable[[model.Change], None],
+        save_times: SaveTimes,
+        deadlines: Deadlines,
+    ) -> None:
         self._mirror = context.mirror
         self._pods = context.pods
+        self._engine = context.engine
         self._writer = context.writer
         self._now = context.now
         self._observe_fact = observe_fact
@@ -67,6 +82,13 @@ class Reserving(Part):
         #: the nodes that are to be cordoned, as of the last look at all nodes; None = they have to be looked at
         self._cordoned: dict[str, str] | None = None
         self._deadlines = deadlines
+        #: users whom Reservations name; and which workloads are theirs
+        self._users: frozenset[str] = frozenset()
+        self._submitters = WorkloadFacts(context.mirror, observe_fact, model.Submitter, self._submitter)
+        #: how long pods take to end; which measures the engine has, and when it gets newer ones
+        self._save_times = save_times
+        self._stops = WorkloadFacts(context.mirror, observe_fact, model.SaveTime, save_times.of)
+        self._measured, self._measures_next = 0, 0
         #: why nodes can't be cordoned, "" = nothing is known against it; and until when it is not tried again
         self._refusal = ""
         self._refused_until = 0
@@ -84,6 +106,26 @@ class Reserving(Part):
         if not reservations and not self._known and not self._expanded:
             self._nodes_unread.take()
             return
+        self._settle_windows(reservations)
+        users = frozenset(user for each in self._known.values() for user in each.users)
+        anew, self._users = users != self._users, users
+        self._submitters.settle(wanted=bool(users), anew=anew)
+        self._settle_stops(any(not window.soft for window in self._known.values()))
+
+    def _settle_stops(self, wanted: bool) -> None:
+        now = self._now()
+        anew = wanted and self._save_times.version != self._measured and now >= self._measures_next
+        if anew:
+            self._measured, self._measures_next = self._save_times.version, now + MEASURES_EVERY
+        if wanted:
+            self._save_times.ask()
+        self._stops.settle(wanted=wanted, anew=anew)
+
+    def _submitter(self, workload: WorkloadObject) -> model.Submitter | None:
+        user = self._mirror.user_of(workload)
+        return model.Submitter(workload.key, user) if user in self._users else None
+
+    def _settle_windows(self, reservations: Mapping[str, Stored]) -> None:
         now = self._now()
         if now < self._settled_at:  # the clock was set back: what is over may be ahead again
             self._stale, self._next_look, self._refused_until = True, 0, 0
@@ -109,6 +151,8 @@ class Reserving(Part):
         for change in changes(self._known, wanted):
             self._observe_fact(change)
         self._known = wanted
+        for recall in recalls(reservations.values()):
+            self._observe_fact(model.Put(recall))
 
     def _read_nodes(self) -> bool:
         """Whether any node came, went, or may be selected otherwise than before: most changes of nodes are heartbeats."""
@@ -194,26 +238,35 @@ class Reserving(Part):
 
     def _tell_pods(self, now: int) -> None:
         """Write on pods by when their workload should save its work, and take it off again where no window comes."""
-        wanted: dict[str, str] = {}
-        for window in sorted(self._known.values(), key=lambda each: (each.begin, each.name)):
-            if window.begin - window.notice <= now < window.end:
-                deadline = conditions.timestamp(window.begin)
-                for key in self._intruders(window):
-                    wanted.setdefault(key, deadline)
-        self._deadlines.put(self.name, wanted)
+        wanted: dict[str, int] = {}
+        for key, recall in self._engine.recalls().items():
+            wanted.update((pod.key, recall.until) for pod in self._pods.of(key) if not pod.ended)
+        for window in self._known.values():
+            if not window.soft and window.begin - window.notice <= now < window.end:
+                for pod in self._intruders(window):
+                    until = self._engine.leaves_at(window, pod.workload)
+                    wanted[pod.key] = min(wanted.get(pod.key, until), until)
+        self._deadlines.put(self.name, {key: conditions.timestamp(until) for key, until in wanted.items()})
 
-    def _intruders(self, window: model.ReservedWindow) -> list[str]:
-        """The keys of the pods on its nodes whose workloads have to leave them, or should have left."""
-        found: list[str] = []
+    def _intruders(self, window: model.ReservedWindow) -> list[Pod]:
+        """The pods on its nodes whose workloads have to leave them, or should have left."""
+        found: list[Pod] = []
         for node in self._nodes_of(window):
             for pod in self._pods.on(node):
                 workload = self._mirror.workloads.get(pod.workload)
                 if pod.ended or workload is None:
                     continue
-                queue = f"{workload.namespace}/{workload.queue_name}"
-                if workload.admitted_by not in window.cluster_queues and queue not in window.local_queues:
-                    found.append(pod.key)
+                if not self._is_for(window, workload):
+                    found.append(pod)
         return found
+
+    def _is_for(self, window: model.ReservedWindow, workload: WorkloadObject) -> bool:
+        submitter = self._submitters.known.get(workload.key)
+        return (
+            workload.admitted_by in window.cluster_queues
+            or f"{workload.namespace}/{workload.queue_name}" in window.local_queues
+            or (submitter is not None and submitter.user in window.users)
+        )
 
     def _nodes_of(self, window: model.ReservedWindow) -> tuple[str, ...]:
         return next((each.nodes for each in self._expanded if each.name == window.reservation), ())
@@ -228,14 +281,16 @@ class Reserving(Part):
         late = {
             pod.workload
             for window in self._known.values()
-            if window.reservation == each.name and window.begin <= now < window.end
-            for pod in map(self._pods.pod, self._intruders(window))
-            if pod is not None
+            if window.reservation == each.name and not window.soft and window.begin <= now < window.end
+            for pod in self._intruders(window)
         }
+        recalled = [recall for recall in self._engine.recalls().values() if recall.reservation == each.name]
         open_now = each.open_at(now)
         refusal = (self._refusal,) if self._refusal and open_now and each.facts and each.facts.maintenance else ()
-        troubles = (*each.troubles, *refusal)
-        new = reservation_status.status(obj, each.spans, each.nodes, troubles, late, open_now=open_now, now=now)
+        troubles = (*each.troubles, *refusal, *each.advice)
+        new = reservation_status.status(
+            obj, each.spans, each.nodes, troubles, late, recalled, open_now=open_now, now=now
+        )
         patch = merge.difference(obj.status, new)
         if patch:
             self._writer.submit(
@@ -247,6 +302,20 @@ class Reserving(Part):
                     on_error=lambda error: log.info("status of Reservation %s: %s", each.name, error),
                 )
             )
+
+
+def recalls(reservations: Iterable[Stored]) -> Iterator[model.Recall]:
+    """The recalls that an operator wrote into statuses: who was told by when to leave, so that a new one keeps to it."""
+    for each in reservations:
+        rows = each.status.get("recalls")
+        for row in map(mapping, rows[:MOST_RECALLS] if isinstance(rows, list) else ()):
+            try:
+                until = instant(row.get("until", ""))
+            except (OverflowError, TypeError, ValueError):
+                continue  # somebody else wrote it: the workload is told anew
+            workload, by = row.get("workload"), row.get("by")
+            if isinstance(workload, str) and isinstance(by, str):
+                yield model.Recall(workload, each.name, until, by)
 
 
 def _change(node: NodeObject, wanted: str) -> Json | None:

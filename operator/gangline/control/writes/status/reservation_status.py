@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from gangline.api import names
 from gangline.api.read import conditions
+from gangline.api.reservations import MOST_RECALLS
 from gangline.api.schedules import Span
+from gangline.engine.model import Recall
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
@@ -20,11 +22,14 @@ def status(
     nodes: Sequence[str],
     troubles: Sequence[str],
     draining: Iterable[str],
+    recalls: Iterable[Recall] = (),
     *,
     open_now: Span | None,
     now: int,
 ) -> Json:
-    """The Reservation's status. `draining`: the workloads that should have left its nodes by now."""
+    """The Reservation's status. `draining`: the workloads that should have left its nodes by now; `recalls`: those that have to
+    leave the nodes of a soft window.
+    """
     rows = [dict(row) for row in reservation.conditions]
     generation = reservation.generation
     late = sorted(draining)
@@ -62,6 +67,10 @@ def status(
         "nodeCount": len(nodes),
     }
     new.pop("draining", None)
+    new.pop("recalls", None)
+    first = sorted(recalls, key=lambda each: (each.until, each.workload))[:MOST_RECALLS]
+    if first:
+        new["recalls"] = [{"workload": each.workload, "by": each.by, "until": stamp(each.until)} for each in first]
     if open_now is not None and late:
         new["draining"] = late[:MOST_DRAINING]
     return new

@@ -536,6 +536,8 @@ class Store:
         gang.join(queue)
         gang.go_after_others(self.budgets.lowers(gang.key), self.settings)
         self.windows.renew(gang)
+        if gang.uid in queue.quota_holds:  # it was moved, and room is kept for it
+            queue.pending.returning[gang.uid] = gang
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)

@@ -1,4 +1,4 @@
-"""Room made by moving: running workloads go to other nodes, so that a workload starts that waits only because free room is scattered.
+"""Room made by moving: running workloads go to other nodes so that one starts that waits only because free room is scattered.
 
 A plan is simulated before anything is decided. It names the workloads that move, as few and as cheap as possible, and for each of
 them other nodes that are free now. Quota is not at stake: the waiting workload has its own, and whoever moves keeps his.
@@ -165,9 +165,10 @@ class RoomByMoving:
             with simulate(removed=leaving):
                 if self._fitting(search) is not None:
                     return [Victim(each, MOVED) for each in leaving]
-        if gang.closed_gates or (until := self._preemptor.log.unknown_until(now)):
-            if not gang.closed_gates:
-                self._wake(queue, until)
+        if gang.closed_gates:
+            return []
+        if until := self._preemptor.log.unknown_until(now):
+            self._wake(queue, until)
             return []
         found = self.plan(search, now)
         if found is None:
@@ -203,11 +204,13 @@ class RoomByMoving:
         ]
 
     def _best_moment(self, search: _Search, found: Plan, now: Millis) -> Millis:
-        """When moves cost least for a workload with a date: now, or just after a checkpoint that comes before the date."""
+        """When moves cost least for a workload with a date: now, or just after a checkpoint that comes before the date. Nobody
+        waits where that saves less than the restarts cost.
+        """
         date = search.gang.workload.start_by
         policy = search.queue.config.moves
         last = date - LEAD - policy.restart if date is not None and policy is not None else 0
-        if last <= now:
+        if policy is None or last <= now:
             return now
         saves = {
             now + (checkpoint - (now - holder.quota.admitted_at) % checkpoint)
@@ -223,7 +226,8 @@ class RoomByMoving:
             other = self.plan(search, moment)
             if other is not None and (other.cost, moment) < best:
                 best = other.cost, moment
-        return best[1]
+        restarts = sum(accelerators_of(mover.workload.pod_sets) for mover in found.movers) * policy.restart
+        return best[1] if best[0] + restarts < found.cost else now
 
     # --- bounds -------------------------------------------------------------------------------------------------------
 

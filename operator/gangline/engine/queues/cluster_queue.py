@@ -31,7 +31,6 @@ from gangline.engine.queues.workload_parts import NO_CELLS, NO_USAGE, WorkloadSh
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 
-
 K = TypeVar("K", bound=Hashable)
 
 

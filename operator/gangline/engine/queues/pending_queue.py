@@ -4,8 +4,8 @@ A workload is in one of three places: in the heap, inadmissible, or in flight (t
 shape are interchangeable, so they share a *bucket*: when one of them cannot be admitted all become inadmissible in one step,
 and so do later arrivals of that shape, until something is released (`flush`).
 
-Order: [usage of the LocalQueue, in fair-sharing queues] → workloads that were moved → the workload held until others' pods are ready → the sticky preemptor
-(not in StrictFIFO) → priority, highest first → time, oldest first → uid.
+Order: [usage of the LocalQueue, in fair-sharing queues] → workloads that were moved → the workload held until others' pods are
+ready → the sticky preemptor (not in StrictFIFO) → priority, highest first → time, oldest first → uid.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def hold_quota_for(
     *,
     moving: bool = False,
 ) -> None:
-    """Hold quota and room on nodes for `gang`, which waits for these victims, or for these to move. Holds are made only where they
+    """Hold quota and room on nodes for `gang`, which waits for these victims to stop, or to move. Holds are made only where they
     have an effect.
     """
     old = queue.quota_holds.get(gang.uid)
@@ -117,8 +117,8 @@ def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
 def preempted_for(
     gang: WorkloadState, queue: ClusterQueueState, quota_holds: Iterable[QuotaHold]
 ) -> WorkloadState | None:
-    """The preemptor that this gang was preempted for and that has not started yet, where that matters. Whoever moved does not wait:
-    it has room of its own.
+    """The preemptor that this gang was preempted for and that has not started yet, where that matters. Whoever moved does not
+    wait: it has room of its own.
     """
     for hold in quota_holds:
         if hold.moving:

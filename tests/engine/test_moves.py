@@ -279,7 +279,7 @@ def test_a_new_process_carries_the_move_on(moment: str, flavor: str) -> None:
     world.restart()
     for name in world.running() + world.evicted():
         there = {"s0": "n0", "s1": "n1", "s2": "n2"}[name]
-        world.put(WorkloadPods(f"team/{name}", (BoundPod(f"{name}-0", "main", there, "0"),)))
+        world.put(WorkloadPods(f"team/{name}", (BoundPod(f"{name}-0", "main", there),)))
     decisions = world.settle()
     assert not of(decisions, Preempt)
     if moment != "after":

@@ -23,9 +23,9 @@ _ANNOTATIONS = (names.CHECKPOINT_INTERVAL, names.NODE_LOSS, names.WHOLE_DOMAINS)
 #: fields of a topology request that request nothing
 _NUMBERING = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
 _OF_ARRAYS = (names.ARRAY, names.ARRAY_LIMIT)
-_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD, *names.DEPENDENCIES)
+_COPIED_ANNOTATIONS = (names.ADMISSION_GATED_BY, names.PRIORITY_BOOST, names.HOLD, names.START_BY, *names.DEPENDENCIES)
 #: annotations of a job that its Workload follows while it waits
-_FOLLOWED_ANNOTATIONS = (names.HOLD, *names.DEPENDENCIES)
+_FOLLOWED_ANNOTATIONS = (names.HOLD, names.START_BY, *names.DEPENDENCIES)
 
 
 def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str:

@@ -276,7 +276,7 @@ class RoomByMoving:
                 continue
             self._ledger.looks += len(queue.holders)
             for holder in queue.holders.values():
-                if holder in search.stay or not self._may_move(holder, queue, search.gang, at):
+                if not self._may_move(holder, queue, search.gang, at):
                     continue
                 on = self._on_nodes(holder)
                 if on:
@@ -329,17 +329,18 @@ class RoomByMoving:
 
     def plan(self, search: _Search, at: Millis) -> Plan | None:
         """The cheapest set that was found whose move at this time lets the workload start; None if there is none."""
-        while search.left > 0:
-            movers = self._movers(search, at)
-            known, stayed = {mover.gang: mover for mover in movers}, len(search.stay)
-            for order, least in self._sets(search, movers):
-                chosen = self._enough(search, order, least)
+        movers = self._movers(search, at)
+        known = {mover.gang: mover for mover in movers}
+        again = True
+        while again and search.left > 0:
+            stayed = len(search.stay)
+            for order, least in self._sets(search, [mover for mover in movers if mover.gang not in search.stay]):
+                if not search.stay.isdisjoint(order[:least]):
+                    continue
+                chosen = self._enough(search, [each for each in order if each not in search.stay], least)
                 if chosen and self._all_have_homes(search, chosen):
                     return Plan(tuple(chosen), sum(known[each].cost for each in chosen))
-                if search.left <= 0 or len(search.stay) > stayed:
-                    break  # somebody has to stay: other sets are cheapest now
-            else:
-                return None
+            again = len(search.stay) > stayed  # without those that have to stay other sets are the cheapest
         return None
 
     def _fitting(self, search: _Search) -> Assignment | None:

@@ -36,7 +36,7 @@ from gangline.api.admission.of_jobs.dependencies import check_dependencies
 from gangline.api.admission.of_jobs.elastic import is_elastic as is_elastic
 from gangline.api.admission.of_jobs.identifiers import prebuilt_path, prebuilt_workload
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Path, at, put
-from gangline.api.read.reading import ParseError, moment
+from gangline.api.reservations import instant
 
 ELASTIC: Final = names.ELASTIC
 LONGEST_GATE: Final = 63
@@ -325,9 +325,9 @@ def _start_by(job: Json) -> list[FieldError]:
     if value is None:
         return []
     try:
-        moment(text(value), annotation_path(names.START_BY))
-    except ParseError as error:
-        return [invalid(annotation_path(names.START_BY), value, error.message)]
+        instant(text(value))
+    except (OverflowError, ValueError):
+        return [invalid(annotation_path(names.START_BY), value, "must be a time such as 2026-01-31T12:00:00Z")]
     return []
 
 

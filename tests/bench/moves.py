@@ -57,7 +57,8 @@ PROMPT: Final = 10 * MINUTE
 TOLERANCE: Final = 0.005
 #: shares that a card takes, as pods that ask for one see it
 SHARES: Final = 10
-POLICY: Final = Moves(lost_gpu_hours_per_day=1_000.0)
+#: whoever declares checkpoints may move at any time, and all pods of a node of eight GPUs may
+POLICY: Final = Moves(lost_gpu_hours_per_day=1_000.0, longest_loss_seconds=60.0 * CHECKPOINT_MINUTES, most=16)
 
 
 @dataclass(frozen=True, slots=True)

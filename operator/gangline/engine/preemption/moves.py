@@ -349,9 +349,12 @@ class RoomByMoving:
         return found if found.mode is Mode.FIT else None
 
     def _enough(self, search: _Search, order: Sequence[WorkloadState], least: int) -> list[WorkloadState]:
-        """The first workloads of an order without which the waiting one fits, less those that need not move; [] if too many."""
+        """The first workloads of an order without which the waiting one fits, less those that need not move; [] if too many.
+
+        As many as counting says are tried, then all: cards and neighbours, which are not counted, may need more.
+        """
         with OrderedRemoval(order, 0) as removal:
-            for count in range(least, min(len(order), search.most) + 1):
+            for count in sorted({least, min(len(order), search.most)}):
                 if search.left <= 0:
                     break
                 search.left -= 1
@@ -496,7 +499,7 @@ def _steps(
     movers: Sequence[_Mover], node: str, left: dict[str, int], need: PodRequests, scarce: str
 ) -> Iterator[_Step]:
     """How the movers on a node make room for one pod after the other. Where a pod would fit already by what nodes count, its
-    cards or its neighbours prevent it: then each mover may be the one.
+    cards or its neighbours prevent it: then all may have to go.
     """
     order = sorted(movers, key=lambda mover: (mover.cost / max(1, mover.on[node].get(scarce, 0)), mover.rank))
     free, gone, cost = dict(left), list[WorkloadState](), 0
@@ -508,7 +511,8 @@ def _steps(
         cost += mover.cost
         now = how_many(free, need)
         if now > fits or (number == 0 and fits > 0):
-            yield _Step(cost, (node, number), gone, list(order[number + 1 :]))
+            price = cost if now > fits else sum(each.cost for each in order)
+            yield _Step(price, (node, number), gone, list(order[number + 1 :]))
             gone, cost, fits = [], 0, now
 
 

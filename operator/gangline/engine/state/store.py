@@ -100,6 +100,8 @@ class Store:
         self.queues = self.hierarchy.queues
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
+        #: some queue's policy has workloads moved to make room
+        self.moving = False
         self.gangs: dict[str, WorkloadState] = {}
         #: the mix of their pods, for placement policies
         self.typical = TypicalMix(lambda: (gang.workload for gang in self.gangs.values()))
@@ -178,6 +180,7 @@ class Store:
             frozenset(key for policy in policies for key in excludes_by(policy)),
         )
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
+        self.moving = any(config.moves is not None for config in self.cluster_queues.values())
         for queue in done.gone:
             self._retire(queue)
         for queue in done.queues:
@@ -641,7 +644,10 @@ class Store:
         """
         freed = [self.queues[name] for name in self.hierarchy.freed if name in self.queues]
         self.hierarchy.freed.clear()
-        for root in {id(queue.root): queue.root for queue in freed}.values():
+        roots = {id(queue.root): queue.root for queue in freed}
+        if roots and self.moving:  # workloads move for those of other trees, too
+            roots = {id(queue.root): queue.root for queue in self.queues.values()}
+        for root in roots.values():
             for hold in quota_holds_of(root):  # what victims have given back belongs to their preemptor
                 hold.hold_room()
         flavors = self.openings.flavors() | self.topology.opened()

@@ -49,10 +49,14 @@ CALM ?=
 #: of bench-pods: how many pods, and how many a group has
 PODS ?= 5000
 GROUP ?= 8
-#: of bench-placement: openb's lists of pods and nodes, and how many seeds
+#: of bench-placement and bench-moves: openb's lists of pods and nodes; and how many seeds
 OPENB_PODS ?=
 OPENB_NODES ?=
 SEEDS ?= 10
+#: of bench-moves: every so-manieth node of the list, for how many hours gangs arrive, and the minutes between them
+PART ?= 16
+HOURS ?= 6
+EVERY ?= 12
 #: of bench-hotswap
 TRIALS ?= 20
 #: of Kubernetes: those on which the main path and the crash test run (docs/versions.md)
@@ -74,7 +78,7 @@ MONTH ?= 2020-06
 JOBS ?= all
 GRAIN ?= 1
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-moves bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -156,6 +160,9 @@ bench-frames: ui ## what a frame of the timeline costs the browser with 5,000 ru
 
 bench-placement: venv ## how much of a cluster's GPUs each policy gives away: OPENB_PODS=FILE OPENB_NODES=FILE (SEEDS=10); JSON on stdout
 	@$(BIN)/python -m tests.bench.placement $(OPENB_PODS) $(OPENB_NODES) --seeds $(SEEDS)
+
+bench-moves: venv ## what room made by moving is worth and costs: OPENB_PODS=FILE OPENB_NODES=FILE (PART=16 HOURS=6 EVERY=12); JSON on stdout
+	@$(BIN)/python -m tests.bench.moves $(OPENB_PODS) $(OPENB_NODES) --part $(PART) --hours $(HOURS) --every $(EVERY)
 
 bench-reading: venv ## what it costs to read a Workload by hand and with the model of its CRD; JSON on stdout
 	@$(BIN)/python -m tests.bench.reading

@@ -160,6 +160,7 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
                 admitted_at=now if admitted else 0,
                 evicted="",
                 preempted="",
+                moved_for="",
                 requeued=None,
                 checks=tuple(CheckState(name) for name in checks),
             )
@@ -171,6 +172,7 @@ def _written(workload: Workload, decision: Decision, now: int) -> Workload:
         case Preempt(reason=reason):
             count = workload.preemptions + 1
             fields = {"evicted": "Preempted", "evicted_at": now, "preempted": reason, "preemptions": count}
+            fields["moved_for"] = decision.by if reason == "Moved" else ""
             return replace(workload, **fields, **_forgotten(workload))
         case Evict():
             return replace(

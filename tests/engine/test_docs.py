@@ -46,3 +46,10 @@ def test_every_example_of_the_reservations_page_holds() -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 5
     assert result.failed == 0
+
+
+def test_every_example_of_the_page_of_moves_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "moves.md"
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 10
+    assert result.failed == 0

@@ -274,6 +274,8 @@ DOMAIN_GATE: Final = f"{OWN_GROUP}/domain"
 WHOLE_DOMAINS: Final = f"{OWN_GROUP}/whole-domains"
 #: annotation on jobs and Workloads, duration: the job's checkpoint interval
 CHECKPOINT_INTERVAL: Final = f"{OWN_GROUP}/checkpoint-interval"
+#: annotation on jobs and Workloads, time: room is made for the job by then, when running jobs that move for it lose least
+START_BY: Final = f"{OWN_GROUP}/start-by"
 #: annotation on jobs and Workloads: "Restart" if a lost pod means that all pods must start again, "Replace" if not
 NODE_LOSS: Final = f"{OWN_GROUP}/node-loss"
 #: annotation on Workloads, JSON: the record of swaps after node failures (`gangline.api.read.workloads.swap_record`)

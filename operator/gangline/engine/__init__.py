@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gangline.engine.placing.pipeline import PROFILES, BestPlace, Pipeline, PlacingProfile, Score
     from gangline.engine.placing.scorers import Field
     from gangline.engine.queues.ordering import flavors_of
+    from gangline.engine.queues.preemption_log import MOVED
     from gangline.engine.quota.quota_ledger import BorrowingLimit, QuotaLimits
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
@@ -117,6 +118,7 @@ _MODULES: Final = {
     ),
     "placing.scorers": ("Field",),
     "queues.ordering": ("flavors_of",),
+    "queues.preemption_log": ("MOVED",),
     "quota.quota_ledger": (
         "BorrowingLimit",
         "QuotaLimits",
@@ -165,6 +167,7 @@ __all__ = [
     "HORIZON",
     "HOSTNAME",
     "MODES",
+    "MOVED",
     "NEVER_SATISFIED",
     "NOT_SCHEDULED",
     "NOT_TRIED",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from gangline.engine.backfill.head_delay import HeadStart, Lateness
 from gangline.engine.cycle.attempt import CycleRecord, CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
+from gangline.engine.flavors.assignment import verdict_of
 from gangline.engine.model import (
     Admit,
     Change,
@@ -45,9 +46,10 @@ from gangline.engine.model import (
     WriteFailed,
 )
 from gangline.engine.placing.policy_ranking import rank_nodes
-from gangline.engine.queues.cluster_queue import queue_of
+from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.states import Journal, Transition
+from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import QuotaLimits, limits
 from gangline.engine.recovery.healing import Healing
 from gangline.engine.recovery.recalls import Recalls
@@ -211,7 +213,7 @@ class Engine:
             explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
         message += self._recalls.remark(gang)
-        message += _after_others(self._store.budgets.known.get(workload))
+        message += _after_others(self._store.budgets.known.get(workload)) + _price_of_moves(gang, queue)
         return replace(explanation, message=message, position=queue.pending.position(gang))
 
     def quota_limits(self, cluster_queue: str, flavor: str, resource: str) -> QuotaLimits | None:
@@ -546,6 +548,12 @@ def _by_floor(queue: ClusterQueue) -> str:
     """What is added to the reason of a workload whose queue does not follow its policy."""
     told = {"BestEffort": "BestEffortFIFO", "Easy": "EASY (in order of age, one reservation)"}.get(queue.fallen_back)
     return f". The queue follows {told} for now, since its QueuePolicy would make workloads wait longer" if told else ""
+
+
+def _price_of_moves(gang: WorkloadState, queue: ClusterQueueState) -> str:
+    """What it would cost to move others for a workload, as of when it was tried last."""
+    verdict = verdict_of(queue.pending.representative(gang))
+    return verdict.detail if verdict is not None else ""
 
 
 def _after_others(spent: SpentBudget | None) -> str:

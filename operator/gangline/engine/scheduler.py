@@ -12,16 +12,18 @@ from typing import Final, TypeAlias
 
 from gangline.engine.backfill.backfill import BackfillPlanner
 from gangline.engine.cycle.attempt import Attempt, CycleRecord, CycleTally, Requeued
-from gangline.engine.cycle.explanations import preemption_text, reason_of
+from gangline.engine.cycle.explanations import moved_text, preemption_text, reason_of
 from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
 from gangline.engine.cycle.variants import first_of_family
 from gangline.engine.flavors.assignment import CAPACITY, verdict_of
 from gangline.engine.model import Admission, Admit, Decision, Evict, Explanation, Millis, Preempt
 from gangline.engine.preemption.fair_victims import fair_victims, preemptible_for
+from gangline.engine.preemption.moves import RoomByMoving
 from gangline.engine.preemption.preemptor import Known, Preemptor, Victim, classic_victims
 from gangline.engine.preemption.simulated_removal import simulate
 from gangline.engine.preemption.victim_search import Need
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
+from gangline.engine.queues.preemption_log import MOVED
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import QuotaNode
 from gangline.engine.state.lifecycle import required_checks
@@ -83,6 +85,7 @@ class Scheduler:
         self._preemptor = Preemptor(
             store.settings, store.topology, find, store.capacity, known, store.preemptions, store.quotas_ahead
         )
+        self._moves = RoomByMoving(self._preemptor, store.queues, store.gangs, store.flavors, store.frozen)
         self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None], room: int | None = None) -> list[Decision]:
@@ -248,6 +251,9 @@ class Scheduler:
                 heads.append(head)
         if not heads:
             return []
+        for head in heads:
+            if head.workload.moved_for:
+                self._moves.keep_room_again(head)
         guard = self.backfill if self.backfill.guards(root) else None
         cycle = TreeCycle(
             root,
@@ -259,6 +265,7 @@ class Scheduler:
             guard,
             known,
             self._store.supersede,
+            self._moves,
         )
         try:
             attempts = cycle.run(most if guard is None else maxsize)
@@ -345,6 +352,9 @@ def _admit(attempt: Attempt, now: Millis) -> Admit:
 
 def _preempt(attempt: Attempt, victim: Victim) -> Preempt:
     gang, queue = attempt.gang, queue_of(victim.gang)
+    if victim.reason == MOVED:
+        message = moved_text(gang.key, gang.uid)
+        return Preempt(victim.gang.key, victim.gang.uid, MOVED, message, by=gang.key, by_uid=gang.uid)
     message = preemption_text(
         victim.reason,
         uid=gang.uid,

@@ -28,10 +28,11 @@ _COPIED_ANNOTATIONS = (
     names.PRIORITY_BOOST,
     names.HOLD,
     names.UNSCHEDULED_TIMEOUT,
+    names.START_BY,
     *names.DEPENDENCIES,
 )
 #: annotations of a job that its Workload follows while it waits
-_FOLLOWED_ANNOTATIONS = (names.HOLD, names.UNSCHEDULED_TIMEOUT, *names.DEPENDENCIES)
+_FOLLOWED_ANNOTATIONS = (names.HOLD, names.UNSCHEDULED_TIMEOUT, names.START_BY, *names.DEPENDENCIES)
 
 
 def name_for(kind: str, group: str, name: str, uid: str, extra: str = "") -> str:

@@ -300,6 +300,12 @@ def test_maximum_execution_time(value: str, said: str):
     assert found == [] if not said else said in found[0]
 
 
+@pytest.mark.parametrize(("value", "said"), [("2026-12-01T08:00:00Z", ""), ("tomorrow", "must be a time such as")])
+def test_the_date_by_which_room_is_made(value: str, said: str):
+    found = errors(job(queue="main", annotations={names.START_BY: value}))
+    assert found == [] if not said else said in found[0] and names.START_BY in found[0]
+
+
 @pytest.mark.parametrize(
     ("value", "said"), [("30m", ""), ("1h30m", ""), ("soon", "a duration"), ("0s", "greater than 0")]
 )

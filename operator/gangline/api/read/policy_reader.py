@@ -121,6 +121,7 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.Cluster
         refused_seconds=refused_seconds(policy),
         unscheduled=unscheduled_pods(policy),
         preemption_limits=preemption_limits(policy),
+        moves=moves(policy),
     )
 
 
@@ -201,6 +202,22 @@ def preemption_limits(policy: Json | None) -> model.PreemptionLimits | None:
         else model.PreemptionLimits(_bounds(section.causes), _bounds(section.suffers))
     )
     return None if found == model.PreemptionLimits() else found
+
+
+def moves(policy: Json | None) -> model.Moves | None:
+    """How workloads are moved to make room for others; None: not at all."""
+    spec = _spec(policy)
+    if spec is None or spec.moves is None:
+        return None
+    section = spec.moves
+    return model.Moves(
+        quantity.parse_number(section.lost_gpu_hours_per_day),
+        longest_loss_seconds=quantity.parse_duration(section.longest_loss),
+        restart_seconds=quantity.parse_duration(section.restart_cost),
+        settle_seconds=quantity.parse_duration(section.settle),
+        most=section.most,
+        after_seconds=quantity.parse_duration(section.after),
+    )
 
 
 def _bounds(section: queuepolicy.PreemptionBounds | None) -> model.PreemptionBounds:

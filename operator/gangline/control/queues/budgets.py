@@ -25,7 +25,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.parts.messages import AttemptNoted, FactObserved
 from gangline.control.parts.part import Part
 from gangline.control.writes.status.policy_status import BudgetReport
-from gangline.engine import hours_text, model, span_text
+from gangline.engine import MOVED, hours_text, model, span_text
 from gangline.engine.model import PastPreemption, PreemptionsUnknown, SpentBudget, accelerators_of
 from gangline.forecast.errors import StoreError
 from gangline.forecast.history.attempts import MOST_LABELS, JobAttempt, Labels
@@ -140,7 +140,7 @@ class Budgets(Part):
         self._by_job = False  # some budget has owners that labels of jobs name
         self._not_kept: dict[str, list[Budget]] = {}  # by policy: budgets for which no labels are kept
         self._routes: dict[str, str] = {}  # LocalQueue -> ClusterQueue
-        self._limited = False  # some queue has limits of preemption
+        self._limited = False  # some queue has limits of preemption, or its workloads may be moved
         #: the history was read for the present budgets; since when it was not, in milliseconds
         self._is_read = True
         self._asked_at = 0
@@ -357,7 +357,8 @@ class Budgets(Part):
 
     def _has_limits(self, policy: str) -> bool:
         try:
-            return policy_reader.preemption_limits(self._mirror.get(kube.QUEUE_POLICIES, policy)) is not None
+            found = self._mirror.get(kube.QUEUE_POLICIES, policy)
+            return policy_reader.preemption_limits(found) is not None or policy_reader.moves(found) is not None
         except (ParseError, ValueError):
             return False
 
@@ -448,13 +449,23 @@ class Budgets(Part):
             stages = each.stages(at)
             lost = stages.ended - stages.losing
             key = f"{each.namespace}/{each.workload}"
+            moved = each.reason == MOVED
+            lost += self._restart_of(each.cluster_queue) if moved else 0.0
             past = PastPreemption(
-                key, round(at * 1000), each.cluster_queue, each.by_queue, round(each.gpus * lost * 1000)
+                key, round(at * 1000), each.cluster_queue, each.by_queue, round(each.gpus * lost * 1000), moved
             )
             self._observe(model.Put(past))
         self._past_preemptions_known = True
         self._observe(model.Gone(PreemptionsUnknown, PreemptionsUnknown.name))
         self._wake()
+
+    def _restart_of(self, queue: str) -> float:
+        """The seconds that a move costs a workload of a ClusterQueue besides its work."""
+        try:
+            moves = policy_reader.moves(self._mirror.get(kube.QUEUE_POLICIES, self._policy_of.get(queue, "")))
+        except (ParseError, ValueError):
+            return 0.0
+        return moves.restart_seconds if moves is not None else 0.0
 
     # --- accounts -----------------------------------------------------------------------------------------------------
 

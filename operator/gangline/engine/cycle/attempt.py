@@ -9,6 +9,7 @@ from typing import Final
 
 from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.model import Admit, Millis, Preempt
+from gangline.engine.preemption.moves import Room
 from gangline.engine.preemption.preemptor import Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.workload_state import WorkloadState
@@ -103,6 +104,8 @@ class Attempt:
     #: the admitted sibling that is evicted so that this variant can start
     migrates: WorkloadState | None = None
     new_victims: list[Victim] = field(default_factory=list[Victim])
+    #: where those go that move to make room for it
+    homes: dict[WorkloadState, Room] = field(default_factory=dict["WorkloadState", "Room"])
 
     @property
     def mode(self) -> str:

@@ -28,6 +28,7 @@ from gangline.engine.flavors.assignment import (
 from gangline.engine.model import Explanation
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of
+from gangline.engine.queues.preemption_log import MOVED
 from gangline.engine.queues.protection import remark
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
@@ -76,6 +77,14 @@ def preemption_text(reason: str, *, uid: str, job_uid: str, preemptor_path: str,
     )
 
 
+def moved_text(key: str, uid: str) -> str:
+    """The message of a workload that is moved: it says for whom, which a new process reads (`api.read.workloads`)."""
+    return (
+        f"Moved to other nodes to make room for workload {key} (UID: {uid or 'UNKNOWN'}), which waits only because free room is"
+        " scattered; the workload starts again at once"
+    )
+
+
 # --- explanations -----------------------------------------------------------------------------------------------------
 
 
@@ -104,6 +113,8 @@ def message_of(attempt: Attempt) -> str:
     if attempt.skipped:
         return attempt.skipped
     text = assignment_text(attempt.assignment)
+    if attempt.requeue_reason == PENDING and any(each.reason == MOVED for each in attempt.victims):
+        return f"Pending the move of {len(attempt.victims)} workload(s) to other nodes: {text}"
     if attempt.requeue_reason == PENDING:
         waiting = f"Pending the preemption of {max(1, len(attempt.victims))} workload(s)"
         return f"{text}. {waiting}" if text else waiting
@@ -111,9 +122,9 @@ def message_of(attempt: Attempt) -> str:
         waiting = "Pending the migration of 1 workload(s)"
         return f"{text}. {waiting}" if text else waiting
     if attempt.requeue_reason == NO_CANDIDATES and attempt.assignment.protected_until is not None:
-        return text + remark(attempt.assignment.protected_until)
+        return text + remark(attempt.assignment.protected_until) + attempt.assignment.remark
     if attempt.requeue_reason in (NO_FIT, NO_CANDIDATES):
-        return text
+        return text + attempt.assignment.remark
     return text or NOT_TRIED
 
 

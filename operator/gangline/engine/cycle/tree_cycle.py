@@ -43,6 +43,7 @@ from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import STILL_HELD, Settings, TopologyAssignment
 from gangline.engine.model.units import whole_second
 from gangline.engine.occupancy.node_ledger import NOWHERE
+from gangline.engine.preemption.moves import RoomByMoving
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
 from gangline.engine.preemption.victim_search import Victim
@@ -53,7 +54,7 @@ from gangline.engine.queues.cluster_queue import (
     names_another_job,
     queue_of,
 )
-from gangline.engine.queues.preemption_log import LimitReached
+from gangline.engine.queues.preemption_log import MOVED, LimitReached
 from gangline.engine.queues.quota_holds import (
     end_quota_hold,
     give_way,
@@ -108,6 +109,7 @@ class TreeCycle:
         guard: ReservationGuard | None = None,
         known: Nominations | None = None,
         supersede: Callable[[WorkloadState, WorkloadState], None] | None = None,
+        moves: RoomByMoving | None = None,
     ) -> None:
         """`may_reserve`: whether a workload may start beside what these attempts reserved. `supersede(old, new)`: a slice holds
         nothing any more, since the one that replaces it does.
@@ -115,6 +117,7 @@ class TreeCycle:
         self._root = root
         self._known = known
         self._supersede = supersede
+        self._moves = moves
         self._may_reserve = may_reserve
         self._guard = guard
         self._settings = settings
@@ -219,7 +222,10 @@ class TreeCycle:
         assignment = assigner.assign(counts)
         if assignment.mode is not Mode.PREEMPT:
             return assignment, []
-        return assignment, self._preemptor.victims(gang, queue, assignment)
+        victims = self._preemptor.victims(gang, queue, assignment)
+        if not victims and queue.config.moves is not None and self._moves is not None and counts is None:
+            victims = self._moves.victims(gang, queue, assignment)
+        return assignment, victims
 
     # --- order --------------------------------------------------------------------------------------------------------
 
@@ -289,6 +295,8 @@ class TreeCycle:
             self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT and (limit := self._limit(attempt)) is not None:
             self._wait_for(attempt, limit)
+        elif mode is Mode.PREEMPT and not self._find_homes(attempt):
+            self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT:
             self._preempt(attempt)
         elif not self._fits_beside_victims(attempt):
@@ -296,7 +304,11 @@ class TreeCycle:
         elif not self._may_reserve(self.attempts):
             attempt.blocked = NOT_READY
             self._skip(attempt, WAIT_READY)
-        elif self._guard is not None and (objection := self._guard.objection(attempt)) is not None:
+        elif (
+            self._guard is not None
+            and not _returns(attempt)
+            and (objection := self._guard.objection(attempt)) is not None
+        ):
             attempt.objection = objection
             attempt.blocked = HELD_BACK
             self._skip(attempt, objection.message)
@@ -426,12 +438,22 @@ class TreeCycle:
             attempt, {cell: _kept(cell, amount, assignment.borrowing > 0) for cell, amount in assignment.usage.items()}
         )
 
+    def _find_homes(self, attempt: Attempt) -> bool:
+        """Find room for those that move. Whether all have some that do not move already."""
+        movers = [each.gang for each in attempt.victims if each.reason == MOVED and not _is_kept_room(each.gang)]
+        if not movers or self._moves is None:
+            return True
+        self._ledger.with_victims()
+        attempt.homes = self._moves.homes(attempt.assignment, attempt.queue, movers)
+        return all(mover in attempt.homes or mover.evicting for mover in movers)
+
     def _preempt(self, attempt: Attempt) -> None:
         self._assume(attempt, attempt.assignment.usage)
         for victim in attempt.victims:
             self._ledger.choose(victim.gang)
             if not victim.gang.evicting:
-                self._preemptor.log.note(victim.gang, attempt.queue, self._preemptor.now)
+                moved = victim.reason == MOVED
+                self._preemptor.log.note(victim.gang, attempt.queue, self._preemptor.now, moved=moved)
                 victim.gang.evict(f"Preempted for {attempt.gang.key} ({victim.reason})", "Preempt")
                 attempt.new_victims.append(victim)
         attempt.requeue_reason = PENDING
@@ -440,7 +462,14 @@ class TreeCycle:
         # found by `_still_fits`, without all victims
         room = request.takes() if request is not None else NOWHERE
         set_aside(attempt.gang, attempt.queue)
-        hold_quota_for(attempt.gang, attempt.queue, usage, victims, self._preemptor.node_ledger, room)
+        ledger, moving = self._preemptor.node_ledger, all(each.reason == MOVED for each in attempt.victims)
+        placed = self._moves.room_of(attempt.assignment, attempt.queue).placed if moving and self._moves else ()
+        hold_quota_for(attempt.gang, attempt.queue, usage, victims, ledger, room, placed, moving=moving)
+        for mover, (its_room, its_places) in attempt.homes.items():
+            if (queue := queue_of(mover)) is not None:
+                its_usage = dict(mover.quota.usage)
+                hold_quota_for(mover, queue, its_usage, [mover], ledger, its_room, its_places)
+                queue.quota_holds[mover.uid].hold_room()
 
     def _reserve(self, attempt: Attempt) -> None:
         gang, queue, old = attempt.gang, attempt.queue, attempt.assignment.replaces
@@ -481,6 +510,7 @@ class TreeCycle:
             pending.held = gang
         elif pending.held is gang:
             pending.held = None
+        pending.returning.pop(gang.uid, None)
         if gang.workload.violation and (gang.workload.overtaken or not pending.strict):
             pending.set_alone_inadmissible(gang)
             return
@@ -525,6 +555,18 @@ class TreeCycle:
             self._root.flushes if continued is None else continued.began,
             attempt.requeue_reason == FAILED or (continued is not None and continued.overtaken),
         )
+
+
+def _is_kept_room(gang: WorkloadState) -> bool:
+    """Whether room is kept for a workload where it moves."""
+    queue = queue_of(gang)
+    return queue is not None and gang.uid in queue.quota_holds
+
+
+def _returns(attempt: Attempt) -> bool:
+    """Whether the workload was moved and only goes on: nobody's reserved start counted on its end."""
+    hold = attempt.queue.quota_holds.get(attempt.gang.uid)
+    return hold is not None and hold.returns
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

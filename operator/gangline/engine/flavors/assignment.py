@@ -358,12 +358,14 @@ class Assignment:
     __slots__ = (
         "borrowing",
         "capacity_request",
+        "detail",
         "lacking",
         "mode",
         "placing",
         "pod_sets",
         "preview",
         "protected_until",
+        "remark",
         "replaces",
         "severity",
         "usage",
@@ -390,6 +392,9 @@ class Assignment:
         self.preview = ""
         #: victims exist but are protected: when the first protection ends
         self.protected_until: Millis | None = None
+        #: what could be moved to make room for it, or what prevents that, "" = nothing; and its price, which changes with time
+        self.remark = ""
+        self.detail = ""
 
     @staticmethod
     def nothing() -> Assignment:

@@ -271,6 +271,36 @@ class UnscheduledPods:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """Running workloads of the queue are moved to other nodes where that makes room for a workload of such a queue that waits
+    only because free room is scattered (QueuePolicy.spec.moves); see engine.preemption.moves.
+    """
+
+    lost_gpu_hours_per_day: float  # what workloads of the queue lose by moves within any 24 hours
+    longest_loss_seconds: float = 600.0  # the work that a moved workload loses: since its last checkpoint, or its start
+    restart_seconds: float = 60.0  # what a move costs besides
+    settle_seconds: float = 3600.0  # a workload is not moved again within this time
+    most: int = 8  # workloads that are moved for one workload
+    after_seconds: float = 60.0  # nothing is moved for a workload that has waited for less
+
+    @property
+    def longest_loss(self) -> Millis:
+        return millis(self.longest_loss_seconds)
+
+    @property
+    def restart(self) -> Millis:
+        return millis(self.restart_seconds)
+
+    @property
+    def settle(self) -> Millis:
+        return millis(self.settle_seconds)
+
+    @property
+    def after(self) -> Millis:
+        return millis(self.after_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class PastPreemption:
     """A workload that was preempted: for a workload of which ClusterQueue, and what it lost, in GPU-milliseconds."""
 
@@ -279,6 +309,8 @@ class PastPreemption:
     queue: str
     by_queue: str
     lost: int = 0
+    #: it was moved to make room; what its restart costs counts as lost
+    moved: bool = False
 
     @property
     def key(self) -> str:
@@ -396,6 +428,8 @@ class ClusterQueue:
     victims: VictimPolicy | None = None
     #: None = no limits
     preemption_limits: PreemptionLimits | None = None
+    #: None = nothing is moved, neither for its workloads nor of them
+    moves: Moves | None = None
     placement: PlacementPolicy | None = None
     #: a floor is under its policy (engine.floor)
     floor: bool = True

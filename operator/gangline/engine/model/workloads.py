@@ -188,6 +188,8 @@ class Workload:
     #: the array whose limit counts for it; None = it is no task of one, or one without a limit
     array: ArrayLimit | None = None
     max_execution_seconds: int | None = None
+    #: room is made for it by this time, when running workloads that have to move lose least; None = as soon as possible
+    start_by: Millis | None = None
     #: the job's name, for messages; and the uid of the job that owns the workload.
     job_uid: str = ""
     #: why it is not admitted, whatever is free: its requests do not keep their limits
@@ -203,6 +205,7 @@ class Workload:
     evicted: str = ""  # reason while Evicted=True, else ""
     evicted_at: Millis = 0
     preempted: str = ""  # reason while Preempted=True, else ""
+    moved_for: str = ""  # the key of the workload for which it was moved, while Preempted=True
     pods_ready: bool = False
     pods_ready_at: Millis = 0  # last transition of PodsReady
     pods_were_ready: bool = False  # PodsReady=False with reason WaitForRecovery

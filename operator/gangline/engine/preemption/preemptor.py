@@ -31,7 +31,7 @@ from gangline.engine.preemption.victim_search import (
     still_valid,
 )
 from gangline.engine.queues.cluster_queue import ClusterQueueState
-from gangline.engine.queues.preemption_log import PreemptionLog
+from gangline.engine.queues.preemption_log import MOVED, PreemptionLog
 from gangline.engine.queues.protection import Waits
 from gangline.engine.queues.quotas_ahead import QuotasAhead
 from gangline.engine.queues.workload_state import WorkloadState
@@ -360,11 +360,11 @@ def _awaited(need: Need) -> list[Victim]:
         return []
     with need.removal as removal:
         removal.remove(*leaving)
-        return (
-            [Victim(gang, IN_QUEUE if gang.queue is need.queue else RECLAMATION) for gang in leaving]
-            if need.fits()
-            else []
-        )
+        if not need.fits():
+            return []
+        if hold is not None and hold.moving:
+            return [Victim(gang, MOVED) for gang in leaving]
+        return [Victim(gang, IN_QUEUE if gang.queue is need.queue else RECLAMATION) for gang in leaving]
 
 
 # --- the classic way --------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter, methodcaller
-from typing import Final
+from typing import Final, TypeVar
 
 from gangline.engine.model import (
     Admission,
@@ -22,7 +23,7 @@ from gangline.engine.model import (
     Settings,
 )
 from gangline.engine.occupancy.fitting import add
-from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey, NodeLedger
+from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger, Placed
 from gangline.engine.queues.demand import Demand
 from gangline.engine.queues.ordering import Estimates, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
@@ -30,6 +31,8 @@ from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_parts import NO_CELLS, NO_USAGE, WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -91,8 +94,11 @@ class QuotaHold:
     usage: dict[FlavorResource, int]
     victims: list[WorkloadState]
     node_ledger: NodeLedger
-    #: on the nodes that were found for it without its victims
+    #: on the nodes that were found for it without its victims: assigned to them, and placed on spots
     room: Assigned = NOWHERE
+    placed: Placed = ()
+    #: its victims move: they start again beside it, and it takes none of their quota
+    moving: bool = False
     #: for the rest of a cycle it does not count, since the preemptor's usage does
     aside: bool = False
 
@@ -105,30 +111,35 @@ class QuotaHold:
         """Take the part of the room that victims do not take any more."""
         self.node_ledger.restore(self.holder)
         self.node_ledger.assign(self.holder, self._outstanding_room() if self.room is not NOWHERE else NOWHERE)
+        if self.placed:
+            theirs = [self.node_ledger.placed(victim.key) for victim in self._still_there()]
+            self.node_ledger.place(self.holder, _rest(self.placed, chain.from_iterable(theirs)))
 
     def let_room_go(self) -> None:
         self.node_ledger.restore(self.holder)
         self.node_ledger.assign(self.holder, NOWHERE)
+        if self.placed:
+            self.node_ledger.place(self.holder, ())
+
+    @property
+    def returns(self) -> bool:
+        """Whether it is for a workload that was moved, and goes where room is held for it."""
+        return self.gang in self.victims
+
+    def _still_there(self) -> list[WorkloadState]:
+        """The victims that still have what they give up. One that moved may have started again."""
+        return [victim for victim in self.victims if victim.holds and (victim.evicting or not self.moving)]
 
     def _outstanding_room(self) -> Assigned:
-        taken: dict[str, dict[str, int]] = {}
-        domains: set[DomainKey] = set()
-        for victim in self.victims:
-            if victim.holds:
-                theirs = self.node_ledger.assigned(victim.key)
-                domains.update(domain for domain, _ in theirs.domains)
-                for node, amounts in theirs.on_nodes:
-                    add(taken.setdefault(node, {}), amounts)
-        rest = (
-            (node, {name: amount - taken.get(node, {}).get(name, 0) for name, amount in amounts.items()})
-            for node, amounts in self.room.on_nodes
-        )
-        some = ((node, {name: left for name, left in each.items() if left > 0}) for node, each in rest)
-        left = tuple((node, each) for node, each in some if each)
+        theirs = [self.node_ledger.assigned(victim.key) for victim in self._still_there()]
+        domains = {domain for each in theirs for domain, _ in each.domains}
+        left = _rest(self.room.on_nodes, (taken for each in theirs for taken in each.on_nodes))
         return Assigned(left, tuple(each for each in self.room.domains if each[0] not in domains))
 
     def outstanding(self) -> dict[FlavorResource, int]:
         """The part of the quota hold that victims do not hold any more."""
+        if self.moving:
+            return self.usage
         rest = dict(self.usage)
         for victim in self.victims:
             if victim.holds:
@@ -136,6 +147,22 @@ class QuotaHold:
                     if fr in rest:
                         rest[fr] = max(0, rest[fr] - amount)
         return rest
+
+
+def _rest(
+    wanted: Iterable[tuple[K, Mapping[str, int]]], taken: Iterable[tuple[K, Mapping[str, int]]]
+) -> tuple[tuple[K, Mapping[str, int]], ...]:
+    """What is wanted of each place beyond what is taken there."""
+    known: dict[K, dict[str, int]] = {}
+    for place, amounts in taken:
+        add(known.setdefault(place, {}), amounts)
+    none: Mapping[str, int] = {}
+    rest = (
+        (place, {name: amount - known.get(place, none).get(name, 0) for name, amount in amounts.items()})
+        for place, amounts in wanted
+    )
+    some = ((place, {name: left for name, left in each.items() if left > 0}) for place, each in rest)
+    return tuple((place, each) for place, each in some if each)
 
 
 class ClusterQueueState(QuotaNode):

@@ -4,8 +4,8 @@ A workload is in one of three places: in the heap, inadmissible, or in flight (t
 shape are interchangeable, so they share a *bucket*: when one of them cannot be admitted all become inadmissible in one step,
 and so do later arrivals of that shape, until something is released (`flush`).
 
-Order: [usage of the LocalQueue, in fair-sharing queues] → the workload held until others' pods are ready → the sticky preemptor
-(not in StrictFIFO) → priority, highest first → time, oldest first → uid.
+Order: [usage of the LocalQueue, in fair-sharing queues] → workloads that were moved → the workload held until others' pods are
+ready → the sticky preemptor (not in StrictFIFO) → priority, highest first → time, oldest first → uid.
 """
 
 from __future__ import annotations
@@ -116,6 +116,8 @@ class PendingQueue:
         #: it fits, and waits for nothing but the pods of others to become ready: it is tried first, as in Kueue, whose cycle
         #: stops at it until they are
         self.held: WorkloadState | None = None
+        #: workloads that were moved, for which room is kept, by uid: they are tried before all others
+        self.returning: dict[str, WorkloadState] = {}
         self.in_flight: WorkloadState | None = None
         #: uid of the head that was tried last
         self.tried = ""
@@ -217,6 +219,7 @@ class PendingQueue:
             self.preemptor = None
         if self.held is gang:
             self.held = None
+        self.returning.pop(gang.uid, None)
 
     def _lane_of(self, gang: WorkloadState) -> BucketOrder:
         name = gang.workload.queue if self.usage_of is not None else ""
@@ -242,8 +245,8 @@ class PendingQueue:
         return first
 
     def _sticky(self) -> WorkloadState | None:
-        """The workload in the heap that precedes higher priorities: the held one, or else the preemptor."""
-        for gang in (self.held, None if self.strict else self.preemptor):
+        """The workload in the heap that precedes higher priorities: one that moved, the held one, or else the preemptor."""
+        for gang in (*self.returning.values(), self.held, None if self.strict else self.preemptor):
             if gang is not None and gang.bucket is not None and not gang.bucket.inadmissible:
                 return gang
         return None

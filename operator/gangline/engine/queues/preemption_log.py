@@ -18,6 +18,8 @@ from gangline.engine.text.wording import hours_text, minute_text
 
 HOUR: Final[Millis] = 3_600_000
 DAY: Final[Millis] = 24 * HOUR
+#: the reason of the preemption of a workload that moves to other nodes (engine.preemption.moves)
+MOVED: Final = "Moved"
 #: preemptions that are remembered; of more the oldest ones are forgotten
 MOST: Final = 20_000
 
@@ -40,6 +42,9 @@ class PreemptionLog:
         self.unknown: dict[str, PreemptionsUnknown] = {}
         self._caused: dict[str, dict[str, PastPreemption]] = {}
         self._suffered: dict[str, dict[str, PastPreemption]] = {}
+        #: the moves by ClusterQueue, and the last one of each workload
+        self._moved: dict[str, dict[str, PastPreemption]] = {}
+        self._last_moves: dict[str, Millis] = {}
 
     def put(self, key: str, past: PastPreemption | None) -> None:
         """Note a preemption, or forget it."""
@@ -47,21 +52,29 @@ class PreemptionLog:
         if known is not None:
             _drop(self._caused, known.by_queue, key)
             _drop(self._suffered, known.queue, key)
+            if known.moved:
+                _drop(self._moved, known.queue, key)
+                if self._last_moves.get(known.workload) == known.at:
+                    del self._last_moves[known.workload]
         if past is not None:
             self.past[key] = past
             self._caused.setdefault(past.by_queue, {})[key] = past
             self._suffered.setdefault(past.queue, {})[key] = past
+            if past.moved:
+                self._moved.setdefault(past.queue, {})[key] = past
+                self._last_moves[past.workload] = max(past.at, self._last_moves.get(past.workload, past.at))
             if len(self.past) > MOST:
                 self.put(next(iter(self.past)), None)
 
-    def note(self, victim: WorkloadState, queue: ClusterQueueState, now: Millis) -> None:
-        """Note that a workload is preempted for one of `queue`, where one of their queues has limits."""
+    def note(self, victim: WorkloadState, queue: ClusterQueueState, now: Millis, *, moved: bool = False) -> None:
+        """Note that a workload is preempted for one of `queue`, where one of their queues has limits, or it is `moved`."""
         own = queue_of(victim)
-        if own is None or (own.config.preemption_limits is None and queue.config.preemption_limits is None):
+        if own is None or not (moved or own.config.preemption_limits or queue.config.preemption_limits):
             return
         for key in [key for key, past in self.past.items() if past.at <= now - DAY]:
             self.put(key, None)
-        past = PastPreemption(victim.key, now, own.name, queue.name, _lost(victim, now))
+        lost = self.cost_of_move(victim, own, now) if moved else _lost(victim, now)
+        past = PastPreemption(victim.key, now, own.name, queue.name, lost, moved)
         self.put(past.key, past)
 
     def undo(self, workload: str) -> None:
@@ -69,6 +82,33 @@ class PreemptionLog:
         last = max((past for past in self.past.values() if past.workload == workload), key=_at, default=None)
         if last is not None:
             self.put(last.key, None)
+
+    # --- moves ---
+
+    def unknown_until(self, now: Millis) -> Millis:
+        """Until when, at most, it is not known what was preempted before; 0: it is known."""
+        until = max((each.until for each in self.unknown.values()), default=0)
+        return until if until > now else 0
+
+    def cost_of_move(self, mover: WorkloadState, queue: ClusterQueueState, now: Millis) -> int:
+        """What a workload of `queue` loses if it is moved now, its restart included, in GPU-milliseconds."""
+        restart = queue.config.moves.restart if queue.config.moves is not None else 0
+        return _lost(mover, now) + accelerators_of(mover.workload.pod_sets) * restart
+
+    def last_move(self, workload: str) -> Millis | None:
+        """When a workload was last moved; None: not within the last day."""
+        return self._last_moves.get(workload)
+
+    def lost_by_moves(self, queue: str, now: Millis) -> int:
+        """What workloads of a ClusterQueue lost by moves within the last day, in GPU-milliseconds."""
+        return sum(past.lost for past in self._moved.get(queue, {}).values() if past.at > now - DAY)
+
+    def moves_again(self, queue: str, cost: int, most: int, now: Millis) -> Millis | None:
+        """When moves at this cost are within a bound for any 24 hours; None: they are now, NEVER: not by themselves."""
+        past = sorted((each for each in self._moved.get(queue, {}).values() if each.at > now - DAY), key=_at)
+        return _frees([(each.at, each.lost) for each in past], cost, most, DAY)
+
+    # --- limits ---
 
     def obstacle(
         self, victims: Collection[WorkloadState], queue: ClusterQueueState, now: Millis
@@ -80,8 +120,8 @@ class PreemptionLog:
         self, victims: Collection[WorkloadState], queue: ClusterQueueState, now: Millis
     ) -> Iterator[LimitReached]:
         """The obstacle while it is not known what was preempted before."""
-        until = max((each.until for each in self.unknown.values()), default=0)
-        if until > now and (_has_limits(queue) or any(_has_limits(queue_of(victim)) for victim in victims)):
+        until = self.unknown_until(now)
+        if until and (_has_limits(queue) or any(_has_limits(queue_of(victim)) for victim in victims)):
             said = "Workload would preempt others, but it is not known yet how many were preempted within the last day"
             yield LimitReached(said, until)
 

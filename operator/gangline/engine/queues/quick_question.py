@@ -17,6 +17,8 @@ def question_of(gang: WorkloadState, queue: ClusterQueueState, topologies: Topol
     policy = queue.config.preemption
     if policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never" or queue.delays_topology:
         return ()
+    if queue.config.moves is not None:  # others may move, and what is kept for it is not free for others
+        return ()
     if gang.replaces:  # it needs less than it asks for
         return ()
     parts: list[quick_check.Part] = []

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from gangline.engine.model import HOLD_QUOTA
 from gangline.engine.model.settings import NO_READMIT
-from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger
+from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, NodeLedger, Placed
 from gangline.engine.queues.cluster_queue import ClusterQueueState, QuotaHold, cluster_queues_of, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
@@ -66,13 +66,13 @@ def set_aside(gang: WorkloadState, queue: ClusterQueueState) -> None:
 def give_way(gang: WorkloadState, quota_holds: Iterable[QuotaHold]) -> None:
     """A workload took room that may have been held for preemptors of its queue that it precedes: these look for other room."""
     for hold in quota_holds:
-        if hold.gang is not gang and hold.room is not NOWHERE and _goes_before(gang, hold):
+        if hold.gang is not gang and (hold.room is not NOWHERE or hold.placed) and _goes_before(gang, hold):
             hold.let_room_go()
-            hold.room = Assigned()
+            hold.room, hold.placed = Assigned(), ()
 
 
 def _lasts(hold: QuotaHold, fix: str) -> bool:
-    return fix in hold.queue.fixes or hold.room is not NOWHERE
+    return fix in hold.queue.fixes or hold.room is not NOWHERE or bool(hold.placed)
 
 
 def hold_quota_for(
@@ -82,12 +82,19 @@ def hold_quota_for(
     victims: list[WorkloadState],
     node_ledger: NodeLedger,
     room: Assigned = NOWHERE,
+    placed: Placed = (),
+    *,
+    moving: bool = False,
 ) -> None:
-    """Hold quota and room on nodes for `gang`, which waits for these victims. Holds are made only where they have an effect."""
+    """Hold quota and room on nodes for `gang`, which waits for these victims to stop, or to move. Holds are made only where they
+    have an effect.
+    """
     old = queue.quota_holds.get(gang.uid)
-    if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes or room is not NOWHERE:
+    if HOLD_QUOTA in queue.fixes or NO_READMIT in queue.fixes or room is not NOWHERE or placed:
         everyone = {id(victim): victim for victim in [*(old.victims if old else ()), *victims]}
-        queue.quota_holds[gang.uid] = QuotaHold(gang, queue, usage, list(everyone.values()), node_ledger, room)
+        queue.quota_holds[gang.uid] = QuotaHold(
+            gang, queue, usage, list(everyone.values()), node_ledger, room, placed, moving
+        )
     elif old is not None:
         end_quota_hold(gang, queue)
 
@@ -110,8 +117,12 @@ def end_quota_hold(gang: WorkloadState, queue: ClusterQueueState) -> None:
 def preempted_for(
     gang: WorkloadState, queue: ClusterQueueState, quota_holds: Iterable[QuotaHold]
 ) -> WorkloadState | None:
-    """The preemptor that this gang was preempted for and that has not started yet, where that matters."""
+    """The preemptor that this gang was preempted for and that has not started yet, where that matters. Whoever moved does not
+    wait: it has room of its own.
+    """
     for hold in quota_holds:
+        if hold.moving:
+            continue
         if _lasts(hold, NO_READMIT) and hold.gang is not gang and any(victim is gang for victim in hold.victims):
             return hold.gang
     return None

@@ -272,7 +272,7 @@ class TimedQueue(PendingQueue):
                 self._candidates.change(bucket)
 
     def _sticky(self) -> WorkloadState | None:
-        for gang in (self.held, self.preemptor):
+        for gang in (*self.returning.values(), self.held, self.preemptor):
             bucket = cast("TimedBucket | None", gang.bucket) if gang is not None else None
             if bucket is not None and not bucket.blocked:
                 return gang

@@ -39,6 +39,7 @@ from gangline.engine.model import (
     Workload,
 )
 from gangline.engine.model.runtime import NEVER
+from gangline.engine.queues.preemption_log import MOVED
 
 
 class EventKind(IntEnum):
@@ -295,6 +296,7 @@ class Simulation:
                     backfilled=backfilled,
                     evicted="",
                     preempted="",
+                    moved_for="",
                     requeued=None,
                 )
                 self._write(reserved)
@@ -316,7 +318,14 @@ class Simulation:
                 self._write(replace(workload, admission=admission))
             case Preempt(reason=reason):
                 count = workload.preemptions + 1
-                victim = replace(workload, evicted="Preempted", preempted=reason, preemptions=count, requeue_at=None)
+                victim = replace(
+                    workload,
+                    evicted="Preempted",
+                    preempted=reason,
+                    moved_for=decision.by if reason == MOVED else "",
+                    preemptions=count,
+                    requeue_at=None,
+                )
                 self.stop(victim, reason)
             case Evict(reason=reason):
                 victim = replace(

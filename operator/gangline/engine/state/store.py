@@ -107,6 +107,8 @@ class Store:
         self.queues = self.hierarchy.queues
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
+        #: some queue's policy has workloads moved to make room
+        self.moving = False
         self.gangs: dict[str, WorkloadState] = {}
         #: the mix of their pods, for placement policies
         self.typical = TypicalMix(lambda: (gang.workload for gang in self.gangs.values()))
@@ -219,6 +221,7 @@ class Store:
             frozenset(key for policy in policies for key in excludes_by(policy)),
         )
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
+        self.moving = any(config.moves is not None for config in self.cluster_queues.values())
         for queue in done.gone:
             self._retire(queue)
         for queue in done.queues:
@@ -579,6 +582,8 @@ class Store:
         gang.join(queue)
         gang.go_after_others(self.budgets.lowers(gang.key), self.settings)
         self.renew(gang)
+        if gang.uid in queue.quota_holds:  # it was moved, and room is kept for it
+            queue.pending.returning[gang.uid] = gang
         if self.may_try(gang):
             queue.pending.arrive(gang)
             self.touch(queue)
@@ -696,7 +701,10 @@ class Store:
         """
         freed = [self.queues[name] for name in self.hierarchy.freed if name in self.queues]
         self.hierarchy.freed.clear()
-        for root in {id(queue.root): queue.root for queue in freed}.values():
+        roots = {id(queue.root): queue.root for queue in freed}
+        if roots and self.moving:  # workloads move for those of other trees, too
+            roots = {id(queue.root): queue.root for queue in self.queues.values()}
+        for root in roots.values():
             for hold in quota_holds_of(root):  # what victims have given back belongs to their preemptor
                 hold.hold_room()
         flavors = self.openings.flavors() | self.topology.opened()

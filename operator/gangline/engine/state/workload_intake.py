@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gangline.engine.model import Admission, Workload
 from gangline.engine.model.units import whole_second
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
-from gangline.engine.queues.quota_holds import QuotaHold
+from gangline.engine.queues.quota_holds import QuotaHold, end_quota_hold
 from gangline.engine.queues.states import HOLDER, LifecycleState
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
@@ -39,11 +39,13 @@ class WorkloadIntake:
         store.estimates.forget(key)
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         store.enrol(gang, leaves=True)
+        queue = queue_of(gang)
         if gang.holds:
             store.release(gang)
             gang.enter(LifecycleState.FINISHED, cause)
+            if queue is not None:
+                end_quota_hold(gang, queue)
             return
-        queue = queue_of(gang)
         store.unplace(gang)
         gang.enter(LifecycleState.FINISHED, cause)
         if queue is not None:
@@ -57,6 +59,7 @@ class WorkloadIntake:
                 if gang.evicting and not gang.workload.evicted:
                     self._store.preemptions.undo(key)
                 gang.enter(HOLDER[gang.admitted, False], "A write about it failed: it is again what the cluster says")
+                self._stay(gang, queue_of(gang))
             self._store.capacity.stays(gang)
             gang.attempts.report_anew()
             self._update(gang, gang.workload, anew=True)
@@ -92,6 +95,7 @@ class WorkloadIntake:
             return
         # so it was decided, and is being written
         leaving = gang.evicting and not returned and _same(gang.quota.admission, workload.admission)
+        moves = queue is not None and gang.holds and gang.uid in queue.quota_holds
         if gang.holds:
             store.release(gang)
         elif not anew and workload.admission is None and queue is not None and self._waits_alike(gang, old, workload):
@@ -106,8 +110,15 @@ class WorkloadIntake:
         self._settle(gang)
         if leaving and gang.holds and not gang.evicting:
             gang.enter(HOLDER[gang.admitted, True])
+        if moves:
+            self._stay(gang, queue)
         if standing is not None and gang.queue is standing.queue and not gang.holds and not workload.violation:
             standing.restore(gang)
+
+    def _stay(self, gang: WorkloadState, queue: ClusterQueueState | None) -> None:
+        """Keep no room for a workload that was to move, if it has not left, or waits in another queue now."""
+        if queue is not None and (gang.queue is not queue or (gang.holds and not gang.evicting)):
+            end_quota_hold(gang, queue)
 
     def _waits_alike(self, gang: WorkloadState, old: Workload, new: Workload) -> bool:
         """Whether nothing has changed that could change the workload's chances or its position."""

@@ -36,6 +36,7 @@ from gangline.api.admission.of_jobs.dependencies import check_dependencies
 from gangline.api.admission.of_jobs.elastic import is_elastic as is_elastic
 from gangline.api.admission.of_jobs.identifiers import prebuilt_path, prebuilt_workload
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND, Path, at, put
+from gangline.api.schedules import instant
 
 ELASTIC: Final = names.ELASTIC
 LONGEST_GATE: Final = 63
@@ -255,6 +256,7 @@ def _validate_common(job: Json, old: Json | None, context: AdmissionFacts, suspe
         *_prebuilt(job),
         *check_max_exec_time(job),
         *check_durations(job),
+        *_start_by(job),
         *check_gates(job),
         *check_dependencies(job),
         *_array(job),
@@ -322,6 +324,18 @@ def _duration(path: str, value: object) -> list[FieldError]:
     except quantity.QuantityError as error:
         return [invalid(path, value, str(error))]
     return [] if seconds > 0 else [invalid(path, value, "should be greater than 0")]
+
+
+def _start_by(job: Json) -> list[FieldError]:
+    """By when room is to be made for the job."""
+    value = annotations_of(job).get(names.START_BY)
+    if value is None:
+        return []
+    try:
+        instant(text(value))
+    except (OverflowError, ValueError):
+        return [invalid(annotation_path(names.START_BY), value, "must be a time such as 2026-01-31T12:00:00Z")]
+    return []
 
 
 def _array(job: Json) -> list[FieldError]:

@@ -44,7 +44,10 @@ DURATIONS: Final = (
     ("unscheduledPods", "after"),
     ("unscheduledPods", "longest"),
     ("recovery", "soak"),
+    *(("moves", name) for name in ("longestLoss", "restartCost", "settle", "after")),
 )
+#: what was moved before is known for a day
+LONGEST_SETTLE: Final = 86_400
 
 
 #: the most GPU-hours of a budget or a limit
@@ -71,6 +74,7 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
         bounds = _at(body, ("preemptionLimits", side))
         place = f"spec.preemptionLimits.{side}.lostGpuHoursPerDay"
         errors += _hours(place, mapping(bounds).get("lostGpuHoursPerDay"))
+    errors += _moves(mapping(body.get("moves")))
     for place in FACTORS:
         errors += _factor(_path(place), _at(body, place))
     for place in POSITIVE:
@@ -81,6 +85,14 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
 def warn(policy: Json) -> list[str]:
     """A budget that limits nothing, and the refusal of a floor under nothing."""
     return [*_idle_budget(mapping(spec(policy).get("backfill"))), *_idle_floor(spec(policy))]
+
+
+def _moves(moves: Json) -> list[FieldError]:
+    errors = _hours("spec.moves.lostGpuHoursPerDay", moves.get("lostGpuHoursPerDay"))
+    settle = moves.get("settle")
+    if isinstance(settle, str) and not syntax.duration("", settle) and quantity.parse_duration(settle) > LONGEST_SETTLE:
+        errors.append(invalid("spec.moves.settle", settle, "must be at most 24h"))
+    return errors
 
 
 def _idle_floor(body: Json) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -23,6 +24,7 @@ from gangline.api.read.reading import (
     items,
     labels,
     millis,
+    moment,
     needed,
     number,
     optional_millis,
@@ -33,7 +35,7 @@ from gangline.api.read.reading import (
 from gangline.api.read.workloads import swap_record
 from gangline.api.read.workloads.admissions import admission, held_by
 from gangline.api.sharing import share_annotations, traits
-from gangline.engine import model
+from gangline.engine import MOVED, model
 
 # --- parse pod sets ---------------------------------------------------------------------------------------------------
 #
@@ -297,6 +299,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         has_variants=marks.get(names.CONCURRENT_PARENT) == "true",
         array=_array(annotations, metadata) if names.ARRAY_LIMIT in annotations else None,
         max_execution_seconds=optional_number(spec, "maximumExecutionTimeSeconds", "spec"),
+        start_by=_time(annotations[names.START_BY]) if names.START_BY in annotations else None,
         job_uid=marks.get(names.JOB_UID, ""),
         violation=unclaimable or violation,
         overtaken=bool(unclaimable),
@@ -307,6 +310,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         evicted=_reason_if_true(evicted),
         evicted_at=_since(evicted) if is_true(evicted) else 0,
         preempted=_reason_if_true(found.get(names.PREEMPTED, NO_CONDITION)),
+        moved_for=_moved_for(found.get(names.PREEMPTED, NO_CONDITION)),
         pods_ready=is_true(ready),
         pods_ready_at=_since(ready),
         pods_were_ready=ready.get("status") == "False" and ready.get("reason") == "WaitForRecovery",
@@ -389,6 +393,26 @@ def _above_zero(written: str) -> float | None:
         return max(0.0, quantity.parse_duration(written)) or None if written else None
     except quantity.QuantityError:
         return None
+
+
+def _time(written: str) -> int | None:
+    """A value that is no time is ignored, see `_boost`."""
+    try:
+        return moment(written, "")
+    except ParseError:
+        return None
+
+
+#: whom a moved workload made room for, in the message of its condition
+_MADE_ROOM_FOR: Final = re.compile(r" to make room for workload ([a-z0-9-]{1,63}/[a-z0-9.-]{1,253}) \(UID: ")
+
+
+def _moved_for(preempted: Json) -> str:
+    """The key of the workload for which another one was moved; "" = it was not."""
+    if preempted.get("reason") != MOVED or not is_true(preempted):
+        return ""
+    found = _MADE_ROOM_FOR.search(preempted.get("message") or "")
+    return found[1] if found is not None else ""
 
 
 def _array(annotations: Mapping[str, str], metadata: Json) -> model.ArrayLimit | None:

@@ -395,6 +395,27 @@ class PreemptionLimits(ApiModel):
     """The most workloads of the ClusterQueue that are preempted for others, or for each other."""
 
 
+class MovesSpec(ApiModel):
+    """Running workloads move to other nodes to make room for one that waits only because free room is scattered. Workloads of the
+    policy's ClusterQueues may be moved, and others of such policies are moved for them.
+    """
+
+    lost_gpu_hours_per_day: Quantity
+    """The most GPU-hours that workloads of each ClusterQueue lose by moves within any 24 hours: the work since the last
+    checkpoint, or the start, and `restartCost`."""
+    longest_loss: Duration = "10m"
+    """Workloads are moved only while they lose no more of their work than this: within this time after their start, or after a
+    checkpoint."""
+    restart_cost: Duration = "1m"
+    """What a move costs a workload besides."""
+    settle: Duration = "1h"
+    """A workload that was moved is not moved again within this time. At most 24h."""
+    most: Annotated[int, Field(ge=1, le=64)] = 8
+    """The most workloads that are moved for one workload."""
+    after: Duration = "1m"
+    """Nothing is moved for a workload that has waited for less than this."""
+
+
 class QueuePolicySpec(ApiModel):
     """The queues and their settings. An unset part is as in Kueue."""
 
@@ -415,6 +436,8 @@ class QueuePolicySpec(ApiModel):
     """The choice and the protection of victims."""
     preemption_limits: PreemptionLimits | None = None
     """The most preemptions that each ClusterQueue may cause and suffer. Unset: no limits."""
+    moves: MovesSpec | None = None
+    """Moves of running workloads that make room for others. Unset: none."""
     budgets: Annotated[list[BudgetSpec], Field(max_length=16), list_map("name")] | None = None
     """Budgets of GPU-hours."""
     overrun: OverrunSpec | None = None

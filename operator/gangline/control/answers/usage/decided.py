@@ -9,7 +9,7 @@ from typing import Final, assert_never
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.usage.happenings import LONGEST, EventSubject
 from gangline.control.audit.decision_index import RecordedDecision
-from gangline.engine import HOSTNAME, REVOKED, accelerators, model
+from gangline.engine import HOSTNAME, MOVED, REVOKED, accelerators, model
 from gangline.kube.resources import Json
 
 #: nodes that a row names
@@ -23,6 +23,7 @@ PREEMPTIONS: Final = {
     "InCohortReclaimWhileBorrowing": "which goes first and borrows in the cohort",
     REVOKED: "which has a reserved start that this one was let in before",
     "GaveWay": "which has waited long, and this one's work was saved at a checkpoint",
+    MOVED: "which waited only because free room was scattered; this one goes on on other nodes",
     "InRecovery": "which lost nodes and needs others to go on",
 }
 _REQUEUES: Final = {

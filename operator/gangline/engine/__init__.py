@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
     from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
+    from gangline.engine.interference.joining import Company
+    from gangline.engine.interference.pair_speeds import FEATURES, PairSpeeds, by_prior, features_of, within
     from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
     from gangline.engine.model import FIXES, accelerators, accelerators_of, is_accelerator, tolerates
     from gangline.engine.model.runtime import Runtime
@@ -80,6 +82,14 @@ _MODULES: Final = {
     ),
     "floor.verdicts": ("FLOOR_LEAST",),
     "floor.waits": ("Comparison",),
+    "interference.joining": ("Company",),
+    "interference.pair_speeds": (
+        "FEATURES",
+        "PairSpeeds",
+        "by_prior",
+        "features_of",
+        "within",
+    ),
     "isolated_engine": (
         "EngineFault",
         "IsolatedEngine",
@@ -155,6 +165,7 @@ __all__ = [
     "BACKFILL",
     "BUDGET",
     "EARLY_END",
+    "FEATURES",
     "FIXES",
     "FLOOR_LEAST",
     "FOR_OTHER_JOBS",
@@ -175,6 +186,7 @@ __all__ = [
     "BestPlace",
     "BorrowingLimit",
     "CardRoom",
+    "Company",
     "Comparison",
     "CycleRecord",
     "Engine",
@@ -192,6 +204,7 @@ __all__ = [
     "Mode",
     "Outlook",
     "OwnScorers",
+    "PairSpeeds",
     "Pipeline",
     "PlacementRequest",
     "PlacementResult",
@@ -211,6 +224,8 @@ __all__ = [
     "TopologyLedger",
     "accelerators",
     "accelerators_of",
+    "by_prior",
+    "features_of",
     "flavors_of",
     "has_floor",
     "hours_text",
@@ -223,6 +238,7 @@ __all__ = [
     "tolerates",
     "under",
     "usage_of",
+    "within",
 ]
 
 

@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
+    from gangline.engine.model.company import (
+        CompanyPolicy,
+        CompanyPrior,
+        CompanySpeed,
+        JobProfile,
+        SpeedAlone,
+        Unknown,
+    )
     from gangline.engine.model.decisions import (
         Admit,
         AskChecks,
@@ -146,6 +154,14 @@ _MODULES: Final = {
         "Item",
         "Put",
         "WriteFailed",
+    ),
+    "company": (
+        "CompanyPolicy",
+        "CompanyPrior",
+        "CompanySpeed",
+        "JobProfile",
+        "SpeedAlone",
+        "Unknown",
     ),
     "decisions": (
         "Admit",
@@ -309,6 +325,9 @@ __all__ = [
     "ClusterQueueFigures",
     "Cohort",
     "CohortFigures",
+    "CompanyPolicy",
+    "CompanyPrior",
+    "CompanySpeed",
     "CompleteAdmission",
     "ConcurrentAdmission",
     "Decision",
@@ -327,6 +346,7 @@ __all__ = [
     "Heal",
     "HealthPolicy",
     "Item",
+    "JobProfile",
     "LabelSelector",
     "LocalQueue",
     "LocalQueueFigures",
@@ -367,6 +387,7 @@ __all__ = [
     "Settings",
     "Share",
     "Slice",
+    "SpeedAlone",
     "SpentBudget",
     "Swap",
     "Taint",
@@ -375,6 +396,7 @@ __all__ = [
     "TopologyAssignment",
     "TopologyRequest",
     "Traits",
+    "Unknown",
     "VictimPolicy",
     "Warn",
     "Withdraw",

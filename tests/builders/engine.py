@@ -133,6 +133,8 @@ class EngineWorld:
             old.nodes,
             old.node_cards,
             old.forecasts,
+            old.profiles,
+            old.priors,
         )
         for table in (*tables, self.workloads):
             for item in table.values():

@@ -56,7 +56,7 @@ def test_the_closest_measurement_counts() -> None:
 
 
 def test_a_few_samples_are_drawn_to_the_prior_and_many_are_not() -> None:
-    """Two counts for the prior: I2 of the references: after 1 sample 0.47, after 2 samples 0.625 of an excess of 0.15 and 1.10."""
+    """The prior counts 2: of an expected excess of 0.15 and a measured one of 1.10, 0.47 after 1 sample and 0.625 after 2."""
     excess = [(2 * 0.15 + n * 1.10) / (2 + n) for n in (1, 2)]
     assert [round(each, 3) for each in excess] == [0.467, 0.625]
     for n in (1, 2, 1000):

@@ -32,14 +32,14 @@ def written(path: Path, document: Any) -> Path:
 def test_the_file_of_gavel_is_read() -> None:
     found = pair_file.read(SIMULATION)
     assert found.gpus == ("k80", "p100", "v100") and len(found.profiles) == 26
-    assert len(set(found.families.values())) == 7 and found.families["ResNet-50 (batch size 32)"] == "ResNet-50"
+    assert len(set(found.families.values())) == 7 and found.families["ResNet-50/batch-32"] == "ResNet-50"
     pairs = [pair for profile in found.profiles.values() for pair in profile.pairs if pair.gpu == "v100"]
     barred = {tuple(sorted((name, pair.beside))) for name, profile in found.profiles.items()
               for pair in profile.pairs if pair.gpu == "v100" and pair.out_of_memory}  # fmt: skip
     assert len(pairs) == 26 * 26 and len(barred) == 21, "21 of 351 pairs do not fit on V100"
     together = [pair.speed for pair in pairs if not pair.out_of_memory]
     assert np.mean(together) == pytest.approx(0.657, abs=0.001)
-    alone = {each.gpu: each for each in found.profiles["ResNet-18 (batch size 16)"].alone}
+    alone = {each.gpu: each for each in found.profiles["ResNet-18/batch-16"].alone}
     assert alone["v100"].rate == pytest.approx(32.353) and 0 < alone["v100"].utilisation < 100
     assert found.profiles["A3C"].alone[0].utilisation == 0, "of one batch size nothing follows"
 

@@ -217,7 +217,7 @@ _VALIDATING_REST: Final = (
         "configuration.validating",
         (
             _Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS),
-            _Rule(_WRITE, (resources.QUEUE_POLICIES, resources.RESERVATIONS)),
+            _Rule(_WRITE, (resources.QUEUE_POLICIES, resources.RESERVATIONS, resources.JOB_PROFILES)),
         ),
         (conditions.SPEC_CHANGED,),
     ),

@@ -90,6 +90,7 @@ OPERATOR: Final = ServiceAccount(
         Right(kube.WORKLOAD_PRIORITY_CLASSES, READ),
         Right(kube.QUEUE_POLICIES, READ),
         Right(kube.RESERVATIONS, READ),
+        Right(kube.JOB_PROFILES, READ),
         Right(kube.PROVISIONING_CONFIGS, READ),
         Right(kube.MULTI_KUEUE_CONFIGS, READ),
         Right(kube.MULTI_KUEUE_CLUSTERS, READ),
@@ -134,7 +135,15 @@ OPERATOR: Final = ServiceAccount(
         *_status(kube.PODS),
         *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),
         # pods: one that is stopped says why
-        *_status(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.GPU_JOBS, kube.JOBS, kube.ADMISSION_CHECKS, kube.PODS),
+        *_status(
+            kube.QUEUE_POLICIES,
+            kube.RESERVATIONS,
+            kube.JOB_PROFILES,
+            kube.GPU_JOBS,
+            kube.JOBS,
+            kube.ADMISSION_CHECKS,
+            kube.PODS,
+        ),
         # whether other clusters are connected; and how far jobs are that run there
         *_status(
             kube.MULTI_KUEUE_CLUSTERS,

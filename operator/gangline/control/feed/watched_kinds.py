@@ -49,6 +49,7 @@ DESCRIPTIONS: tuple[Resource, ...] = tuple(resource for each in jobkinds.BUILT_I
 PLAIN: tuple[Resource, ...] = (
     kube.QUEUE_POLICIES,
     kube.RESERVATIONS,
+    kube.JOB_PROFILES,
     kube.WORKLOAD_PRIORITY_CLASSES,
     kube.PRIORITY_CLASSES,
     kube.SERVICES,
@@ -98,7 +99,13 @@ OWNED: frozenset[Resource] = frozenset(
 _OPTIONAL: frozenset[Resource] = frozenset(
     {
         *(kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES, *INVENTORY),
-        *(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),
+        *(
+            kube.QUEUE_POLICIES,
+            kube.RESERVATIONS,
+            kube.JOB_PROFILES,
+            kube.PROVISIONING_CONFIGS,
+            kube.PROVISIONING_REQUESTS,
+        ),
         *(kube.MULTI_KUEUE_CONFIGS, kube.MULTI_KUEUE_CLUSTERS, kube.LEADER_WORKER_SETS),
     }
 )

@@ -7,18 +7,20 @@ two bottlenecks, of which the narrower one counts: S = max(card, node).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Final
 
 from gangline.engine.interference.pair_speeds import ExpectedSpeed, PairSpeeds
 from gangline.engine.model.company import CompanyPolicy
-from gangline.engine.model.devices import Device
+from gangline.engine.model.devices import WHOLE, Device, Share
 
 #: Why a pod may not join, as `gangline why` counts it. "" = it may.
 PAIR_BARRED: Final = "the pair ran out of memory on such a card"
 TOO_SLOW: Final = "a pod would be slowed beyond the cap"
 NO_GAIN: Final = "the pods are not faster together"
 UNKNOWN: Final = "the pods' company is not known"
+NO_PEAK: Final = "the measured peaks of memory exceed the card"
+NOT_ENFORCED: Final = "memory of the card is neither enforced nor measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +29,23 @@ class Company:
 
     kind: str
     policy: CompanyPolicy
-    #: the newest speeds; another object means other verdicts
-    speeds: PairSpeeds = field(compare=False)
-    #: tells versions of `speeds` apart
-    version: int = 0
+    #: another object means other verdicts
+    speeds: PairSpeeds
+    #: thousandths: how much the pod itself may be slowed; 0 = as the policy says
+    max_slowdown: int = 0
 
-    def refuses(self, device: Device, residents: Sequence[str]) -> str:
-        """Why the pod may not join pods of these classes on this card. A class is "" where it is not known."""
+    def refuses(self, device: Device, residents: Sequence[str], strictest: int = 0, *, enforced: bool = True) -> str:
+        """Why the pod may not join pods of these classes on this card. A class is "" where it is not known.
+
+        `strictest`: the strictest limit that one of them has set to its slowdown, in thousandths; 0 = none has. `enforced`: no
+        pod gets more memory of the card than it asked for.
+        """
         if not residents:
             return ""
         residents = self._named(residents)
+        reason = self._overflows(device, residents, enforced=enforced)
+        if reason:
+            return reason
         known = True
         for resident in residents:
             for pair in (self._card(self.kind, resident, device), self._card(resident, self.kind, device)):
@@ -49,11 +58,18 @@ class Company:
             return "" if unknown == "Share" or (unknown == "Probe" and len(residents) == 1) else UNKNOWN
         everybody = [*residents, self.kind]
         after = self._slowdowns(everybody, device)
-        if max(after) > self.policy.max_slowdown:
+        if after[-1] > self._cap(self.max_slowdown) or max(after[:-1]) > self._cap(strictest):
             return TOO_SLOW
         before = sum(1 / each for each in self._slowdowns(residents, device))
         together = sum(1 / each for each in after)
         return NO_GAIN if together < self.policy.min_gain * max(before, 1.0) else ""
+
+    def _overflows(self, device: Device, residents: Sequence[str], *, enforced: bool) -> str:
+        """Why memory might not suffice for all, whatever they ask for."""
+        peaks = [self.speeds.memory_of(kind, device.model) for kind in (*residents, self.kind)]
+        if device.memory and sum(peaks) > device.memory:
+            return NO_PEAK
+        return "" if enforced or all(peaks) or self.policy.unknown == "Share" else NOT_ENFORCED
 
     def refuses_node(self, residents: Mapping[str, int]) -> str:
         """Why the pod may not be on a node with so many pods of each class, on whichever cards. Only pods that slow one another
@@ -93,6 +109,11 @@ class Company:
             for kind, count in away.items()
             if count > 0
         )
+
+    def _cap(self, said: int) -> float:
+        """The most that a pod may be slowed: what its job says, and what the policy says for all."""
+        most = self.policy.max_slowdown
+        return min(most, said / WHOLE) if said else most
 
     # --- slowdowns ----------------------------------------------------------------------------------------------------
 
@@ -145,3 +166,20 @@ class Company:
         if joining is not None:
             counts[joining] = counts.get(joining, 0) + 1
         return [(slowed.get(kind, 1.0), count) for kind, count in counts.items()]
+
+
+#: a pod of which nothing is known
+NOBODY: Final = Company("", CompanyPolicy(), PairSpeeds())
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyShare(Share):
+    """A share of a card in a queue whose policy looks at company."""
+
+    company: Company = NOBODY
+
+
+def in_company(share: Share, company: Company) -> CompanyShare:
+    """The same share, with whom it may have as company."""
+    said = {each.name: getattr(share, each.name) for each in fields(Share)}
+    return CompanyShare(**said, company=company)

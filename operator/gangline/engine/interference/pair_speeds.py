@@ -91,7 +91,8 @@ class PairSpeeds:
     ) -> None:
         self._profiles = dict(profiles or {})
         self._priors = sorted(priors, key=lambda each: (len(each.gpu), each.name), reverse=True)
-        self._class_of = {name: name for name in self._profiles} | {mark(name): name for name in self._profiles}
+        named = {*self._profiles, *(pair.beside for each in self._profiles.values() for pair in each.pairs)}
+        self._class_of = {name: name for name in named} | {mark(name): name for name in named}
         self._settings: dict[tuple[str, str], _OnModel] = {}
 
     def __bool__(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gangline.engine.model.company import CompanyPrior, JobProfile
 from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import ForeignPod, Node, ReservedWindow, RuntimeForecast, Topology, WorkloadPods
 from gangline.engine.model.queues import (
@@ -31,6 +32,8 @@ Item: TypeAlias = (
     | ForeignPod
     | NodeCards
     | ReservedWindow
+    | JobProfile
+    | CompanyPrior
     | RuntimeForecast
     | WorkloadPods
     | Dependencies

@@ -317,7 +317,7 @@ def facts(store: Store) -> Iterator[Change]:
     """All known facts, assumptions as if they had been confirmed."""
     tables = (store.flavors, store.topologies, store.checks, store.cohorts, store.cluster_queues, store.local_queues)
     on_nodes = (store.nodes, store.node_cards, store.foreign_pods, store.forecasts, store.workload_pods)
-    of_policies = (store.budgets.known, store.preemptions.past, store.preemptions.unknown)
+    of_policies = (store.profiles, store.priors, store.budgets.known, store.preemptions.past, store.preemptions.unknown)
     for window in store.windows.known():
         yield Put(window)
     for table in (*tables, store.namespaces, *on_nodes, store.dependencies, *of_policies):

@@ -3,8 +3,8 @@
     {gpu: {"('job', workers)": {"null": alone, "('other', workers)": [mine, other's], …}, …}, …}
 
 Jobs with one worker are read: pairs of larger ones were not measured. A pair in which both have the speed 0 did not fit into
-memory. A name such as `ResNet-50 (batch size 32)` says family and batch size; the part of the family's best rate of samples
-that a batch size reaches stands for the part of the card that it uses.
+memory. A name such as `ResNet-50 (batch size 32)` says family and batch size: the class is `ResNet-50/batch-32`. The part of the
+family's best rate of samples that a batch size reaches stands for the part of the card that it uses.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ MOST_CLASSES: Final = 200
 _MOST_RATE: Final = 1e9
 
 _JOB: Final = re.compile(r"\('([^'()]{1,60}(?: \([^'()]{1,30}\))?)', 1\)")
+#: what classes of jobs have not in their names
+_ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _BATCH: Final = re.compile(r"^(.{1,60}?) \(batch size (\d{1,9})\)$")
 
 
@@ -67,12 +69,19 @@ def read(path: Path) -> MeasuredClasses:
 
 
 def _of_one_worker(jobs: Mapping[str, Any]) -> dict[str, Any]:
-    return {match[1]: value for key, value in jobs.items() if len(key) < 128 and (match := _JOB.fullmatch(key))}
+    return {_class(match[1]): value for key, value in jobs.items() if len(key) < 128 and (match := _JOB.fullmatch(key))}
+
+
+def _class(job: str) -> str:
+    """The class of a job: `ResNet-50/batch-32`."""
+    match = _BATCH.match(job)
+    family, batch = (match[1], f"/batch-{int(match[2])}") if match else (job, "")
+    return _ODD.sub("-", family).strip("-._/") + batch
 
 
 def _family(name: str) -> tuple[str, int]:
-    match = _BATCH.match(name)
-    return (match[1], int(match[2])) if match else (name, 1)
+    family, _, batch = name.partition("/batch-")
+    return family, int(batch or 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,7 @@ _KINDS: Final = (
     _Kind(kube.GPU_JOBS, (*_USERS, TO_EDIT, TO_ADMIN), _EVERYBODY, prefix="gangline"),
     _Kind(kube.QUEUE_POLICIES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
     _Kind(kube.RESERVATIONS, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
+    _Kind(kube.JOB_PROFILES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
 )
 
 

@@ -18,13 +18,15 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command("pairs")
 @click.argument("file", type=_FILE)
-@click.option("--judge", "judge_file", type=_FILE, help="Judge on the pairs of this file; FILE is what is learned from.")
+@click.option(
+    "--judge", "judge_file", type=_FILE, help="Judge on the pairs of this file; FILE is what is learned from."
+)
 @answer_option
 def command(file: Path, judge_file: Path | None, output: OutputFormat) -> None:
     """Learn from the measured pairs of FILE, and show how near the expected speeds come on families of jobs left out.
 
-    FILE has steps per second of jobs alone and in pairs, as the artifact of Gavel (OSDI 2020) has them. Each family of jobs is left
-    out once, with all its pairs. A prior that is no better than a constant is not used.
+    FILE has steps per second of jobs alone and in pairs, as the artifact of Gavel (OSDI 2020) has them. Each family of jobs
+    is left out once, with all its pairs. A prior that is no better than a constant is not used.
     """
     learned_from = _read(file)
     scores = (
@@ -60,9 +62,7 @@ def _judged(learned_from: MeasuredClasses, judged_on: MeasuredClasses) -> tuple[
     found: list[PairScore] = []
     for gpu, mode in settings_of(learned_from.profiles.values()):
         try:
-            found.append(
-                judge(learned_from.profiles, learned_from.families, gpu, mode, judged_on=judged_on.profiles)
-            )
+            found.append(judge(learned_from.profiles, learned_from.families, gpu, mode, judged_on=judged_on.profiles))
         except ValueError as error:
             terminal.say(f"· {error}", err=True)
     return tuple(found)
@@ -100,8 +100,14 @@ def _parts(join: JoinScore) -> tuple[str, str]:
 def _calibration(scores: tuple[PairScore, ...]) -> Rows:
     header = ("EXPECTED SPEED", "GPU", "DIRECTIONS", "EXPECTED", "MEASURED")
     cells = [
-        (f"{each.low:.1f} to {min(each.high, 1.1):.1f}", score.gpu, str(each.pairs), f"{each.expected:.2f}", f"{each.measured:.2f}")
+        (
+            f"{each.low:.1f} to {min(each.high, 1.1):.1f}",
+            score.gpu,
+            str(each.pairs),
+            f"{each.expected:.2f}",
+            f"{each.measured:.2f}",
+        )
         for score in scores
         for each in score.calibration
-    ]  # fmt: skip
+    ]
     return Rows(header, tuple(cells), right=frozenset(header[2:]))

@@ -22,7 +22,13 @@ Json = dict[str, Any]
 
 
 def job_profile(name: str, *, age: int = 0, status: Json | None = None, **spec: Any) -> Stored:
-    meta = {"name": name, "uid": name, "resourceVersion": "1", "generation": 3, "creationTimestamp": timestamp(T - 1000 * age)}
+    meta = {
+        "name": name,
+        "uid": name,
+        "resourceVersion": "1",
+        "generation": 3,
+        "creationTimestamp": timestamp(T - 1000 * age),
+    }
     return Stored({"kind": "JobProfile", "metadata": meta, "spec": spec, "status": status or {}})
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
     from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
-    from gangline.engine.interference.joining import Company
+    from gangline.engine.interference.joining import Company, in_company
     from gangline.engine.interference.pair_speeds import FEATURES, PairSpeeds, by_prior, features_of, within
     from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
     from gangline.engine.model import FIXES, accelerators, accelerators_of, is_accelerator, tolerates
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gangline.engine.topology.leaf_ranking import OF_POLICY
     from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
     from gangline.engine.topology.placing import ReplacementRequest, levels_of, place, replace_node
+    from gangline.engine.topology.policy_filter import kind_mark
     from gangline.engine.topology.topology_ledger import TopologyLedger
 
 _MODULES: Final = {
@@ -82,7 +83,7 @@ _MODULES: Final = {
     ),
     "floor.verdicts": ("FLOOR_LEAST",),
     "floor.waits": ("Comparison",),
-    "interference.joining": ("Company",),
+    "interference.joining": ("Company", "in_company"),
     "interference.pair_speeds": (
         "FEATURES",
         "PairSpeeds",
@@ -156,6 +157,7 @@ _MODULES: Final = {
         "place",
         "replace_node",
     ),
+    "topology.policy_filter": ("kind_mark",),
     "topology.topology_ledger": ("TopologyLedger",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
@@ -229,7 +231,9 @@ __all__ = [
     "flavors_of",
     "has_floor",
     "hours_text",
+    "in_company",
     "is_accelerator",
+    "kind_mark",
     "levels_of",
     "outlook",
     "place",

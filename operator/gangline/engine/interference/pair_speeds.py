@@ -94,6 +94,14 @@ class PairSpeeds:
         named = {*self._profiles, *(pair.beside for each in self._profiles.values() for pair in each.pairs)}
         self._class_of = {name: name for name in named} | {mark(name): name for name in named}
         self._settings: dict[tuple[str, str], _OnModel] = {}
+        self._on_nodes = {
+            (name, pair.beside): ExpectedSpeed(within(pair.speed), pair.samples)
+            for name, profile in self._profiles.items()
+            for pair in reversed(profile.pairs)
+            if pair.on_node and not pair.out_of_memory
+        }
+        #: whether company on nodes was measured
+        self.has_nodes = bool(self._on_nodes)
 
     def __bool__(self) -> bool:
         return bool(self._profiles or self._priors)
@@ -102,19 +110,9 @@ class PairSpeeds:
         """The speed of a job of class `mine` beside one of class `beside` on such a card; None: nothing is known of it."""
         return self._on(device).speed(self.class_of(mine), self.class_of(beside))
 
-    def on_node(self, mine: str, beside: str, gpu: str = "") -> ExpectedSpeed | None:
-        """The same for a job on another card of the node: only where it was measured."""
-        profile = self._profiles.get(self.class_of(mine))
-        other = self.class_of(beside)
-        for pair in profile.pairs if profile is not None else ():
-            if pair.on_node and pair.beside == other and _matches(pair.gpu, gpu):
-                return ExpectedSpeed(within(pair.speed), pair.samples)
-        return None
-
-    @property
-    def has_nodes(self) -> bool:
-        """Whether company on other cards of a node was measured."""
-        return any(pair.on_node for profile in self._profiles.values() for pair in profile.pairs)
+    def on_node(self, mine: str, beside: str) -> ExpectedSpeed | None:
+        """The same for a job on the same node, on whichever card and of whichever model: only where it was measured."""
+        return self._on_nodes.get((self.class_of(mine), self.class_of(beside)))
 
     def memory_of(self, kind: str, gpu: str) -> int:
         """The measured peak of a class on such a card, in MiB; 0 = not known."""

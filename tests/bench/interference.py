@@ -158,10 +158,13 @@ def packed(path: Path, first: str, gpu: str, count: int, load: float, seeds: Seq
         for name, rule, world in (
             ("ours", OURS, ""),
             ("ours", OURS, ", on the physical cluster"),
+            ("ours, learning", OURS, ", on the physical cluster"),
             ("ours, slowdown at most 1.25", CAREFUL, ""),
+            ("ours, slowdown at most 1.25", CAREFUL, ", on the physical cluster"),
+            ("ours, slowdown at most 1.25, learning", CAREFUL, ", on the physical cluster"),
             ("sum of speeds at least 1.5, no cap", GAVEL, ""),
         ):
-            policy = CorunPolicy(name, "Interference", rule, speeds)
+            policy = CorunPolicy(name, "Interference", rule, speeds, learns="learning" in name)
             outcome = play(shared, hosts_of(hosts, CARDS, gpu=gpu, slots=2), policy, worlds[world])
             runs.setdefault(name + world, []).append((outcome, alone))
             print(

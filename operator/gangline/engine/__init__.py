@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
     from gangline.engine.interference.joining import Company, in_company
-    from gangline.engine.interference.pair_speeds import FEATURES, PairSpeeds, by_prior, features_of, within
+    from gangline.engine.interference.pair_speeds import (
+        FEATURES,
+        PRIOR_COUNTS,
+        PairSpeeds,
+        by_prior,
+        features_of,
+        within,
+    )
     from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
     from gangline.engine.model import FIXES, accelerators, accelerators_of, is_accelerator, tolerates
     from gangline.engine.model.runtime import Runtime
@@ -77,6 +84,7 @@ _MODULES: Final = {
         "Mode",
         "PLAIN",
         "POLICY",
+        "PRIOR_COUNTS",
         "PolicyFallback",
         "has_floor",
         "under",
@@ -86,6 +94,7 @@ _MODULES: Final = {
     "interference.joining": ("Company", "in_company"),
     "interference.pair_speeds": (
         "FEATURES",
+        "PRIOR_COUNTS",
         "PairSpeeds",
         "by_prior",
         "features_of",
@@ -181,6 +190,7 @@ __all__ = [
     "OWN_SCORERS",
     "PLAIN",
     "POLICY",
+    "PRIOR_COUNTS",
     "PROFILES",
     "REVOKED",
     "STOPPING",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gangline.engine import (
+    PRIOR_COUNTS,
     PROFILES,
     CardRoom,
     Company,
@@ -29,8 +30,10 @@ from gangline.engine import (
     in_company,
     kind_mark,
 )
-from gangline.engine.model import CompanyPolicy, Device, Share
+from gangline.engine.model import CompanyPolicy, CompanySpeed, Device, Share
 
+#: of a policy that learns: what it knows is drawn up anew after so many new measurements
+_NEWS: Final = 5
 #: the least speed that a law may give: below it a job would never end
 _LEAST: Final = 1e-6
 
@@ -91,6 +94,8 @@ class CorunPolicy:
     order: Callable[[CorunJob], tuple[float, ...]] | None = None
     #: jobs that wait and find no place let others go first
     passes: bool = True
+    #: what pairs do is measured, and changes what the policy knows; what it knew before counts as `PRIOR_COUNTS` samples
+    learns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,10 @@ class _Play:
         self._ends: list[CorunEnd] = []
         self._due: list[tuple[float, int, int, CorunRun]] = []
         self._count = self._joined = self._broken = 0
+        self._speeds = policy.speeds
+        #: of a policy that learns: pair -> its measurements, each of other jobs; and how many are new
+        self._seen: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+        self._news = 0
 
     def run(self) -> CorunOutcome:
         arrived, now = 0, 0.0
@@ -225,6 +234,8 @@ class _Play:
     def _start(self, now: float) -> set[int]:
         """Start who finds a place, the first in order first. Of those that ask for the same, one stands for all."""
         touched: set[int] = set()
+        if self._news >= _NEWS:
+            self._learn()
         heads = [(*queue[0][:2], key) for key, queue in self._waiting.items()]
         heapq.heapify(heads)
         while heads:
@@ -275,7 +286,7 @@ class _Play:
         assert self._policy.company is not None
         for other in room.residents:
             for one, two in ((resident.kind, other.kind), (other.kind, resident.kind)):
-                pair = self._policy.speeds.on_card(one, two, room.device)
+                pair = self._speeds.on_card(one, two, room.device)
                 if pair is not None and (
                     pair.out_of_memory or pair.slowdown > self._policy.company.max_slowdown + 1e-9
                 ):
@@ -289,7 +300,7 @@ class _Play:
         if found is None:
             share = job.share
             if self._policy.company is not None:
-                share = in_company(share, Company(job.kind, self._policy.company, self._policy.speeds))
+                share = in_company(share, Company(job.kind, self._policy.company, self._speeds))
             requests = (("cpu", job.cpu_milli), ("memory", job.memory), ("pods", 1))
             found = PodRequest(
                 tuple((name, amount) for name, amount in requests if amount > 0),
@@ -321,6 +332,41 @@ class _Play:
             run.version += 1
             self._count += 1
             heapq.heappush(self._due, (now + max(0.0, run.left) / run.speed, run.version, self._count, run))
+        if self._policy.learns:
+            self._note(runs)
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _note(self, runs: Sequence[CorunRun]) -> None:
+        """Two jobs that are alone with each other on a card are a measurement of their pair."""
+        on_card: dict[int, list[CorunRun]] = {}
+        for run in runs:
+            if len(run.seats) == 1 and len(run.seats[0][1]) == 1:
+                on_card.setdefault(run.seats[0][1][0], []).append(run)
+        for pair in on_card.values():
+            for mine, other in (pair, pair[::-1]) if len(pair) == 2 else ():
+                seen = self._seen.setdefault((mine.job.kind, other.job.kind), {})
+                if (mine.job.name, other.job.name) not in seen:
+                    seen[mine.job.name, other.job.name] = mine.speed
+                    self._news += 1
+
+    def _learn(self) -> None:
+        """What the policy knows now. Whoever waits asks by it."""
+        self._news = 0
+        known = self._policy.speeds
+        device = self._hosts[0].cards[0].device
+        pairs: dict[str, list[CompanySpeed]] = {}
+        for (mine, beside), seen in sorted(self._seen.items()):
+            before = known.on_card(mine, beside, device)
+            total, count = sum(seen.values()), len(seen)
+            if before is not None:
+                total, count = total + PRIOR_COUNTS * before.speed, count + PRIOR_COUNTS
+            pairs.setdefault(mine, []).append(CompanySpeed(beside, speed=total / count, samples=count))
+        self._speeds = known.amended(pairs)
+        queues = [entry for queue in self._waiting.values() for entry in queue]
+        self._asks, self._waiting = {}, {}
+        for rank, number, job in queues:
+            heapq.heappush(self._waiting.setdefault((self._ask(job), job.pods), []), (rank, number, job))
 
     def _speed_on(self, position: int, run: CorunRun) -> float:
         runs = self._on[position]

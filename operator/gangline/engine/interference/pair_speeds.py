@@ -89,7 +89,7 @@ class PairSpeeds:
         priors: Iterable[CompanyPrior] = (),
         mark: Callable[[str], str] = str,
     ) -> None:
-        self._profiles = dict(profiles or {})
+        self._profiles, self._mark = dict(profiles or {}), mark
         self._priors = sorted(priors, key=lambda each: (len(each.gpu), each.name), reverse=True)
         named = {*self._profiles, *(pair.beside for each in self._profiles.values() for pair in each.pairs)}
         self._class_of = {name: name for name in named} | {mark(name): name for name in named}
@@ -102,6 +102,16 @@ class PairSpeeds:
         }
         #: whether company on nodes was measured
         self.has_nodes = bool(self._on_nodes)
+
+    def amended(self, pairs: Mapping[str, Sequence[CompanySpeed]]) -> PairSpeeds:
+        """The same with these pairs by class, which precede those that are known of them."""
+        profiles = dict(self._profiles)
+        for name, newer in pairs.items():
+            old = profiles.get(name, JobProfile(name))
+            beside = {(each.beside, each.on_node) for each in newer}
+            kept = tuple(each for each in old.pairs if (each.beside, each.on_node) not in beside)
+            profiles[name] = JobProfile(name, (*newer, *kept), old.alone)
+        return PairSpeeds(profiles, self._priors, self._mark)
 
     def __bool__(self) -> bool:
         return bool(self._profiles or self._priors)

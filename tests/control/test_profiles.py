@@ -13,6 +13,7 @@ from tests.objects import Stored
 from gangline.api.profiles import MOST_PROFILES, written_pair
 from gangline.api.read.conditions import timestamp
 from gangline.control.nodes.company.profiling import PERIOD, POLL, Profiling
+from gangline.control.parts.messages import FactObserved, StepReported
 from gangline.engine import model
 from gangline.forecast.pairs import pair_file
 from gangline.kube import resources as kube
@@ -36,7 +37,8 @@ class ProfilingWorld(PartWorld):
     def __init__(self, *profiles: Stored) -> None:
         super().__init__()
         self.facts: list[model.Change] = []
-        self.part = Profiling(self.context(), self.facts.append)
+        self.part_context = self.context()
+        self.part = Profiling(self.part_context, self.facts.append)
         self.apply(*profiles)
         self.part.lead()
 
@@ -56,7 +58,9 @@ class ProfilingWorld(PartWorld):
             assert write.verb == "status" and isinstance(write.body, dict)
             found[write.key.name] = write.body["status"]
             obj = self.mirror.objects[kube.JOB_PROFILES][write.key.name]
-            self.mirror.upsert(kube.JOB_PROFILES, Stored({**obj, "status": {**obj.status, **write.body["status"]}}))
+            meta = {**obj.metadata, "resourceVersion": str(int(obj.resource_version) + 1)}
+            status = {**obj.status, **write.body["status"]}
+            self.mirror.upsert(kube.JOB_PROFILES, Stored({**obj, "metadata": meta, "status": status}))
         return found
 
     def learned(self, now: int) -> dict[str, Json]:
@@ -155,3 +159,65 @@ def test_a_prior_goes_with_the_pairs_that_it_came_from_but_not_at_once() -> None
 def test_nothing_is_done_where_there_are_none() -> None:
     world = ProfilingWorld()
     assert world.at(T) == {} and world.facts == [] and world.part.due is None
+
+
+# --- learned from running jobs ----------------------------------------------------------------------------------------
+
+
+def cards() -> model.Put:
+    device = model.Device("n0", "GPU-0", model="Tesla V100", mode="MPS", slots=4)
+    return model.Put(model.NodeCards("n0", (device,)))
+
+
+def running(name: str, kind: str, *, finished: bool = False) -> model.Put:
+    domain = model.Domain(("n0",), 1, ((model.CardSeat("GPU-0"),),))
+    topology = model.TopologyAssignment(("kubernetes.io/hostname",), (domain,))
+    assigned = model.PodSetAssignment("main", {"gpu": "f"}, {"gpu": 1}, 1, topology=topology)
+    pod_set = model.PodSet("main", 1, {"gpu": 1}, traits=model.Traits(kind=kind))
+    admission = model.Admission("q", (assigned,))
+    return model.Put(
+        model.Workload(
+            name, "ns", name, "q", (pod_set,), created=1, admission=admission, admitted=True, finished=finished,
+            pods_ready=True,
+        )
+    )  # fmt: skip
+
+
+def test_pairs_are_learned_as_neighbours_come_and_are_written_into_the_status() -> None:
+    declared = [{"beside": "c", "slowdown": "1.5"}]
+    world = ProfilingWorld(job_profile("a", pairs=declared), job_profile("b"))
+    context = world.part_context
+    world.at(T)
+
+    def report(key: str, seconds: int, rate: float, begin: int) -> int:
+        for number in range(seconds // 10 + 1):
+            at = begin + 10_000 * number
+            context.messages.publish(StepReported(f"ns/{key}", at, round(10 * rate * number) + begin // 1000))
+        return begin + 1000 * seconds
+
+    context.messages.publish(FactObserved(cards()))
+    context.messages.publish(FactObserved(running("wa", "a")))
+    now = report("wa", 120, 10, 0)
+    context.messages.publish(FactObserved(running("wb", "b")))
+    report("wa", 120, 8, now + 10_000)
+    context.messages.publish(FactObserved(running("wb", "b", finished=True)))
+    written = world.at(T + 1)
+    assert written["a"]["pairs"] == [
+        {"beside": "b", "gpu": "Tesla V100", "sharing": "MPS", "slowdown": "1.250", "samples": 1}
+    ]
+    assert "pairs" not in written.get("b", {}), "nothing is known of it alone"
+    world.apply(world.mirror.objects[kube.JOB_PROFILES]["a"])
+    world.at(T + 2)
+    told = [fact.item for fact in world.facts if isinstance(fact, model.Put) and fact.item.name == "a"][-1]
+    assert isinstance(told, model.JobProfile)
+    assert [(pair.beside, round(pair.speed, 3)) for pair in told.pairs] == [("c", 0.667), ("b", 0.8)]
+
+
+def test_without_profiles_nothing_is_watched() -> None:
+    world = ProfilingWorld()
+    world.at(T)
+    world.part_context.messages.publish(FactObserved(cards()))
+    world.part_context.messages.publish(FactObserved(running("wa", "a")))
+    world.part_context.messages.publish(StepReported("ns/wa", 1, 1))
+    world.at(T + 1)
+    assert not world.part._seats and not world.part._watch

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
-    from gangline.engine.cards.card_amounts import CardRoom, Resident
+    from gangline.engine.cards.card_amounts import CardRoom, Resident, card_name
     from gangline.engine.cycle.attempt import ARRAY_LIMIT, CycleRecord, Requeued
     from gangline.engine.cycle.explanations import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED
     from gangline.engine.engine import Engine
@@ -66,6 +66,7 @@ _MODULES: Final = {
     "cards.card_amounts": (
         "CardRoom",
         "Resident",
+        "card_name",
     ),
     "cycle.attempt": (
         "ARRAY_LIMIT",
@@ -237,6 +238,7 @@ __all__ = [
     "accelerators",
     "accelerators_of",
     "by_prior",
+    "card_name",
     "features_of",
     "flavors_of",
     "has_floor",

@@ -271,6 +271,10 @@ def name_of(uuid: str) -> str:
     return uuid if len(uuid) <= LONGEST_NAME else "~" + sha256(uuid.encode()).hexdigest()[: LONGEST_NAME - 1]
 
 
+#: the same for whoever reads admissions
+card_name: Final = name_of
+
+
 def capacity(devices: Iterable[Device]) -> dict[str, int]:
     """What cards have; of those that have failed nothing is to be had."""
     found: dict[str, int] = {}

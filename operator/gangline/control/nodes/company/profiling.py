@@ -7,21 +7,23 @@ them alone: whoever leads next learns the same. They are learned in a thread, as
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gangline.api.profiles import MOST_PROFILES, ProfileError, ProfileFacts, profile
+from gangline.api.profiles import MOST_PAIRS, MOST_PROFILES, ProfileError, ProfileFacts, profile, written_pair
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
+from gangline.control.nodes.company.pair_watch import PairWatch, Sample, Seat, with_sample
+from gangline.control.parts.messages import FactObserved, StepReported
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import profile_status
-from gangline.engine import model
+from gangline.engine import card_name, model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event
-from gangline.kube.resources import ObjectKey, Resource
+from gangline.kube.resources import Json, ObjectKey, Resource
 from gangline.objects import Stored
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ PERIOD: Final = 60_000
 POLL: Final = 500
 #: directions that are learned from: the first by name. The time that it takes grows with their number
 _MOST_DIRECTIONS: Final = 20_000
+#: measurements of a class that wait to be written
+_MOST_WAITING: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,75 @@ class Profiling(Part):
         self._thread: ThreadPoolExecutor | None = None
         self._learn_at: int | None = None
         self._unwritten = False
+        #: what is learned of running jobs: their seats, the cards, and what is to be written
+        self._watch = PairWatch()
+        self._seats: dict[str, tuple[Seat, ...]] = {}
+        self._started: set[str] = set()
+        self._cards: dict[str, model.Device] = {}
+        self._cards_of: dict[str, tuple[str, ...]] = {}
+        self._moved = False
+        self._samples: dict[str, list[Sample]] = {}
+        context.messages.subscribe(FactObserved, lambda message: self._note(message.change))
+        context.messages.subscribe(StepReported, self._reported)
+
+    # --- running jobs -------------------------------------------------------------------------------------------------
+
+    def _note(self, change: model.Change) -> None:
+        """Take in who sits on which card."""
+        if isinstance(change, model.Put) and isinstance(change.item, model.NodeCards):
+            self._put_cards(change.item.node, change.item.devices)
+        elif isinstance(change, model.Gone) and change.kind is model.NodeCards:
+            self._put_cards(change.key, ())
+        elif not self._known:
+            return
+        elif isinstance(change, model.Put) and isinstance(change.item, model.Workload):
+            self._put_workload(change.item)
+        elif isinstance(change, model.Gone) and change.kind is model.Workload:
+            self._moved = self._seats.pop(change.key, None) is not None or self._moved
+            self._started.discard(change.key)
+
+    def _put_cards(self, node: str, devices: Iterable[model.Device]) -> None:
+        for card in self._cards_of.pop(node, ()):
+            self._cards.pop(card, None)
+        found = {card_name(each.uuid): each for each in devices}
+        self._cards |= found
+        self._cards_of[node] = tuple(found)
+
+    def _put_workload(self, workload: model.Workload) -> None:
+        seats = () if workload.finished or workload.evicted else tuple(self._seats_of(workload))
+        started = bool(seats) and workload.pods_ready
+        if seats == self._seats.get(workload.key, ()) and started == (workload.key in self._started):
+            return
+        self._moved = True
+        self._seats.pop(workload.key, None)
+        self._started.discard(workload.key)
+        if seats:
+            self._seats[workload.key] = seats
+        if started:
+            self._started.add(workload.key)
+
+    def _seats_of(self, workload: model.Workload) -> Iterator[Seat]:
+        kinds = {each.name: each.traits.kind for each in workload.pod_sets}
+        for pod_set in workload.admission.pod_sets if workload.admission is not None else ():
+            for domain in pod_set.topology.domains if pod_set.topology is not None else ():
+                for seat in (seat for pod in domain.cards for seat in pod):
+                    device = self._cards.get(seat.card)
+                    if device is not None:
+                        yield Seat(seat.card, device.model, device.mode, kinds.get(pod_set.name, ""))
+
+    def _reported(self, message: StepReported) -> None:
+        if self._known:
+            self._settle_seats()
+            self._watch.reported(message.workload, message.at, message.step)
+
+    def _settle_seats(self) -> None:
+        if not self._moved:
+            return
+        self._moved = False
+        for sample in self._watch.seated(self._seats, self._started):
+            if sample.kind in self._known and len(self._samples.setdefault(sample.kind, [])) < _MOST_WAITING:
+                self._samples[sample.kind].append(sample)
+                self._unwritten = True
 
     # --- facts --------------------------------------------------------------------------------------------------------
 
@@ -76,8 +149,14 @@ class Profiling(Part):
 
     def settle(self) -> None:
         if self._stale:
-            self._stale = False
+            self._stale, before = False, bool(self._known)
             self._read_all()
+            if self._known and not before:
+                for key in self._mirror.workloads:
+                    value = self._mirror.workload_value(key)
+                    if value is not None:
+                        self._put_workload(value)
+        self._settle_seats()
         now = self._now()
         if self._learning is not None and self._learning.done():
             self._take(self._learning)
@@ -161,6 +240,8 @@ class Profiling(Part):
                 self._unwritten = True
                 continue
             status = profile_status.status(each.obj, each.trouble, self._verdicts, used=bool(self._priors), now=now)
+            if each.facts is not None and not each.trouble:
+                self._add_learned(status, each.facts)
             patch = merge.difference(each.obj.status, status)
             if patch:
                 self._writer.submit(
@@ -172,6 +253,14 @@ class Profiling(Part):
                         on_error=lambda error: log.info("the status of a JobProfile could not be written: %s", error),
                     )
                 )
+
+    def _add_learned(self, status: Json, facts: ProfileFacts) -> None:
+        """What was learned of the class since its status was written last."""
+        pairs = facts.learned
+        for sample in self._samples.pop(facts.profile.name, ()):
+            pairs = with_sample(pairs, sample)
+        if pairs != facts.learned:
+            status["pairs"] = [written_pair(pair) for pair in pairs[:MOST_PAIRS]]
 
     async def close(self) -> None:
         if self._thread is not None:

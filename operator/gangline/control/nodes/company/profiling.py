@@ -80,13 +80,14 @@ class Profiling(Part):
         self._cards_of: dict[str, tuple[str, ...]] = {}
         self._moved = False
         self._samples: dict[str, list[Sample]] = {}
-        context.messages.subscribe(FactObserved, lambda message: self._note(message.change))
+        context.messages.subscribe(FactObserved, self._note)
         context.messages.subscribe(StepReported, self._reported)
 
     # --- running jobs -------------------------------------------------------------------------------------------------
 
-    def _note(self, change: model.Change) -> None:
+    def _note(self, message: FactObserved) -> None:
         """Take in who sits on which card."""
+        change = message.change
         if isinstance(change, model.Put) and isinstance(change.item, model.NodeCards):
             self._put_cards(change.item.node, change.item.devices)
         elif isinstance(change, model.Gone) and change.kind is model.NodeCards:
@@ -156,7 +157,11 @@ class Profiling(Part):
                     value = self._mirror.workload_value(key)
                     if value is not None:
                         self._put_workload(value)
-        self._settle_seats()
+        if self._moved:
+            self._settle_seats()
+        if self._learning is None and self._learn_at is None:
+            self.due = None
+            return
         now = self._now()
         if self._learning is not None and self._learning.done():
             self._take(self._learning)

@@ -8,8 +8,10 @@ import pytest
 
 from gangline.api import admission
 from gangline.api.profiles import MOST_PAIRS, ProfileError, profile, written_pair
+from gangline.api.read import policy_reader
+from gangline.api.read.reading import ParseError
 from gangline.api.sharing.traits import max_slowdown, trait_faults, traits
-from gangline.engine.model import CompanySpeed, JobProfile, SpeedAlone
+from gangline.engine.model import CompanyPolicy, CompanySpeed, JobProfile, SpeedAlone
 
 Json = dict[str, Any]
 
@@ -115,3 +117,30 @@ def test_other_slowdowns_are_refused(written: str) -> None:
     assert max_slowdown(written) is None
     (fault,) = trait_faults({"gangline.io/max-slowdown": written})
     assert "must be a number from 1 to 20" in fault.message
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+
+def policy(**placement: Any) -> Any:
+    body = {"apiVersion": "gangline.io/v1alpha1", "kind": "QueuePolicy", "metadata": {"name": "p"}}
+    found = policy_reader.placement({**body, "spec": {"placement": placement}})
+    assert found is not None
+    return found.interference
+
+
+def test_a_policy_looks_at_company_where_it_says_so_or_its_profile_does() -> None:
+    assert policy(profile="Pack") is None
+    assert (
+        policy(profile="Interference") == policy(scores=[{"name": "Interference"}]) == CompanyPolicy(1.25, 1.1, "Alone")
+    )
+    said = {"maxSlowdown": "1.5", "minGain": 1, "unknown": "Probe"}
+    assert policy(profile="Pack", interference=said) == CompanyPolicy(1.5, 1.0, "Probe")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("maxSlowdown", "0.5"), ("maxSlowdown", 21), ("minGain", "2.1"), ("minGain", -1)]
+)
+def test_its_numbers_are_bounded(field: str, value: object) -> None:
+    with pytest.raises(ParseError, match=f"spec.placement.interference.{field}: must be from"):
+        policy(interference={field: value})

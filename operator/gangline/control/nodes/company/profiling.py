@@ -12,7 +12,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from gangline.api.profiles import MOST_PAIRS, MOST_PROFILES, ProfileError, ProfileFacts, profile, written_pair
+from gangline.api.profiles import (
+    LONGEST_GPU,
+    MOST_PAIRS,
+    MOST_PROFILES,
+    ProfileError,
+    ProfileFacts,
+    profile,
+    written_pair,
+)
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.company.pair_watch import PairWatch, Sample, Seat, with_sample
@@ -126,8 +134,8 @@ class Profiling(Part):
             for domain in pod_set.topology.domains if pod_set.topology is not None else ():
                 for seat in (seat for pod in domain.cards for seat in pod):
                     device = self._cards.get(seat.card)
-                    if device is not None:
-                        yield Seat(seat.card, device.model, device.mode, kinds.get(pod_set.name, ""))
+                    if device is not None and device.model.isprintable():
+                        yield Seat(seat.card, device.model[:LONGEST_GPU], device.mode, kinds.get(pod_set.name, ""))
 
     def _reported(self, message: StepReported) -> None:
         if self._known:
@@ -174,7 +182,7 @@ class Profiling(Part):
     def _read_all(self) -> None:
         objects = sorted(
             self._mirror.objects[kube.JOB_PROFILES].values(),
-            key=lambda each: (each.metadata.get("creationTimestamp") or "", each.name),
+            key=lambda each: (each.created, each.name),
         )
         if not objects and not self._read:
             return

@@ -172,7 +172,7 @@ def cards() -> model.Put:
 def running(name: str, kind: str, *, finished: bool = False) -> model.Put:
     domain = model.Domain(("n0",), 1, ((model.CardSeat("GPU-0"),),))
     topology = model.TopologyAssignment(("kubernetes.io/hostname",), (domain,))
-    assigned = model.PodSetAssignment("main", {"gpu": "f"}, {"gpu": 1}, 1, topology=topology)
+    assigned = model.PodSetAssignment("main", flavors={"gpu": "f"}, usage={"gpu": 1}, count=1, topology=topology)
     pod_set = model.PodSet("main", 1, {"gpu": 1}, traits=model.Traits(kind=kind))
     admission = model.Admission("q", (assigned,))
     return model.Put(

@@ -166,7 +166,8 @@ class PodProber:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._api, self._manifests, self._namespace, self._node = api, manifests, namespace, node
-        self.gpu, self.sharing = gpu, sharing
+        self.gpu = gpu
+        self.sharing: Mode = sharing
         self._receiver, self._address, self._times, self._usage = receiver, address.rstrip("/"), times, usage
         self._clock, self._sleep = clock, sleep
 
@@ -215,7 +216,8 @@ class PodProber:
 
     def _pod(self, manifest: Json, name: str, url: str) -> Json:
         """The pod of a manifest, on the node, with an end."""
-        pod = copy.deepcopy({key: manifest.get(key) for key in ("apiVersion", "kind", "spec")})
+        pod: Json = copy.deepcopy({key: manifest.get(key) for key in ("apiVersion", "kind")})
+        spec: Json = copy.deepcopy(manifest.get("spec") or {})
         meta = manifest.get("metadata") or {}
         pod["metadata"] = {
             "name": name,
@@ -223,7 +225,7 @@ class PodProber:
             "annotations": dict(meta.get("annotations") or {}),
         }
         pod["metadata"]["labels"].pop(names.QUEUE_NAME, None)  # it waits for nobody
-        spec = pod["spec"]
+        pod["spec"] = spec
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), "kubernetes.io/hostname": self._node}
         spec["restartPolicy"] = "Never"
         spec["activeDeadlineSeconds"] = round(self._times.start + self._times.warm_up + self._times.measure + 60)

@@ -137,7 +137,7 @@ def _official(kubeconfig: Path | None, context: str | None) -> PodApi:
             config.load_incluster_config(configuration)
         except ConfigException:
             raise click.ClickException(str(error)) from error
-    return client.CoreV1Api(client.ApiClient(configuration))
+    return cast(PodApi, client.CoreV1Api(client.ApiClient(configuration)))
 
 
 class _Telemetry:

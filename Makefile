@@ -67,7 +67,7 @@ VERSION ?=
 PYTHONS ?= 3.11 3.12 3.13 3.14
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
-#: of bench-time: the folder with the public traces that bench/windows.py names, and the days of each window; and how many copies
+#: of bench-time and bench-interference: the folder with the public traces that bench/windows.py names, and the days of each window; and how many copies
 #: of it are played, all but the first shaken
 TRACES ?=
 DAYS ?= 3
@@ -78,7 +78,7 @@ MONTH ?= 2020-06
 JOBS ?= all
 GRAIN ?= 1
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-moves bench-pods bench-hotswap bench-idle bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-moves bench-pods bench-hotswap bench-idle bench-interference bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -157,6 +157,9 @@ bench-dashboard: venv ## what 50 open dashboards cost the leader with 5,000 jobs
 bench-frames: ui ## what a frame of the timeline costs the browser with 5,000 runs on 500 nodes, and an hour of changes its memory; JSON on stdout
 	@./scripts/node.sh npm run --silent frames > $(NODE)/frames.log 2>&1 || { cat $(NODE)/frames.log >&2; exit 1; }
 	@$(BIN)/python -m tests.bench.frames
+
+bench-interference: venv ## what it is worth to know who slows whom on a shared card (TRACES=… SEED=1); JSON on stdout
+	@$(BIN)/python -m tests.bench.interference $(if $(TRACES),--traces $(TRACES)) --seed $(SEED)
 
 bench-placement: venv ## how much of a cluster's GPUs each policy gives away: OPENB_PODS=FILE OPENB_NODES=FILE (SEEDS=10); JSON on stdout
 	@$(BIN)/python -m tests.bench.placement $(OPENB_PODS) $(OPENB_NODES) --seeds $(SEEDS)

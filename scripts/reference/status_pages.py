@@ -28,6 +28,7 @@ OBJECTS: Final = {
     "status_changes": "Workload",
     "queue_status": "ClusterQueue and LocalQueue",
     "policy_status": "QueuePolicy",
+    "profile_status": "JobProfile",
     "active_checks": "AdmissionCheck",
     "clusters": "MultiKueueCluster",
     "remote_writes": "Workload of a worker cluster",

@@ -134,6 +134,8 @@ class EngineWorld:
             old.node_cards,
             old.forecasts,
             old.quotas_ahead.known,
+            old.profiles,
+            old.priors,
         )
         for table in (*tables, self.workloads):
             for item in table.values():

@@ -217,7 +217,10 @@ _VALIDATING_REST: Final = (
         "configuration.validating",
         (
             _Rule(_WRITE, _CONFIGURATION, _BOTH_VERSIONS),
-            _Rule(_WRITE, (resources.QUEUE_POLICIES, resources.RESERVATIONS, resources.QUOTA_PLANS)),
+            _Rule(
+                _WRITE,
+                (resources.QUEUE_POLICIES, resources.RESERVATIONS, resources.QUOTA_PLANS, resources.JOB_PROFILES),
+            ),
         ),
         (conditions.SPEC_CHANGED,),
     ),

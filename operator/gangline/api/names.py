@@ -254,6 +254,8 @@ GPU_EXCLUSION: Final = f"{OWN_GROUP}/gpu-exclusion"
 NETWORK: Final = f"{OWN_GROUP}/network-mbps"
 #: annotation on pod templates: the kind of work; placement policies put equal kinds together
 CLASS: Final = f"{OWN_GROUP}/class"
+#: annotation on pod templates with a class: how much pods that share their card or node may slow this one, such as 1.25
+MAX_SLOWDOWN: Final = f"{OWN_GROUP}/max-slowdown"
 #: annotation on pod templates: percent of one GPU that each pod uses
 GPU_UTILISATION: Final = f"{OWN_GROUP}/gpu-utilisation"
 #: annotation on pod templates: the datasets that each pod reads, with their sizes, such as a=800Gi,b=20Gi
@@ -368,6 +370,8 @@ SCHEDULED: Final = "Scheduled"
 CONFLICT: Final = "Conflict"
 #: of QuotaPlans: the shares of all ClusterQueues that follow the nodes of a flavor sum above 100 %; Gangline only
 OVERSUBSCRIBED: Final = "Oversubscribed"
+#: of a JobProfile: what is expected of pairs that nobody measured is used; Gangline only
+PRIOR_USED: Final = "PriorUsed"
 #: of a ClusterQueue whose workloads go to other clusters: its quota is kept at the sum of theirs
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 #: the workload hangs; the reason is the action, or the sign that it does not hang; Gangline only

@@ -59,6 +59,7 @@ _ADMIN: Final[Sections] = {
     },
     "Policies and forecasts": {
         "forecast": CommandEntry("admin.forecast:command", "Forecasts of runtimes: history, model, evaluation."),
+        "probe": CommandEntry("admin.probe:command", "Measure how jobs slow each other down on a shared card."),
         "record": CommandEntry("admin.record:command", "Write the history of a cluster."),
         "tune": CommandEntry("admin.tune:command", "Propose a QueuePolicy from a cluster's history."),
         "replay": CommandEntry(

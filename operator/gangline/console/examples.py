@@ -143,6 +143,11 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "admin forecast import": (("jobs.csv", "add a trace to the history"),),
     "admin forecast train": (("--until 2026-01-01", "train the model on runs before this day"),),
     "admin forecast eval": (("--train-until 2026-01-01", "compare the model with the runs after this day"),),
+    "admin forecast pairs": (("pairs.json.gz", "how near expected speeds of pairs come"),),
+    "admin probe": (
+        ("resnet a3c --gpu V100 --pods pods.yaml --node gpu-7", "measure two classes of jobs on a node"),
+        ("A3C CycleGAN --gpu v100 --file pairs.json.gz", "what was measured before, as JobProfiles"),
+    ),
     "admin forecast show": (("train", "how long a job will run, and why"),),
     "admin record": (("/var/lib/gangline/record", "write the history of the cluster there"),),
     "admin tune": (("/var/lib/gangline/record -f policy.yaml", "propose a QueuePolicy"),),

@@ -59,6 +59,7 @@ from gangline.control.metrics.gauges import Scrape, Sheets
 from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.metrics.workload_tally import WorkloadTally
 from gangline.control.nodes.cards.inventory_feed import InventoryFeed, of_node
+from gangline.control.nodes.company.profiling import Profiling
 from gangline.control.nodes.gates.elastic_gates import ElasticGates
 from gangline.control.nodes.gates.held_unbound import HeldUnbound
 from gangline.control.nodes.gates.node_gates import NodeGates
@@ -316,6 +317,7 @@ class Controller:
             PodFeed(pods, owners, quarantine, all_listed=mirror.know_pods),  # feeds the pod index
             inventory,  # cards of nodes, and who sits on them
             departed,  # quota of deleted Workloads whose pods still run
+            Profiling(context, self._observe),  # JobProfiles, and what to expect of pairs that nobody measured
             reserving,  # windows of Reservations, and the nodes that are cordoned in them
             quota_plans,  # quotas of ClusterQueues at this time, and later
             # checks; requests of evicted workloads are deleted before these are admitted again

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
     from gangline.engine.backfill.revocation import REVOKED
-    from gangline.engine.cards.card_amounts import CardRoom, Resident
+    from gangline.engine.cards.card_amounts import CardRoom, Resident, card_name
     from gangline.engine.cycle.attempt import ARRAY_LIMIT, CycleRecord, Requeued
     from gangline.engine.cycle.explanations import FOR_OTHER_JOBS, NEVER_SATISFIED, NOT_TRIED
     from gangline.engine.engine import Engine
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from gangline.engine.floor.modes import MODES, PLAIN, POLICY, Mode, PolicyFallback, has_floor, under
     from gangline.engine.floor.verdicts import FLOOR_LEAST
     from gangline.engine.floor.waits import Comparison
+    from gangline.engine.interference.joining import Company, in_company
+    from gangline.engine.interference.pair_speeds import (
+        FEATURES,
+        PRIOR_COUNTS,
+        PairSpeeds,
+        by_prior,
+        features_of,
+        within,
+    )
     from gangline.engine.isolated_engine import EngineFault, IsolatedEngine
     from gangline.engine.model import FIXES, accelerators, accelerators_of, is_accelerator, tolerates
     from gangline.engine.model.runtime import Runtime
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
     from gangline.engine.topology.leaf_ranking import OF_POLICY
     from gangline.engine.topology.placement_request import PlacementRequest, PlacementResult, PlacementRules
     from gangline.engine.topology.placing import ReplacementRequest, levels_of, place, replace_node
+    from gangline.engine.topology.policy_filter import kind_mark
     from gangline.engine.topology.topology_ledger import TopologyLedger
 
 _MODULES: Final = {
@@ -59,6 +69,7 @@ _MODULES: Final = {
     "cards.card_amounts": (
         "CardRoom",
         "Resident",
+        "card_name",
     ),
     "cycle.attempt": (
         "ARRAY_LIMIT",
@@ -77,12 +88,22 @@ _MODULES: Final = {
         "Mode",
         "PLAIN",
         "POLICY",
+        "PRIOR_COUNTS",
         "PolicyFallback",
         "has_floor",
         "under",
     ),
     "floor.verdicts": ("FLOOR_LEAST",),
     "floor.waits": ("Comparison",),
+    "interference.joining": ("Company", "in_company"),
+    "interference.pair_speeds": (
+        "FEATURES",
+        "PRIOR_COUNTS",
+        "PairSpeeds",
+        "by_prior",
+        "features_of",
+        "within",
+    ),
     "isolated_engine": (
         "EngineFault",
         "IsolatedEngine",
@@ -152,6 +173,7 @@ _MODULES: Final = {
         "place",
         "replace_node",
     ),
+    "topology.policy_filter": ("kind_mark",),
     "topology.topology_ledger": ("TopologyLedger",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
@@ -161,6 +183,7 @@ __all__ = [
     "BACKFILL",
     "BUDGET",
     "EARLY_END",
+    "FEATURES",
     "FIXES",
     "FLOOR_LEAST",
     "FOR_OTHER_JOBS",
@@ -176,6 +199,7 @@ __all__ = [
     "OWN_SCORERS",
     "PLAIN",
     "POLICY",
+    "PRIOR_COUNTS",
     "PROFILES",
     "RECALLED",
     "RESERVED_FOR_OTHERS",
@@ -185,6 +209,7 @@ __all__ = [
     "BestPlace",
     "BorrowingLimit",
     "CardRoom",
+    "Company",
     "Comparison",
     "CycleRecord",
     "Engine",
@@ -202,6 +227,7 @@ __all__ = [
     "Mode",
     "Outlook",
     "OwnScorers",
+    "PairSpeeds",
     "Pipeline",
     "PlacementRequest",
     "PlacementResult",
@@ -221,10 +247,15 @@ __all__ = [
     "TopologyLedger",
     "accelerators",
     "accelerators_of",
+    "by_prior",
+    "card_name",
+    "features_of",
     "flavors_of",
     "has_floor",
     "hours_text",
+    "in_company",
     "is_accelerator",
+    "kind_mark",
     "levels_of",
     "minute_text",
     "outlook",
@@ -234,6 +265,7 @@ __all__ = [
     "tolerates",
     "under",
     "usage_of",
+    "within",
 ]
 
 

@@ -91,6 +91,7 @@ OPERATOR: Final = ServiceAccount(
         Right(kube.QUEUE_POLICIES, READ),
         Right(kube.RESERVATIONS, READ),
         Right(kube.QUOTA_PLANS, READ),
+        Right(kube.JOB_PROFILES, READ),
         Right(kube.PROVISIONING_CONFIGS, READ),
         Right(kube.MULTI_KUEUE_CONFIGS, READ),
         Right(kube.MULTI_KUEUE_CLUSTERS, READ),
@@ -135,7 +136,7 @@ OPERATOR: Final = ServiceAccount(
         *_status(kube.PODS),
         *_status(kube.CLUSTER_QUEUES, kube.COHORTS, kube.LOCAL_QUEUES, kube.WORKLOADS),
         # pods: one that is stopped says why
-        *_status(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.QUOTA_PLANS, kube.GPU_JOBS, kube.JOBS),
+        *_status(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.QUOTA_PLANS, kube.JOB_PROFILES, kube.GPU_JOBS, kube.JOBS),
         *_status(kube.ADMISSION_CHECKS, kube.PODS),
         # whether other clusters are connected; and how far jobs are that run there
         *_status(

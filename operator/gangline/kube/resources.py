@@ -127,6 +127,7 @@ PROVISIONING_CONFIGS = Resource(
 _OWN = ("gangline.io", "v1alpha1")
 GPU_JOBS = Resource(*_OWN, "gpujobs", kind="GPUJob")
 QUEUE_POLICIES = Resource(*_OWN, "queuepolicies", namespaced=False, kind="QueuePolicy")
+JOB_PROFILES = Resource(*_OWN, "jobprofiles", namespaced=False, kind="JobProfile")
 RESERVATIONS = Resource(*_OWN, "reservations", namespaced=False, kind="Reservation")
 QUOTA_PLANS = Resource(*_OWN, "quotaplans", namespaced=False, kind="QuotaPlan")
 

@@ -24,7 +24,14 @@ from gangline.api.admission.findings import (
 )
 from gangline.api.admission.of_jobs import batch_job, declared_job, gpu_shares, gpujob, jobset, queued_pod, serving
 from gangline.api.admission.of_jobs.jobs import queue_name
-from gangline.api.admission.of_queues import clusterqueue, other_kinds, queuepolicy, quotaplan, reservation
+from gangline.api.admission.of_queues import (
+    clusterqueue,
+    job_profile,
+    other_kinds,
+    queuepolicy,
+    quotaplan,
+    reservation,
+)
 
 __all__ = [
     "KINDS",
@@ -55,6 +62,7 @@ KINDS: Final[Mapping[tuple[str, str], KindRules]] = {
     (names.OWN_GROUP, "QueuePolicy"): queuepolicy.RULES,
     (names.OWN_GROUP, "Reservation"): reservation.RULES,
     (names.OWN_GROUP, "QuotaPlan"): quotaplan.RULES,
+    (names.OWN_GROUP, "JobProfile"): job_profile.RULES,
     ("", "Pod"): queued_pod.RULES,
     ("apps", "Deployment"): serving.DEPLOYMENT_RULES,
     ("apps", "StatefulSet"): serving.STATEFUL_SET_RULES,

@@ -18,7 +18,12 @@ from gangline.api import quantity
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child, labels, root
 from gangline.api.schema.v1alpha1 import queuepolicy
-from gangline.api.schema.v1alpha1.placement import PlacementFilterSpec, PlacementScoreSpec, PlacementWeights
+from gangline.api.schema.v1alpha1.placement import (
+    PlacementFilterSpec,
+    PlacementScoreSpec,
+    PlacementSpec,
+    PlacementWeights,
+)
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
@@ -268,8 +273,29 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
         profile=section.profile or model.PlacementPolicy().profile,
         scores=tuple(map(_score, section.scores or ())),
         filters=tuple(_filter(each, i) for i, each in enumerate(section.filters or ())),
+        interference=_interference(section),
         dry_run=section.dry_run,
     )
+
+
+def _interference(section: PlacementSpec) -> model.CompanyPolicy | None:
+    """Whom pods may have as company. The profile and the scorer Interference have need of it. Raises ParseError."""
+    said = section.interference
+    if said is None:
+        scored = section.profile == "Interference" or any(each.name == "Interference" for each in section.scores or ())
+        return model.CompanyPolicy() if scored else None
+    return model.CompanyPolicy(
+        max_slowdown=_number_within(said.max_slowdown, "maxSlowdown", 1, 20),
+        min_gain=_number_within(said.min_gain, "minGain", 0, 2),
+        unknown=said.unknown,
+    )
+
+
+def _number_within(written: int | str, field: str, least: int, most: int) -> float:
+    found = quantity.parse_number(written)
+    if not least <= found <= most:
+        raise ParseError(f"spec.placement.interference.{field}", f"must be from {least} to {most}")
+    return found
 
 
 def _filter(said: PlacementFilterSpec, position: int) -> model.PlacementFilter:

@@ -9,7 +9,7 @@ from gangline.api import names
 from gangline.api.schema import v1beta1
 from gangline.api.schema.common import KubeObject
 from gangline.api.schema.crdgen import ApiKind, ApiVersion, PrinterColumn
-from gangline.api.schema.v1alpha1 import gpujob, queuepolicy, quotaplan, reservation
+from gangline.api.schema.v1alpha1 import gpujob, jobprofile, queuepolicy, quotaplan, reservation
 from gangline.api.schema.v1beta1 import limits
 from gangline.api.schema.v1beta2 import clusterqueue, config, localqueue, multikueue, provisioning, workload
 
@@ -82,6 +82,12 @@ _RESERVATION_COLUMNS: Final = (
     PrinterColumn("Nodes", ".status.nodeCount", "integer", description="Number of reserved nodes"),
     PrinterColumn("For", ".spec.for.clusterQueues", priority=1, description="ClusterQueues that it is for"),
     _condition("Conflict", "Whether something keeps it from being honoured"),
+    _AGE,
+)
+_JOB_PROFILE_COLUMNS: Final = (
+    PrinterColumn("Class", ".spec.class", description="The class of jobs, if it is not the name"),
+    PrinterColumn("Family", ".spec.family", description="The classes that are variants of one program"),
+    _condition("Active", "Whether placement policies look at it"),
     _AGE,
 )
 
@@ -243,6 +249,13 @@ QUOTA_PLAN: Final = ApiKind(
     (ApiVersion("v1alpha1", quotaplan.QuotaPlan, _QUOTA_PLAN_COLUMNS),),
     short_names=("qpl",),
 )
+JOB_PROFILE: Final = ApiKind(
+    names.OWN_GROUP,
+    "JobProfile",
+    "jobprofiles",
+    (ApiVersion("v1alpha1", jobprofile.JobProfile, _JOB_PROFILE_COLUMNS),),
+    short_names=("jp",),
+)
 
 KINDS: Final = (
     RESOURCE_FLAVOR,
@@ -260,6 +273,7 @@ KINDS: Final = (
     QUEUE_POLICY,
     RESERVATION,
     QUOTA_PLAN,
+    JOB_PROFILE,
 )
 #: Kinds whose two versions differ in their fields: their CRDs need the conversion webhook.
 CONVERTED: Final = (CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, ADMISSION_CHECK, MULTI_KUEUE_CONFIG, MULTI_KUEUE_CLUSTER)

@@ -24,13 +24,22 @@ _MOST_BYTES: Final = 1 << 60
 #: ten years
 _MOST_SECONDS: Final = 316_000_000
 MOST_INTERFACES: Final = 16
+MOST_SLOWDOWN: Final = 20
 #: 100 Tbit/s
 _MOST_MBPS: Final = 100_000_000
 #: as the kernel names them
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,14}")
+_SLOWDOWN: Final = re.compile(r"([0-9]{1,2})(?:\.([0-9]{1,3}))?")
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?")
 
-_KEYS: Final = (names.CLASS, names.GPU_UTILISATION, names.DATA, names.EXPECTED_RUNTIME, names.NETWORK)
+_KEYS: Final = (
+    names.CLASS,
+    names.GPU_UTILISATION,
+    names.DATA,
+    names.EXPECTED_RUNTIME,
+    names.NETWORK,
+    names.MAX_SLOWDOWN,
+)
 
 
 def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images: bool) -> Traits:
@@ -45,6 +54,7 @@ def traits(annotations: Mapping[str, object], spec: Mapping[str, Any], *, images
         data=datasets(_text(annotations, names.DATA)) or (),
         seconds=seconds(_text(annotations, names.EXPECTED_RUNTIME)) or 0,
         interfaces=interfaces_of(annotations),
+        max_slowdown=max_slowdown(_text(annotations, names.MAX_SLOWDOWN)) or 0,
     )
     return NO_TRAITS if found == NO_TRAITS else found
 
@@ -55,6 +65,7 @@ def trait_faults(annotations: Mapping[str, object]) -> list[ShareFault]:
         (names.CLASS, kind, "must be a name of letters, digits, '.', '_', '/' and '-', at most 253 characters"),
         (names.GPU_UTILISATION, utilisation, f"must be percent of one GPU, a whole number up to {_MOST_UTILISATION}"),
         (names.DATA, datasets, f"must be up to {MOST_DATASETS} datasets with their sizes, such as a=800Gi,b=20Gi"),
+        (names.MAX_SLOWDOWN, max_slowdown, f"must be a number from 1 to {MOST_SLOWDOWN}, such as 1.25"),
         (names.NETWORK, interfaces, f"must be up to {MOST_INTERFACES} interfaces with their Mbit/s, such as ib0=50000"),
     )
     return [
@@ -80,6 +91,16 @@ def utilisation(written: str) -> int | None:
     """Percent of one accelerator; None if it is none."""
     found = bounded.whole(written)
     return found if found is not None and found <= _MOST_UTILISATION else None
+
+
+@bounded.parser(8, instead=None, worst=("1.", "9"))
+def max_slowdown(written: str) -> int | None:
+    """How much slower a pod may be, in thousandths; None if it is no such number."""
+    match = _SLOWDOWN.fullmatch(written)
+    if match is None:
+        return None
+    found = 1000 * int(match[1]) + int((match[2] or "").ljust(3, "0"))
+    return found if 1000 <= found <= 1000 * MOST_SLOWDOWN else None
 
 
 @bounded.parser(16_384, instead=None, worst=("a=9Gi,", "a=", ",", "="))

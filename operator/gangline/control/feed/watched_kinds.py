@@ -50,6 +50,7 @@ PLAIN: tuple[Resource, ...] = (
     kube.QUEUE_POLICIES,
     kube.RESERVATIONS,
     kube.QUOTA_PLANS,
+    kube.JOB_PROFILES,
     kube.WORKLOAD_PRIORITY_CLASSES,
     kube.PRIORITY_CLASSES,
     kube.SERVICES,
@@ -99,7 +100,7 @@ OWNED: frozenset[Resource] = frozenset(
 _OPTIONAL: frozenset[Resource] = frozenset(
     {
         *(kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES, *INVENTORY),
-        *(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.QUOTA_PLANS),
+        *(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.QUOTA_PLANS, kube.JOB_PROFILES),
         *(kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),
         *(kube.MULTI_KUEUE_CONFIGS, kube.MULTI_KUEUE_CLUSTERS, kube.LEADER_WORKER_SETS),
     }

@@ -81,6 +81,15 @@ class EvictionWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class StepReported:
+    """A run has reported the step that it has reached; `at` in milliseconds since the epoch."""
+
+    workload: str
+    at: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class GpusMeasured:
     """Telemetry says of the last so many seconds whether the GPUs of a pod, given by its key, were idle."""
 

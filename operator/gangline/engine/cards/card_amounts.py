@@ -11,8 +11,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
+from gangline.engine.interference.joining import CompanyShare
 from gangline.engine.model import CardSeat, CardUse, Device, Part, Share
-from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION, WHOLE
+from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION, SLOWDOWN, WHOLE
 
 # --- card room --------------------------------------------------------------------------------------------------------
 # One card: what of it is free, who sits on it, and whether a share fits.
@@ -36,6 +37,8 @@ NO_MARGIN: Final = "memory of the card does not suffice with its margin"
 SAME_NAME: Final = "a pod of the same anti-affinity is on the card"
 OTHER_NAME: Final = "a pod of another exclusion is on the card"
 
+#: the way of sharing a card in which no pod gets more memory than it asked for; what else does so has instances
+ENFORCED: Final = "Software"
 #: the number of pods on a card without a limit
 _ANY_NUMBER: Final = 1 << 30
 
@@ -55,6 +58,8 @@ class Resident:
     affinity: str = ""
     anti_affinity: str = ""
     exclusion: str = ""
+    #: thousandths: how much it may be slowed by others; "" = not said
+    max_slowdown: str = ""
 
     @classmethod
     def of(cls, holder: str, share: Share, device: Device, *, kind: str = "", utilisation: int = 0) -> Resident:
@@ -62,6 +67,8 @@ class Resident:
         part = share.of(device)
         if part is None:
             raise ValueError(f"{holder}: a share that {device.uuid} never fits")
+        if not kind and isinstance(share, CompanyShare):
+            kind = share.company.kind
         return cls(
             holder,
             part,
@@ -166,7 +173,16 @@ class CardRoom:
                 return SAME_NAME
             if (share.exclusion or each.exclusion) and share.exclusion != each.exclusion:
                 return OTHER_NAME
+        if self.residents and isinstance(share, CompanyShare) and not share.profile:  # instances of MIG don't meet
+            caps = [int(each.max_slowdown) for each in self.residents if each.max_slowdown]
+            enforced = ENFORCED in (share.mode, self.device.mode)
+            return share.company.refuses(self.device, self.kinds, min(caps, default=0), enforced=enforced)
         return ""
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of work of each pod, "" where it is not known."""
+        return [each.kind for each in self.residents]
 
     def wants(self, share: Share) -> bool:
         """Whether others with the share's affinity sit here."""
@@ -185,11 +201,11 @@ class CardRoom:
             most = min(most, self.milli // part.milli)
         if part.memory:
             most = min(most, max(1, (self.memory - self._margin(share)) // part.memory))
-        if share.profile:
-            most = min(most, self._instances(share, most))
+        if share.profile or isinstance(share, CompanyShare):
+            most = min(most, self._one_by_one(share, most))
         return most
 
-    def _instances(self, share: Share, most: int) -> int:
+    def _one_by_one(self, share: Share, most: int) -> int:
         trial = self.copy()
         resident = Resident.of("", share, self.device)
         for number in range(most):
@@ -239,7 +255,12 @@ _KIND: Final = "#kind:"
 #: by name that neighbours look at, the number of pods that have it
 _NAMED: Final = "#named:"
 #: what such a name is of a resident
-_FIELDS: Final = {AFFINITY: "affinity", ANTI_AFFINITY: "anti_affinity", EXCLUSION: "exclusion"}
+_FIELDS: Final = {
+    AFFINITY: "affinity",
+    ANTI_AFFINITY: "anti_affinity",
+    EXCLUSION: "exclusion",
+    SLOWDOWN: "max_slowdown",
+}
 #: pods on a card without a limit
 _SLOTS_WITHOUT_LIMIT: Final = 1 << 20
 
@@ -248,6 +269,10 @@ _SLOTS_WITHOUT_LIMIT: Final = 1 << 20
 def name_of(uuid: str) -> str:
     """The name of a card in amounts and admissions: its uuid, unless that is too long."""
     return uuid if len(uuid) <= LONGEST_NAME else "~" + sha256(uuid.encode()).hexdigest()[: LONGEST_NAME - 1]
+
+
+#: the same for whoever reads admissions
+card_name: Final = name_of
 
 
 def capacity(devices: Iterable[Device]) -> dict[str, int]:

@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
+    from gangline.engine.model.company import (
+        CompanyPolicy,
+        CompanyPrior,
+        CompanySpeed,
+        JobProfile,
+        SpeedAlone,
+        Unknown,
+    )
     from gangline.engine.model.decisions import (
         Admit,
         AskChecks,
@@ -155,6 +163,14 @@ _MODULES: Final = {
         "Item",
         "Put",
         "WriteFailed",
+    ),
+    "company": (
+        "CompanyPolicy",
+        "CompanyPrior",
+        "CompanySpeed",
+        "JobProfile",
+        "SpeedAlone",
+        "Unknown",
     ),
     "decisions": (
         "Admit",
@@ -327,6 +343,9 @@ __all__ = [
     "ClusterQueueFigures",
     "Cohort",
     "CohortFigures",
+    "CompanyPolicy",
+    "CompanyPrior",
+    "CompanySpeed",
     "CompleteAdmission",
     "ConcurrentAdmission",
     "Deadline",
@@ -346,6 +365,7 @@ __all__ = [
     "Heal",
     "HealthPolicy",
     "Item",
+    "JobProfile",
     "LabelSelector",
     "LocalQueue",
     "LocalQueueFigures",
@@ -391,6 +411,7 @@ __all__ = [
     "Settings",
     "Share",
     "Slice",
+    "SpeedAlone",
     "SpentBudget",
     "Submitter",
     "Swap",
@@ -400,6 +421,7 @@ __all__ = [
     "TopologyAssignment",
     "TopologyRequest",
     "Traits",
+    "Unknown",
     "Unscheduled",
     "UnscheduledPods",
     "VictimPolicy",

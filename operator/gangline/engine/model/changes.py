@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gangline.engine.model.company import CompanyPrior, JobProfile
 from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import (
     ForeignPod,
@@ -46,6 +47,8 @@ Item: TypeAlias = (
     | Recall
     | SaveTime
     | Submitter
+    | JobProfile
+    | CompanyPrior
     | RuntimeForecast
     | WorkloadPods
     | Dependencies

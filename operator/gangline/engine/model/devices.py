@@ -19,6 +19,8 @@ WHOLE: Final = 1000
 AFFINITY: Final = "affinity "
 ANTI_AFFINITY: Final = "anti-affinity "
 EXCLUSION: Final = "exclusion "
+#: and in thousandths how much it may be slowed by them
+SLOWDOWN: Final = "max-slowdown "
 
 #: How a card is divided, and how a share is given. "" of a card: nothing divides it, or nothing says so; "" of a share: in any
 #: way. "Software": a library in the pod bounds it (HAMi); "Claim": by a ResourceClaim (DRA), which counts its capacity.

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from gangline.engine.model.company import CompanyPolicy
 from gangline.engine.model.selection import LabelSelector, Taint, Toleration
 from gangline.engine.model.units import Millis, millis, millis_or_none
 
@@ -209,6 +210,8 @@ class PlacementPolicy:
     profile: str = "Fragmentation"
     scores: tuple[PlacementScore, ...] = ()
     filters: tuple[PlacementFilter, ...] = ()
+    #: whom pods may have as company on cards and nodes; None = anybody
+    interference: CompanyPolicy | None = None
     #: its choice is worked out and shown, and nothing follows from it
     dry_run: bool = False
 

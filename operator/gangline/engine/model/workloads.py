@@ -45,6 +45,8 @@ class Traits:
     seconds: int = 0
     #: network interface -> Mbit/s of it
     interfaces: tuple[tuple[str, int], ...] = ()
+    #: thousandths: 1250 = pods may be slowed by others to 1 / 1.25 of their speed; 0 = not said
+    max_slowdown: int = 0
 
 
 NO_TRAITS: Final = Traits()

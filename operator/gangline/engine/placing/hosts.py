@@ -8,11 +8,12 @@ from typing import Final, TypeAlias
 
 from gangline.engine.cards.card_amounts import CardRoom, Resident, on_each
 from gangline.engine.cards.card_seating import bound, cheapest, why_none, why_not
+from gangline.engine.interference.joining import CompanyShare
 from gangline.engine.model import Share, Taint, accelerators, is_accelerator
 from gangline.engine.model.devices import WHOLE
 from gangline.engine.occupancy.fitting import PodRequests, how_many, limit
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection
-from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, kind_mark
+from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, how_many_join, kind_mark
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -224,6 +225,10 @@ def fits(ask: PodRequest, host: Host) -> str:
     if not how_many(host.free, ask.requests):
         return limit(host.free, ask.requests)
     shares = host.bound(ask) if host.cards and ask.shares else ()
+    if shares and isinstance(shares[0], CompanyShare):
+        number, reason = how_many_join(shares[0].company, host.free, 1)
+        if not number:
+            return reason
     return why_none(host.cards, shares) if any(why_not(host.cards, share) for share in shares) else ""
 
 

@@ -73,6 +73,8 @@ PROFILES: Final[Mapping[str, PlacingProfile]] = {
     "Standalone": _profile(["ClassAffinity"], ["Pack"]),
     # cards whose pods use least
     "Balance": _profile(["CardBalance"], ["Spread"]),
+    # where all pods together are fastest, then full hosts and cards
+    "Interference": _profile(["Interference"], ["Pack"], ["CardPack"]),
     # near first, then empty
     "Edge": _profile(["NetworkCost"], ["ImageLocality", "DataLocality"], ["Spread"]),
 }

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
+from gangline.engine.interference.joining import CompanyShare
 from gangline.engine.model import accelerators
 from gangline.engine.placing.hosts import CPU, MEMORY, Host, HostPlace, PodRequest
 from gangline.engine.placing.own_scorers import OWN_SCORERS, Fragments, points
-from gangline.engine.topology.policy_filter import kind_mark, number
+from gangline.engine.topology.policy_filter import kind_mark, kinds_on, number
 
 POINT: Final = 10_000
 MOST: Final = 100 * POINT
@@ -214,6 +215,22 @@ def _alike(ask: PodRequest, place: HostPlace) -> int:
     return min(found, default=0) * POINT
 
 
+def _interference(_: Args) -> Scorer:
+    """How much faster all pods are together once the pod is there: 100 points where it is as fast as alone and slows nobody, 50
+    where it gains nothing, 0 where it costs as much as it could be worth.
+    """
+
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
+        there, found = kinds_on(place.host.free), list[float]()
+        for position, share in place.seats(ask):
+            if isinstance(share, CompanyShare):
+                room = place.host.cards[position]
+                found.append(share.company.gain(room.device, room.kinds, there))
+        return _within(MOST * (1 + sum(found) / len(found)) / 2) if found else _NOT_KNOWN
+
+    return Scorer(measure, by_card=True)
+
+
 def _share_affinity(_: Args) -> Scorer:
     """The part of its cards where pods of its shares' affinity sit."""
 
@@ -388,6 +405,7 @@ SCORERS: Final[Mapping[str, Callable[[Args], Scorer]]] = {
     "BestFit": _best_fit,
     "DotProduct": _dot_product,
     "Fragmentation": _fragmentation,
+    "Interference": _interference,
     "CardPack": _card_pack,
     "CardBalance": _card_balance,
     "CardClass": _card_class,

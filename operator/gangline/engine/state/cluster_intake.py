@@ -8,9 +8,11 @@ from gangline.engine.model import (
     AdmissionCheck,
     ClusterQueue,
     Cohort,
+    CompanyPrior,
     Dependencies,
     Flavor,
     ForeignPod,
+    JobProfile,
     LocalQueue,
     Millis,
     Namespace,
@@ -57,6 +59,8 @@ class ClusterIntake:
             Recall: (store.recalls, self._put_recall),
             SaveTime: (store.windows.save_times, self._put_save_time),
             Submitter: (store.windows.submitters, self._put_submitter),
+            JobProfile: (store.profiles, self._put_profile),
+            CompanyPrior: (store.priors, self._put_prior),
             RuntimeForecast: (store.forecasts, self._put_forecast),
             WorkloadPods: (store.workload_pods, self._put_workload_pods),
             Dependencies: (store.dependencies, self._put_dependencies),
@@ -166,6 +170,14 @@ class ClusterIntake:
         store = self._store
         _set(store.node_cards, name, cards)
         store.node_ledger.put_cards(cards if cards is not None else NodeCards(name))
+
+    def _put_profile(self, profile: JobProfile | None, name: str) -> None:
+        _set(self._store.profiles, name, profile)
+        self._store.regard_pairs()
+
+    def _put_prior(self, prior: CompanyPrior | None, name: str) -> None:
+        _set(self._store.priors, name, prior)
+        self._store.regard_pairs()
 
     def _put_window(self, window: ReservedWindow | None, name: str) -> None:
         _set(self._windows, name, window)

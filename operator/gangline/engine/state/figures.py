@@ -319,7 +319,7 @@ def facts(store: Store) -> Iterator[Change]:
     on_nodes = (store.nodes, store.node_cards, store.foreign_pods, store.forecasts, store.workload_pods)
     windows = store.windows
     of_windows = (store.recalls, windows.save_times, windows.submitters)
-    of_policies = (store.budgets.known, store.preemptions.past, store.preemptions.unknown)
+    of_policies = (store.profiles, store.priors, store.budgets.known, store.preemptions.past, store.preemptions.unknown)
     for window in windows.known():
         yield Put(window)
     others = (store.quotas_ahead.known, store.namespaces, *on_nodes, store.dependencies, *of_policies, *of_windows)

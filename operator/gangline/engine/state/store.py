@@ -9,13 +9,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gangline.engine.interference.pair_speeds import PairSpeeds
 from gangline.engine.model import (
     Admission,
     AdmissionCheck,
     ClusterQueue,
+    CompanyPrior,
     Dependencies,
     Flavor,
     ForeignPod,
+    JobProfile,
     LocalQueue,
     Millis,
     Namespace,
@@ -57,6 +60,7 @@ from gangline.engine.state.spent_budgets import SpentBudgets
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE
 from gangline.engine.topology.placement_request import has_placements
+from gangline.engine.topology.policy_filter import InformedPolicy, kind_mark
 from gangline.engine.topology.topologies import Topologies
 from gangline.engine.topology.topology_ledger import TopologyLedger
 
@@ -82,6 +86,10 @@ class Store:
         self.dependencies: dict[str, Dependencies] = {}
         #: … and budgets that are used up
         self.budgets = SpentBudgets()
+        #: by class: what was measured of jobs; by name: what to expect of other pairs
+        self.profiles: dict[str, JobProfile] = {}
+        self.priors: dict[str, CompanyPrior] = {}
+        self._pair_speeds: PairSpeeds | None = None
         #: what was preempted lately
         self.preemptions = preemptions
         #: estimated runtimes
@@ -137,6 +145,18 @@ class Store:
         self.changed_local_queues: set[str] = set()
         #: deleted ClusterQueue -> workloads that still hold quota of it
         self._homeless: dict[str, dict[str, WorkloadState]] = {}
+
+    @property
+    def pair_speeds(self) -> PairSpeeds:
+        """What is known of pairs of classes: the same object until that changes."""
+        if self._pair_speeds is None:
+            self._pair_speeds = PairSpeeds(self.profiles, self.priors.values(), kind_mark)
+        return self._pair_speeds
+
+    def regard_pairs(self) -> None:
+        """What is known of pairs changed."""
+        self._pair_speeds = None
+        self.hierarchy.move(lambda config: config.placement is not None and config.placement.interference is not None)
 
     def ranking(self, ledger: TopologyLedger, policy: PlacementPolicy) -> LeafRanking:
         """A placement policy on a topology."""
@@ -238,6 +258,8 @@ class Store:
         if self.fairness is None and config.ordering is not None and config.ordering.key == "FairShare":
             self.fairness = AdmissionFairness(BY_POLICY)
         usage = self.fairness.usage if self.fairness is not None else None
+        if config.placement is not None and config.placement.interference is not None:
+            config = replace(config, placement=InformedPolicy.of(config.placement, self.pair_speeds))
         queue.configure(config, self.settings, usage, self.estimates)
         checks = [self.checks.get(reference.name) for reference in config.checks]
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gangline.engine.cards import card_amounts, card_seating
+from gangline.engine.interference.joining import CompanyShare
 from gangline.engine.model import Device, Share
 from gangline.engine.occupancy.fitting import PodRequests, how_many, how_many_beside, limit
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection, Verdict
 from gangline.engine.topology.placement_request import TopologyTree
+from gangline.engine.topology.policy_filter import how_many_join
 
 
 class NodeRoom(Protocol):
@@ -254,6 +256,8 @@ def _on_cards(
     fitting, leading, beside = counts
     own, leaders = card_seating.bound(devices, demand.shares), card_seating.bound(devices, demand.leader_shares)
     lacking = ""
+    if own and fitting and isinstance(own[0], CompanyShare):
+        fitting, lacking = how_many_join(own[0].company, free, fitting)
     if own and fitting:
         rooms = card_amounts.rooms_of(devices, free)
         fitting = card_seating.pods_that_fit(rooms, own, fitting)

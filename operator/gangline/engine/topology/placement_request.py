@@ -18,7 +18,7 @@ from gangline.engine.model import (
     TopologyAssignment,
     TopologyRequest,
 )
-from gangline.engine.topology.policy_filter import PolicyAsk, marks_of, with_marks
+from gangline.engine.topology.policy_filter import PolicyAsk, company_of, marks_of, with_marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +193,9 @@ def asks(pod_set: PodSet) -> bool:
 
 def policy_ask(policy: PlacementPolicy | None, pod_set: PodSet) -> PolicyAsk | None:
     """What a policy looks at for a pod set; None if it looks at nothing but its needs."""
-    if policy is None or not (policy.filters or pod_set.traits != NO_TRAITS):
+    if policy is None or not (policy.filters or policy.interference or pod_set.traits != NO_TRAITS):
         return None
-    return PolicyAsk(policy.filters, pod_set.traits)
+    return PolicyAsk(policy.filters, pod_set.traits, company_of(policy, pod_set.traits))
 
 
 def node_needs(pod_sets: Iterable[PodSet], admission: Admission) -> NodeNeeds:

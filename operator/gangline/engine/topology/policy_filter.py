@@ -7,13 +7,15 @@ measurement: a node whose load nobody knows is not excluded for its load.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Final, Protocol
 
 from gangline.engine.cards.card_amounts import is_of_card, is_trait
-from gangline.engine.model import PlacementFilter, PodSet, Requests, Share, Traits, accelerators
-from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION
+from gangline.engine.interference.joining import Company, in_company
+from gangline.engine.interference.pair_speeds import PairSpeeds
+from gangline.engine.model import PlacementFilter, PlacementPolicy, PodSet, Requests, Share, Traits, accelerators
+from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION, SLOWDOWN
 from gangline.engine.model.nodes import INTERFACE
 from gangline.engine.model.queues import BANDWIDTH_FIT, MEM_SAFE
 
@@ -50,6 +52,8 @@ class PolicyAsk:
 
     filters: tuple[PlacementFilter, ...]
     traits: Traits
+    #: whom the pods may have as company; None = anybody
+    company: Company | None = None
 
     def excludes(self, node: NodeFacts) -> str:
         """The first reason that excludes a node, whatever is free on it; "" = none."""
@@ -67,9 +71,11 @@ class PolicyAsk:
         return _of_interfaces(self.traits) if bounds else _NOTHING
 
     def on_cards(self, shares: tuple[Share, ...]) -> tuple[Share, ...]:
-        """What a pod asks of cards, with the margin that the policy wants. A pod with a card, a slice or an instance for itself
-        needs none.
+        """What a pod asks of cards, with the margin and the company that the policy wants. A pod with a card, a slice or an
+        instance for itself needs no margin.
         """
+        if self.company is not None:
+            shares = tuple(in_company(each, self.company) for each in shares)
         safe = next((each for each in self.filters if each.name == MEM_SAFE), None)
         if safe is None:
             return shares
@@ -167,11 +173,50 @@ def kind_mark(kind: str) -> str:
     return KIND_MARK + blake2b(kind.encode(), digest_size=8).hexdigest()
 
 
+def kinds_on(free: Mapping[str, int]) -> dict[str, int]:
+    """How many placed pods of each kind are on a host, by mark, as what is free of it says."""
+    return {name: -amount for name, amount in free.items() if amount < 0 and name.startswith(KIND_MARK)}
+
+
+def how_many_join(company: Company, free: Mapping[str, int], most: int) -> tuple[int, str]:
+    """How many pods, of `most`, may join those that are on a host, one after the other; and why not one may."""
+    if not company.speeds.has_nodes:
+        return most, ""
+    there = kinds_on(free)
+    for number in range(most):
+        reason = company.refuses_node(there)
+        if reason:
+            return number, "" if number else reason
+        there[company.kind] = there.get(company.kind, 0) + 1
+    return most, ""
+
+
+def company_of(policy: PlacementPolicy, traits: Traits) -> Company | None:
+    """Whom pods of a queue with this policy may have as company; None = anybody."""
+    if policy.interference is None or not isinstance(policy, InformedPolicy):
+        return None
+    return Company(traits.kind, policy.interference, policy.speeds, traits.max_slowdown)
+
+
+@dataclass(frozen=True, slots=True)
+class InformedPolicy(PlacementPolicy):
+    """A policy with what is known of pairs: `speeds` stays the same object while nothing changes."""
+
+    speeds: PairSpeeds = field(default_factory=PairSpeeds)
+
+    @classmethod
+    def of(cls, policy: PlacementPolicy, speeds: PairSpeeds) -> InformedPolicy:
+        said = {each.name: getattr(policy, each.name) for each in fields(PlacementPolicy)}
+        return cls(**said, speeds=speeds)
+
+
 def marks_of(traits: Traits, requests: Requests, shares: Iterable[Share] = ()) -> dict[str, int]:
     """The marks of one pod."""
     found = dict.fromkeys((name for share in shares for name in share.names), 1)
     if traits.kind:
         found[kind_mark(traits.kind)] = 1
+    if traits.max_slowdown:
+        found[f"{SLOWDOWN}{traits.max_slowdown}"] = 1
     if traits.interfaces:
         found |= _of_interfaces(traits)
     if traits.utilisation is not None:
@@ -201,7 +246,7 @@ def _of_interfaces(traits: Traits) -> dict[str, int]:
 
 _NOTHING: Final[Requests] = {}
 #: marks that are names of shares
-_NAMES: Final = (AFFINITY, ANTI_AFFINITY, EXCLUSION)
+_NAMES: Final = (AFFINITY, ANTI_AFFINITY, EXCLUSION, SLOWDOWN)
 
 
 def is_mark(name: str) -> bool:

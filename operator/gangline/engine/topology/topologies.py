@@ -57,6 +57,7 @@ from gangline.engine.topology.placement_request import (
     PlacementRules,
 )
 from gangline.engine.topology.placing import PlacedPods, ReplacementRequest, place, replace_node
+from gangline.engine.topology.policy_filter import InformedPolicy
 from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 __all__ = [
@@ -198,10 +199,22 @@ class Topologies:
             return None
         known = self._rankings.get((flavor, policy))
         if known is None:
+            self._forget_older(flavor, policy)
             while len(self._rankings) >= MOST_RANKINGS:  # policies that are no more
                 del self._rankings[next(iter(self._rankings))]
             known = self._rankings[flavor, policy] = self._ranking_of(ledger, policy)
         return known
+
+    def _forget_older(self, flavor: str, policy: PlacementPolicy) -> None:
+        """Forget the ranking of this policy with what was known of pairs before."""
+        if isinstance(policy, InformedPolicy):
+            for name, other in list(self._rankings):
+                if (
+                    name == flavor
+                    and isinstance(other, InformedPolicy)
+                    and replace(other, speeds=policy.speeds) == policy
+                ):
+                    del self._rankings[name, other]
 
     def _new_ledger(self, flavor: Flavor, topology: Topology) -> TopologyLedger:
         ledger = TopologyLedger(flavor, topology, self.node_ledger)

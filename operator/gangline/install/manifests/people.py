@@ -81,6 +81,7 @@ _KINDS: Final = (
     _Kind(kube.QUEUE_POLICIES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
     _Kind(kube.RESERVATIONS, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
     _Kind(kube.QUOTA_PLANS, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
+    _Kind(kube.JOB_PROFILES, _ADMINS, (BATCH_ADMIN, TO_ADMIN), prefix="gangline"),
 )
 
 

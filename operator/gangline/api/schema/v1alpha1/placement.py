@@ -64,6 +64,7 @@ class PlacementScoreSpec(ApiModel):
         "BestFit",
         "DotProduct",
         "Fragmentation",
+        "Interference",
         "CardPack",
         "Standalone",
         "Balance",
@@ -79,11 +80,11 @@ class PlacementScoreSpec(ApiModel):
     ]
     """Pack: full nodes first. Spread: empty ones. BestFit: the least left, in units of the largest node. DotProduct: nodes
     whose free amounts have the shape of the pod. Fragmentation: as little free GPU as possible that typical pods cannot use.
-    CardPack: full cards first, by memory where the share is one of memory. Standalone: nodes with pods of the same class
-    only. Balance: nodes whose pods use least of their GPUs. ImageLocality: images are there. DataLocality: the least time to
-    load its data and to run. NetworkCost: the lowest number in a node label. NodeLabel: nodes with a label. Bandwidth: the
-    least left of a resource. NodeMetric: a number in a node annotation. TargetLoad: CPU load near a target. RiskBalance: low
-    and steady load. Plugin: a scorer of your own."""
+    Interference: where all pods together are fastest, by their JobProfiles. CardPack: full cards first, by memory where the
+    share is one of memory. Standalone: nodes with pods of the same class only. Balance: nodes whose pods use least of their
+    GPUs. ImageLocality: images are there. DataLocality: the least time to load its data and to run. NetworkCost: the lowest
+    number in a node label. NodeLabel: nodes with a label. Bandwidth: the least left of a resource. NodeMetric: a number in a
+    node annotation. TargetLoad: CPU load near a target. RiskBalance: low and steady load. Plugin: a scorer of your own."""
     tier: Annotated[int, Field(ge=0, le=9)] = 0
     """A later tier decides between nodes that are equal in all earlier ones."""
     weight: Annotated[int, Field(ge=1, le=100)] = 1
@@ -155,6 +156,20 @@ class PlacementFilterSpec(ApiModel):
     """MemSafe: the memory that each pod takes of a card beyond what it asks for, at most 1Ti. Unset: 600Mi."""
 
 
+class InterferenceSpec(ApiModel):
+    """Whom pods may have as company on a card and on a node, by what JobProfiles say of their classes."""
+
+    max_slowdown: Quantity = "1.25"
+    """How much slower a pod of a known pair may be than alone, from 1 to 20. Jobs may allow less: annotation
+    gangline.io/max-slowdown."""
+    min_gain: Quantity = "1.1"
+    """Pods share a card only where all together are this much faster than those that are there, and than the pod alone, from 0 to
+    2."""
+    unknown: Literal["Alone", "Probe", "Share"] = "Alone"
+    """Pods of whose company nothing is known. Alone: they share no card. Probe: they share one with one pod at most. Share: they
+    share cards as others do."""
+
+
 class PlacementSpec(ApiModel):
     """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
     node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies.
@@ -162,16 +177,19 @@ class PlacementSpec(ApiModel):
 
     model_config = rules(Cel("!(has(self.profile) && has(self.scores))", "set profile or scores, not both"))
 
-    profile: Literal["Pack", "Spread", "Fragmentation", "Standalone", "Balance", "Edge"] | None = None
+    profile: Literal["Pack", "Spread", "Fragmentation", "Standalone", "Balance", "Interference", "Edge"] | None = None
     """Pack: full nodes first, so that whole nodes stay free. Spread: empty nodes first. Fragmentation: as little free GPU as
     possible that typical pods cannot use, then the tightest node. Standalone: nodes with pods of the same class only, then full
-    ones. Balance: nodes whose GPUs are used least, then empty ones. Edge: near nodes, then those with the pod's images and data,
+    ones. Balance: nodes whose GPUs are used least, then empty ones. Interference: cards where all pods are fastest together, then
+    full nodes and cards. Edge: near nodes, then those with the pod's images and data,
     then empty ones. Unset, without scores: Fragmentation."""
     scores: Annotated[list[PlacementScoreSpec], Field(min_length=1, max_length=16)] | None = None
     """Scorers instead of those of a profile."""
     filters: Annotated[list[PlacementFilterSpec], Field(min_length=1, max_length=16)] | None = None
     """The filters that exclude nodes, before any scorer. The reason of gangs that wait counts the nodes that each
     of them excludes."""
+    interference: InterferenceSpec | None = None
+    """Whom pods may have as company. Unset: anybody; with the profile Interference, whom its defaults allow."""
     dry_run: bool = False
     """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
     from it: gangs start as without this part."""

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from gangline import traces
+from gangline.console.commands.admin import forecast_pairs
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, dated, document
@@ -141,6 +142,9 @@ _format = click.option("--format", "format_", type=click.Choice(traces.FORMATS),
 @click.group("forecast")
 def command() -> None:
     """Import a history of runtimes, train the model of forecasts, evaluate it, and show one job's forecast."""
+
+
+command.add_command(forecast_pairs.command)
 
 
 @command.command("import")

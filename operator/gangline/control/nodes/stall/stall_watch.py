@@ -28,7 +28,7 @@ from gangline.control.kernel.context import Context
 from gangline.control.nodes.stall import progress_reports, stall_verdict
 from gangline.control.nodes.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, StallEvidence, StallState, StallVerdict
-from gangline.control.parts.messages import GpusMeasured, OwnPaceEnded
+from gangline.control.parts.messages import GpusMeasured, OwnPaceEnded, StepReported
 from gangline.control.parts.part import Part
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.status import run_changes
@@ -246,6 +246,8 @@ class StallWatch(Part):
             run.progress = Progress.begin(beat)
         else:
             run.progress.take(beat)
+        if run.progress.step is not None:
+            self._messages.publish(StepReported(value.key, beat.at, run.progress.step))
         self._report_pace(value, run, run.progress, beat.at)
 
     def _report_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:

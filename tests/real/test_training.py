@@ -17,7 +17,7 @@ from gangline.api.read.conditions import timestamp
 from gangline.devcluster.building import build
 from gangline.kube import resources as kube
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("real-nodes"), pytest.mark.timeout(600)]
 
 Json = dict[str, Any]
 EVERY = 10  # steps between two checkpoints

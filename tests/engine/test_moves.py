@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.builders.engine import GPU, START, group, of, reported_pending
 from tests.engine.test_card_admission import HALF, cards
@@ -425,15 +425,16 @@ STEPS = st.one_of(
 )
 
 
-def free_of(world: Cluster) -> dict[str, int]:
-    return {name: left.get(GPU, 0) for name, left in world.engine.free_on_nodes().items()}
-
-
 @examples(30)
 @given(
     first=st.lists(st.tuples(st.sampled_from((2, 3, 4)), st.booleans()), min_size=8, max_size=12),
     steps=st.lists(STEPS, min_size=6, max_size=30),
     flavor=st.sampled_from(("plain", "placed")),
+)
+@example(  # what the moved leaves belongs to a workload of another tree
+    first=[(4, False), (3, True), (2, True), (2, False), (2, False), (4, True), (4, True), (2, False)],
+    steps=[("submit", 1, "q"), ("submit", 1, "q"), ("finish", 22, ""), ("submit", 1, "q"), ("finish", 20, "")],
+    flavor="placed",
 )
 def test_laws_of_moves(first: list[tuple[int, bool]], steps: list[tuple[str, int, str]], flavor: str) -> None:
     """Quota and nodes are never exceeded; whoever is moved starts again as soon as it has stopped, and the gang when all have;

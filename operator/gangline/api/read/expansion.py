@@ -125,10 +125,11 @@ def _some_of_flavor(
 ) -> list[str]:
     """So many nodes of a flavor: those that its status has already, then usable ones, by name."""
     found = flavors.get(flavor)
-    labels = ((_spec(found).get("nodeLabels") or {}) if found is not None else {}).items()
+    labels = _labels_of_flavor(found).items()
     if not labels:
         return []
-    before = frozenset((obj.get("status") or {}).get("nodes") or ())
+    status: Json = obj.get("status") or {}
+    before: frozenset[str] = frozenset(status.get("nodes") or ())
     candidates = [name for name, node in nodes.items() if labels <= _labels(node).items()]
     candidates.sort(key=lambda name: (name not in before, bool(_spec(nodes[name]).get("unschedulable")), name))
     return candidates[:count]
@@ -181,6 +182,10 @@ def _spec(obj: Json) -> Json:
 
 def _labels(obj: Json) -> dict[str, str]:
     return obj["metadata"].get("labels") or {}
+
+
+def _labels_of_flavor(flavor: Json | None) -> dict[str, str]:
+    return (_spec(flavor).get("nodeLabels") or {}) if flavor is not None else {}
 
 
 def _some(names: list[str]) -> str:

@@ -15,7 +15,7 @@ from tests.record.clusters import BEGIN, HOUR, MINUTE, Clock, Json, workload
 
 from gangline.api.schedules import DAYS
 from gangline.console.cli import main
-from gangline.engine.model import Put
+from gangline.engine.model import Put, QuotaAhead
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed, Upsert
 from gangline.record import calendar, reserved
@@ -426,7 +426,7 @@ def test_quotas_by_plans_follow_what_is_written(tmp_path: Path) -> None:
         ((event.at - BEGIN) // HOUR, [each.at - BEGIN for each in told.item.steps])
         for event in found
         for told in event.changes
-        if isinstance(told, Put)
+        if isinstance(told, Put) and isinstance(told.item, QuotaAhead)
     ]
     assert ahead == [
         (0, [10 * HOUR, 20 * HOUR]),

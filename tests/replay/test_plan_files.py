@@ -21,8 +21,10 @@ DAY = 86_400
 FRIDAY = {"days": ["Friday"], "time": "06:00", "duration": "3h"}
 
 
-def manifest(name: str = "weekly", nodes: Any = None, window: Any = None, **spec: Any) -> str:
+def manifest(name: str = "weekly", nodes: Any = None, window: Any = None, owners: Any = None, **spec: Any) -> str:
     chosen = {"anyOf": {"flavor": "h100", "count": 1}} if nodes is None else nodes
+    if owners is not None:
+        spec["for"] = owners
     body = {"window": {"schedule": FRIDAY} if window is None else window, "nodes": chosen, **spec}
     return yaml.safe_dump(
         {"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": {"name": name}, "spec": body}
@@ -63,14 +65,14 @@ def test_a_policy_is_played_beside_itself_without_windows_and_as_a_drain(tmp_pat
 
 def test_whom_a_window_is_for_may_be_in_it(tmp_path: Path) -> None:
     whose = {"localQueues": [{"namespace": "replay", "name": "replay"}]}
-    result = replay(tmp_path, manifest(**{"for": whose}))
+    result = replay(tmp_path, manifest(owners=whose))
     assert result.exit_code == 0, result.output
     told = json.loads((tmp_path / "replay.json").read_text())["policies"]["easy-true-drain"]["windows"]
     assert told["gpu_hours_of_others_inside"] == told["stopped"] == 0 and told["each"][0]["busy_inside"] > 24
 
 
 def test_what_cannot_be_honoured_is_said(tmp_path: Path) -> None:
-    result = replay(tmp_path, manifest(nodes={"names": ["node-00001", "n9"]}, **{"for": {"clusterQueues": ["vision"]}}))
+    result = replay(tmp_path, manifest(nodes={"names": ["node-00001", "n9"]}, owners={"clusterQueues": ["vision"]}))
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
     assert "Reservation weekly: There is no node n9" in said

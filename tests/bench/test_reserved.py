@@ -1,0 +1,24 @@
+"""The benchmark of windows on months of traces asks for what a cluster would take."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import reserved
+from gangline.api.quota_plans import quota_plan
+from gangline.api.reservations import reservation
+
+
+def test_a_quarter_of_the_nodes_and_of_the_quota() -> None:
+    maintenance = reservation({"spec": reserved.maintenance(78)})
+    assert maintenance.maintenance and maintenance.any_of == ("gpu", 19)
+    plan = quota_plan({"spec": reserved.calendar(624)})
+    ((change,),) = (each.changes.values() for each in plan.overrides)
+    assert plan.recall is not None and change.nominal == 468
+
+
+def test_odd_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--months", "pai"], ["--days", "0"], ["--load", "3"]):
+        with pytest.raises(SystemExit):
+            reserved.options_of(["--traces", ".", *arguments])
+    assert "unknown: pai" in capsys.readouterr().err

@@ -435,8 +435,8 @@ def histories(draw: st.DrawFn) -> Played:
         end = begin + draw(st.integers(1, 200)) * MINUTE
         users = frozenset(draw(st.sampled_from(((), ("mira",)))))
         notice, lead = draw(st.integers(0, 30)) * MINUTE, draw(st.integers(0, 5)) * MINUTE
-        whom = {"cluster_queues": owners, "users": users}
-        windows.append(ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, notice=notice, lead=lead, **whom))
+        made = ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, notice=notice, lead=lead)
+        windows.append(replace(made, cluster_queues=owners, users=users))
     lengths: dict[str, Millis] = {}
     jobs: list[Workload] = []
     for number in range(draw(st.integers(1, 8))):

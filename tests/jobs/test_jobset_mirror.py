@@ -40,7 +40,8 @@ def filled(*objects: tuple[kube.Resource, Json]) -> Mirror:
 
 def test_which_kinds_may_be_missing():
     assert {
-        *(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.QUOTA_PLANS, kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES),
+        *(kube.QUEUE_POLICIES, kube.RESERVATIONS, kube.QUOTA_PLANS, kube.JOB_PROFILES),
+        *(kube.RESOURCE_CLAIM_TEMPLATES, kube.DEVICE_CLASSES),
         *(kube.RESOURCE_SLICES, kube.RESOURCE_CLAIMS, kube.OLD_RESOURCE_SLICES, kube.OLD_RESOURCE_CLAIMS),
         *(kube.MULTI_KUEUE_CONFIGS, kube.MULTI_KUEUE_CLUSTERS),
         *(kube.PROVISIONING_CONFIGS, kube.PROVISIONING_REQUESTS),

@@ -66,7 +66,7 @@ def lines(facts: ReservationFacts, span: Span | None, jobs: Sequence[StoppedJob]
         return []
     if facts.soft:
         return [f"{len(jobs)} jobs run on its nodes: they go on until somebody whom it is for needs the nodes"]
-    at = (span.start - facts.stop_before) / 1000
+    at = (span.start - facts.deadline.stop_before) / 1000
     stopped = [job for job in jobs if job.ends > at]
     if not stopped:
         return ["No running job is expected to be stopped"]
@@ -77,7 +77,7 @@ def lines(facts: ReservationFacts, span: Span | None, jobs: Sequence[StoppedJob]
     ]
     if len(stopped) > _NAMED:
         told.append(f"… and {len(stopped) - _NAMED} more jobs")
-    later = max(job.ends for job in stopped) + facts.stop_before / 1000
+    later = max(job.ends for job in stopped) + facts.deadline.stop_before / 1000
     return [*told, f"A start {clock.when(later, now)} is expected to stop none of them"]
 
 

@@ -72,7 +72,7 @@ def steps(iterable: Iterable[_T], total: int | None = None, *, start: int = 0) -
 
 
 def save_by() -> datetime | None:
-    """By when the run should have saved its work, since it is stopped then; None while nothing is announced."""
+    """The time by which the run should have saved its work, since it is stopped then; None while nothing is announced."""
     with contextlib.suppress(Exception):
         return _deadline.look()
     return None

@@ -33,7 +33,7 @@ def free_nodes(
     nodes: Mapping[str, Json],
     flavors: Mapping[str, Json],
 ) -> Iterator[tuple[str, list[str]]]:
-    """For each flavor that these nodes are of: as many other nodes of it that are usable and not taken, as far as there are."""
+    """Other nodes of each flavor that these nodes are of: usable ones that are not taken, as many as there are of these."""
     for flavor in sorted(flavors):
         labels = mapping(spec_of(flavors[flavor]).get("nodeLabels")).items()
         own = [name for name in wanted if labels and name in nodes and labels <= labels_of(nodes[name]).items()]

@@ -187,7 +187,7 @@ class _Plan:
         return found if found.mode is Mode.FIT else None
 
     def _start(self, gang: WorkloadState, queue: ClusterQueueState, assignment: Assignment) -> None:
-        """It takes its quota and its room, for the rest of this look."""
+        """Give a workload its quota and its room, for the rest of this look."""
         for cell, amount in assignment.usage.items():
             cell.add(amount)
             self._taken.append((cell, amount))

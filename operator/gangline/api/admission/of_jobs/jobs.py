@@ -327,7 +327,7 @@ def _duration(path: str, value: object) -> list[FieldError]:
 
 
 def _start_by(job: Json) -> list[FieldError]:
-    """By when room is to be made for the job."""
+    """The time by which room is to be made for the job."""
     value = annotations_of(job).get(names.START_BY)
     if value is None:
         return []

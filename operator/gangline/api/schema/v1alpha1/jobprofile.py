@@ -66,7 +66,7 @@ class JobProfileSpec(ApiModel):
     """Classes that are variants of one program: they are left out together when forecasts of pairs are judged. Unset: the
     class."""
     alone: Annotated[list[AloneSpec], Field(max_length=MOST_ALONE)] | None = None
-    """By model of card: what it does alone."""
+    """What the class does alone, by model of card."""
     pairs: Annotated[list[PairSpec], Field(max_length=MOST_PAIRS)] | None = None
     """Beside whom it was measured."""
 

@@ -189,7 +189,7 @@ class PlacementSpec(ApiModel):
     """The filters that exclude nodes, before any scorer. The reason of gangs that wait counts the nodes that each
     of them excludes."""
     interference: InterferenceSpec | None = None
-    """Whom pods may have as company. Unset: anybody; with the profile Interference, whom its defaults allow."""
+    """The company that pods may have. Unset: anybody; with the profile Interference, those whom its defaults allow."""
     dry_run: bool = False
     """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
     from it: gangs start as without this part."""

@@ -60,9 +60,9 @@ class Damping(ApiModel):
     """
 
     down: Duration = USUAL_DOWN
-    """For a smaller capacity. At most 1 day."""
+    """The time that a smaller capacity has to last. At most 1 day."""
     up: Duration = USUAL_UP
-    """For a larger capacity. At most 1 day."""
+    """The time that a larger capacity has to last. At most 1 day."""
 
 
 class FollowedQuota(ApiModel):

@@ -41,8 +41,8 @@ class NodesOfFlavor(ApiModel):
     count: PositiveInt32 | None = None
     """The number of its nodes. The first by name are taken, usable ones before others; they stay the same while they exist."""
     resources: Annotated[dict[str, Quantity], Field(max_length=MOST_RESOURCES)] | None = None
-    """In place of a number, how much of the flavor to keep: nvidia.com/gpu: 16. As many nodes are taken, in the same order, as
-    offer that together. Nodes are reserved as a whole: the last one may offer more than is left to cover."""
+    """The amounts of the flavor to keep, in place of a number of nodes: nvidia.com/gpu: 16. As many nodes are taken, in the same
+    order, as offer that together. Nodes are reserved as a whole: the last one may offer more than is left to cover."""
 
 
 class ReservedNodes(ApiModel):

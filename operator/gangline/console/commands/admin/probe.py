@@ -43,7 +43,9 @@ _MOST_PODS: Final = 1 << 20
 @click.option("--listen", default="0.0.0.0:0", show_default=True, help="Where progress reports are received.")
 @click.option("--address", help="The host under which pods reach this machine. [default: its own address]")
 @click.option("--telemetry", "source", help="A Prometheus, or a file: use of GPU and memory by pod.")
-@click.option("--warm-up", type=Span(), default="30s", show_default=True, help="From the first step on.")
+@click.option(
+    "--warm-up", type=Span(), default="30s", show_default=True, help="How long a pod warms up, from its first step on."
+)
 @click.option("--measure", "measured", type=Span(), default="60s", show_default=True, help="Then, of each run.")
 def command(
     classes: tuple[str, ...],

@@ -147,6 +147,9 @@ class Limited:
     def places(self, admission: Admission) -> tuple[tuple[int, int], ...]:
         return ()
 
+    def number(self, node: str) -> int | None:
+        return None
+
 
 def test_a_job_that_the_engine_deactivates_does_not_start_again() -> None:
     jobs = made((0, 3600, 1), (1, 60, 1))

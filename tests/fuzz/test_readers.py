@@ -30,6 +30,8 @@ NUMBERS = (
     "gangline.api.selecting.child.main",
     "gangline.api.read.counting.resource_rules._units",
     "gangline.control.forecasting.expected_starts.Accuracy.restore",
+    "gangline.control.nodes.windows.save_times.SaveTimes.of",
+    "gangline.engine.cards.card_amounts.CardRoom._bars",
     "gangline.control.forecasting.expected_starts._recorded",
     "gangline.control.forecasting.group_coverage.counts_of",
     "gangline.control.forecasting.promises.PromiseRecord.of",
@@ -94,6 +96,10 @@ OWN = (
     "gangline.kube.tokens.OidcToken._stored",
     "gangline.kube.tokens._epoch",
     "gangline.kube.tokens._jwt_expiry",
+    "gangline.forecast.pairs.pair_file._class",
+    "gangline.forecast.pairs.pair_file._family",
+    "gangline.forecast.pairs.pair_file._rates",
+    "gangline.progress._Deadline.look",
     "gangline.progress._interval",
     "gangline.record.folder.Folder.begin",
     "gangline.record.folder.files_of",
@@ -131,8 +137,11 @@ WRITTEN_HERE = (
     "gangline.jobs.pods.member.GroupPod.seen",
     "gangline_webhooks.facts._is_queued",
 )
-#: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 254 characters
-ONE_PASS = ("gangline.engine.model.devices.is_accelerator",)
+#: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 400 characters
+ONE_PASS = (
+    "gangline.api.read.workloads.parse_workload._moved_for",
+    "gangline.engine.model.devices.is_accelerator",
+)
 #: commands that a person starts for herself, on her own files and arguments, a cluster on her own machine, and images from
 #: locked packages
 COMMANDS = (

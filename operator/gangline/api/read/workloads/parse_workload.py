@@ -404,14 +404,16 @@ def _time(written: str) -> int | None:
 
 
 #: whom a moved workload made room for, in the message of its condition
-_MADE_ROOM_FOR: Final = re.compile(r" to make room for workload ([a-z0-9-]{1,63}/[a-z0-9.-]{1,253}) \(UID: ")
+_MADE_ROOM_FOR: Final = re.compile(
+    r"Moved to other nodes to make room for workload ([a-z0-9-]{1,63}/[a-z0-9.-]{1,253}) \(UID: "
+)
 
 
 def _moved_for(preempted: Json) -> str:
     """The key of the workload for which another one was moved; "" = it was not."""
     if preempted.get("reason") != MOVED or not is_true(preempted):
         return ""
-    found = _MADE_ROOM_FOR.search(preempted.get("message") or "")
+    found = _MADE_ROOM_FOR.match(preempted.get("message") or "")
     return found[1] if found is not None else ""
 
 

@@ -60,6 +60,10 @@ NOW: Final = 1_700_000_000_000
 #: rounds in a row that leave nothing: then nothing more follows from what has happened
 QUIET_ROUNDS: Final = 8
 MOST_ROUNDS: Final = 5_000
+#: turns of the event loop between two rounds, and seconds where nothing but time is waited for: so few rounds are made for
+#: nothing, and counts of calls do not depend on the speed of the machine
+TICKS: Final = 30
+PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +173,12 @@ class Cluster:
         for _ in range(MOST_ROUNDS):
             self.controller.absorb()
             self.controller.act()
-            await asyncio.sleep(0.001)
-            left = self.controller.waiting() or self.writer.queued or self.writer.in_flight
+            for _ in range(TICKS):
+                await asyncio.sleep(0)
+            waiting = self.controller.waiting() or self.writer.in_flight
+            if self.writer.queued and not waiting:  # for a time, which no round brings nearer
+                await asyncio.sleep(PAUSE)
+            left = waiting or self.writer.queued
             quiet = 0 if left else quiet + 1
             if quiet == QUIET_ROUNDS:
                 return

@@ -241,6 +241,8 @@ class QuotasAhead:
     def advance(self, now: Millis, queues: Mapping[str, ClusterQueueState]) -> list[WorkloadState]:
         """Go on to a time. Returns the holders whose fate has to be reviewed."""
         before, self.now = self.now, now
+        if not (self._trees or self._outdated or self._unreviewed):  # nothing is known ahead
+            return []
         passed = any(before < change.at <= now for tree in self._trees.values() for change in tree.changes)
         if self._outdated or passed:
             self._build(queues)

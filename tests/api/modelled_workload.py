@@ -17,7 +17,7 @@ from gangline.api.read.counting.gpu_shares import gpu_shares
 from gangline.api.read.workloads.parse_workload import _within_64_bits
 from gangline.api.schema.common import Condition
 from gangline.api.schema.v1beta2 import workload as schema
-from gangline.engine import model
+from gangline.engine import MOVED, model
 
 _ABSENT = Condition(type="", status="Unknown", last_transition_time="1970-01-01T00:00:00Z", reason="-", message="")
 
@@ -64,6 +64,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "evicted": why(names.EVICTED),
         "evicted_at": since(names.EVICTED, holds(names.EVICTED)),
         "preempted": why(names.PREEMPTED),
+        "moved_for": _moved_for(said_of(names.PREEMPTED).message) if why(names.PREEMPTED) == MOVED else "",
         "pods_ready": holds(names.PODS_READY),
         "pods_ready_at": since(names.PODS_READY),
         "pods_were_ready": _is(said_of(names.PODS_READY), "False", "WaitForRecovery"),
@@ -98,6 +99,12 @@ def facts(said: schema.Workload) -> dict[str, Any]:
             else None
         ),
     }
+
+
+def _moved_for(message: str) -> str:
+    before, _, after = message.partition("Moved to other nodes to make room for workload ")
+    key, _, uid = after.partition(" ")
+    return key if not before and uid.startswith("(UID: ") else ""
 
 
 def _is(condition: Condition, status: str, reason: str) -> bool:

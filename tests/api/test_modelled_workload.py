@@ -32,6 +32,7 @@ OF_METADATA = frozenset(
             "gates",
             "job_uid",
             "checkpoint_seconds",
+            "start_by",
             "unscheduled_seconds",
         ),
         *("replaced", "avoid", "healed_at", "restarts_whole", "allowed_flavors", "variant_of", "has_variants"),

@@ -75,7 +75,7 @@ DAYTIME = override("day", "2026-12-01T08:00:00Z", "2026-12-01T20:00:00Z", quota(
 @pytest.mark.parametrize(
     ("plan", "field"),
     [
-        (resource(), "spec.overrides"),
+        (resource(), "spec"),
         (resource(DAYTIME, clusterQueue=""), "spec.clusterQueue"),
         (resource(DAYTIME, DAYTIME), "spec.overrides[1].name"),
         (resource({**DAYTIME, "window": {}}), "spec.overrides[0].window"),

@@ -6,12 +6,12 @@ import pytest
 
 from bench import reserved
 from gangline.api.quota_plans import quota_plan
-from gangline.api.reservations import reservation
+from gangline.api.reservations import SomeNodes, reservation
 
 
 def test_a_quarter_of_the_nodes_and_of_the_quota() -> None:
     maintenance = reservation({"spec": reserved.maintenance(78)})
-    assert maintenance.maintenance and maintenance.any_of == ("gpu", 19)
+    assert maintenance.maintenance and maintenance.any_of == SomeNodes("gpu", 19)
     plan = quota_plan({"spec": reserved.calendar(624)})
     ((change,),) = (each.changes.values() for each in plan.overrides)
     assert plan.recall is not None and change.nominal == 468

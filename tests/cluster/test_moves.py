@@ -55,7 +55,7 @@ async def test_a_gang_starts_where_a_job_was_and_that_goes_on_elsewhere(system: 
             other = await start("small1", 1)
             assert small != other
             for name in ("full0", "full1"):
-                await api.delete(kube.JOBS, name, "default")
+                await api.client.delete(kube.JOBS, "default", name, propagation="Background")
             await api.create(harness.job("gang", "moving", gpus=8, runtime=""))
 
             async def moved() -> bool:

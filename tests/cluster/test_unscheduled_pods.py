@@ -18,6 +18,7 @@ from tests.cluster.harness import (
     local_queue,
     queue_policy,
 )
+from tests.cluster.test_answers import HERE
 
 from gangline.api import names
 from gangline.console.cli import main
@@ -48,7 +49,7 @@ async def test_the_quota_goes_to_whoever_waits_and_the_place_is_kept_unless_the_
     """
     ready = model.PodsReadyPolicy(backoff_base_seconds=4, backoff_max_seconds=4)
     settings = model.Settings(pods_ready=ready)
-    first = system.operator("unscheduled", settings=settings)
+    first = system.operator("unscheduled", settings=settings, visibility=HERE)
     first.wait_ready()
     await api.apply(
         growing("gpu"),
@@ -58,9 +59,9 @@ async def test_the_quota_goes_to_whoever_waits_and_the_place_is_kept_unless_the_
         local_queue("wide", "wide"),
         local_queue("nowhere", "nowhere"),
     )
-    lost = patient(job("lost", "nowhere"), 25)
+    lost = patient(job("lost", "nowhere"), 45)
     lost["spec"]["template"]["spec"]["nodeSelector"] = {"planet": "mars"}
-    await api.create(patient(job("large", "wide", gpus=9), 25), lost)
+    await api.create(patient(job("large", "wide", gpus=9), 45), lost)
 
     async def said(of: str) -> Json | None:
         row = condition_row(await api.workload_of(of) or {}, names.PODS_UNSCHEDULED)
@@ -72,11 +73,15 @@ async def test_the_quota_goes_to_whoever_waits_and_the_place_is_kept_unless_the_
     assert "Insufficient nvidia.com/gpu" in large["message"]
     assert (await api.until(lambda: said("lost"), "and of the other"))["reason"] == "CausedByJob"
     command = ["why", "large", "--kubeconfig", str(system.kubeconfig)]
-    why = await asyncio.to_thread(CliRunner().invoke, main, command)
-    assert "if pods are still unscheduled" in why.output and "at its old place" in why.output, why.output
+
+    async def why() -> bool:  # the API server forwards questions some seconds after the operator is there
+        output = (await asyncio.to_thread(CliRunner().invoke, main, command)).output
+        return "if pods are still unscheduled" in output and "at its old place" in output
+
+    await api.until(why, "why says when it is requeued, and where", 30)
 
     first.kill()
-    system.operator("unscheduled-too", settings=settings).wait_ready()
+    system.operator("unscheduled-too", settings=settings, visibility=HERE).wait_ready()
     await api.create(job("waits", "wide", gpus=2, runtime="1s"))
     assert (await said("large") or {}).get("lastTransitionTime") == large["lastTransitionTime"]
 

@@ -60,6 +60,7 @@ MUTABLE = {
     "head_delay.Lateness",
     "health._Record",
     "loss_budget._Bucket",
+    "moves._Search",
     "node_rooms.FitTable",
     "node_rooms.Ground",
     "node_filter._Bounds",

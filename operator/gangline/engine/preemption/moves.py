@@ -64,7 +64,7 @@ class Room(NamedTuple):
     placed: Placed
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Mover:
     """A workload that may move, and what it would lose: GPU-milliseconds."""
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from gangline.api import admission
-from gangline.api.profiles import MOST_PAIRS, ProfileError, profile, written_pair
+from gangline.api.profiles import MOST_PAIRS, profile, written_pair
 from gangline.api.read import policy_reader
 from gangline.api.read.reading import ParseError
 from gangline.api.sharing.traits import max_slowdown, trait_faults, traits
+from gangline.api.spec_fields import SpecError
 from gangline.engine.model import CompanyPolicy, CompanySpeed, JobProfile, SpeedAlone
 
 Json = dict[str, Any]
@@ -85,12 +86,12 @@ def test_what_was_learned_goes_after_what_was_declared_and_what_cannot_be_read_o
     ],
 )
 def test_faults_name_the_field(spec: Json, said: str) -> None:
-    with pytest.raises(ProfileError, match=said):
+    with pytest.raises(SpecError, match=said):
         profile(made(**spec))
     rules = admission.KINDS["gangline.io", "JobProfile"]
     assert rules.validate is not None
     (fault,) = rules.validate(made(**spec), None, admission.AdmissionFacts())
-    with pytest.raises(ProfileError) as told:
+    with pytest.raises(SpecError) as told:
         profile(made(**spec))
     assert fault.path == told.value.path
 

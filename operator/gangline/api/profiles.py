@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from gangline.api import quantity
 from gangline.api.quantity import QuantityError
 from gangline.api.sharing.traits import kind as class_name
+from gangline.api.spec_fields import SpecError, a_list, an_object
 from gangline.api.unchecked import listing, mapping
 from gangline.engine.model import CompanySpeed, JobProfile, Mode, SpeedAlone
 from gangline.kube.resources import Json
@@ -46,15 +47,6 @@ SHARING: Final[dict[str, Mode]] = {
 ON_CARD, ON_NODE = "Card", "Node"
 
 
-class ProfileError(ValueError):
-    """A JobProfile that cannot be read; `path` is the field, `message` says why."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}: {message}")
-        self.path = path
-        self.message = message
-
-
 @dataclass(frozen=True, slots=True)
 class ProfileFacts:
     """What a JobProfile says. `learned` are the pairs of its status; `declared` those of its spec, which precede them."""
@@ -76,16 +68,20 @@ def _key(pair: CompanySpeed) -> tuple[str, str, Mode, bool]:
 
 
 def profile(obj: Json) -> ProfileFacts:
-    """A JobProfile. Raises ProfileError, which names the field. What of the status cannot be read is left out."""
-    spec = _object(obj.get("spec"), "spec")
+    """A JobProfile. Raises SpecError, which names the field. What of the status cannot be read is left out."""
+    spec = an_object(obj.get("spec"), "spec")
     name = spec.get("class")
     if name is None:
-        name = _object(obj.get("metadata"), "metadata").get("name")
+        name = an_object(obj.get("metadata"), "metadata").get("name")
     if not isinstance(name, str) or class_name(name) is None:
-        raise ProfileError("spec.class", "must be a class of jobs, as in the annotation gangline.io/class")
+        raise SpecError("spec.class", "must be a class of jobs, as in the annotation gangline.io/class")
     family = _text(spec.get("family"), "spec.family", LONGEST_FAMILY) or name
-    alone = tuple(_alone(each, f"spec.alone[{i}]") for i, each in enumerate(_list(spec, "spec.alone", MOST_ALONE)))
-    pairs = tuple(_pair(each, f"spec.pairs[{i}]") for i, each in enumerate(_list(spec, "spec.pairs", MOST_PAIRS)))
+    alone = tuple(
+        _alone(each, f"spec.alone[{i}]") for i, each in enumerate(a_list(spec.get("alone"), "spec.alone", MOST_ALONE))
+    )
+    pairs = tuple(
+        _pair(each, f"spec.pairs[{i}]") for i, each in enumerate(a_list(spec.get("pairs"), "spec.pairs", MOST_PAIRS))
+    )
     found = JobProfile(name, tuple(_first_of_each(pairs)), alone)
     return ProfileFacts(found, family, tuple(_first_of_each(_learned(obj.get("status")))))
 
@@ -103,7 +99,7 @@ def _learned(status: Any) -> tuple[CompanySpeed, ...]:
     for i, each in enumerate(listing(mapping(status).get("pairs"))[:MOST_PAIRS]):
         try:
             found.append(_pair(each, f"status.pairs[{i}]"))
-        except ProfileError:
+        except SpecError:
             continue
     return tuple(found)
 
@@ -126,21 +122,21 @@ def written_pair(pair: CompanySpeed) -> Json:
 
 
 def _pair(value: Any, path: str) -> CompanySpeed:
-    said = _object(value, path)
+    said = an_object(value, path)
     beside = said.get("beside")
     if not isinstance(beside, str) or class_name(beside) is None:
-        raise ProfileError(f"{path}.beside", "must be a class of jobs")
+        raise SpecError(f"{path}.beside", "must be a class of jobs")
     sharing, on = said.get("sharing") or "", said.get("on") or ON_CARD
     if sharing not in SHARING:
-        raise ProfileError(f"{path}.sharing", f"must be one of {', '.join(each for each in SHARING if each)}")
+        raise SpecError(f"{path}.sharing", f"must be one of {', '.join(each for each in SHARING if each)}")
     if on not in (ON_CARD, ON_NODE):
-        raise ProfileError(f"{path}.on", f"must be {ON_CARD} or {ON_NODE}")
+        raise SpecError(f"{path}.on", f"must be {ON_CARD} or {ON_NODE}")
     ran_out = said.get("outOfMemory") or False
     if not isinstance(ran_out, bool):
-        raise ProfileError(f"{path}.outOfMemory", "must be true or false")
+        raise SpecError(f"{path}.outOfMemory", "must be true or false")
     slowdown = _number(said.get("slowdown"), f"{path}.slowdown", LEAST_SLOWDOWN, MOST_SLOWDOWN)
     if (slowdown is None) != ran_out:
-        raise ProfileError(f"{path}.slowdown", "give slowdown, or outOfMemory: true")
+        raise SpecError(f"{path}.slowdown", "give slowdown, or outOfMemory: true")
     samples = _whole(said.get("samples"), f"{path}.samples", 1, MOST_SAMPLES)
     return CompanySpeed(
         beside=beside,
@@ -154,7 +150,7 @@ def _pair(value: Any, path: str) -> CompanySpeed:
 
 
 def _alone(value: Any, path: str) -> SpeedAlone:
-    said = _object(value, path)
+    said = an_object(value, path)
     memory = _number(said.get("memory"), f"{path}.memory", 0, _MOST_MEMORY)
     return SpeedAlone(
         gpu=_text(said.get("gpu"), f"{path}.gpu", LONGEST_GPU),
@@ -173,7 +169,7 @@ def _number(value: Any, path: str, least: float, most: float) -> float | None:
     except QuantityError:
         found = math.nan
     if not least <= found <= most:
-        raise ProfileError(path, f"must be a number from {least:g} to {most:g}")
+        raise SpecError(path, f"must be a number from {least:g} to {most:g}")
     return found
 
 
@@ -181,7 +177,7 @@ def _whole(value: Any, path: str, least: int, most: int) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ProfileError(path, f"must be a whole number from {least} to {most}")
+        raise SpecError(path, f"must be a whole number from {least} to {most}")
     return value
 
 
@@ -189,23 +185,5 @@ def _text(value: Any, path: str, longest: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or len(value) > longest or not value.isprintable():
-        raise ProfileError(path, f"must be a text of at most {longest} characters")
+        raise SpecError(path, f"must be a text of at most {longest} characters")
     return value
-
-
-def _list(spec: Json, path: str, most: int) -> list[Any]:
-    value = spec.get(path.rpartition(".")[2])
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ProfileError(path, "must be a list")
-    found = cast("list[Any]", value)
-    if len(found) > most:
-        raise ProfileError(path, f"must have at most {most} items")
-    return found
-
-
-def _object(value: Any, path: str) -> Json:
-    if not isinstance(value, dict):
-        raise ProfileError(path, "is required" if value is None else "must be an object")
-    return cast(Json, value)

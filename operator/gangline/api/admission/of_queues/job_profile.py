@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from gangline.api.admission.findings import NOTHING, AdmissionFacts, FieldError, Json, KindRules
-from gangline.api.profiles import ProfileError, profile
+from gangline.api.profiles import profile
+from gangline.api.spec_fields import SpecError
 
 
 def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     del old, context
     try:
         profile(obj)
-    except ProfileError as error:
+    except SpecError as error:
         return [FieldError(error.path, NOTHING, error.message)]
     return []
 

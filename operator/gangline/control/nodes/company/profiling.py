@@ -16,12 +16,12 @@ from gangline.api.profiles import (
     LONGEST_GPU,
     MOST_PAIRS,
     MOST_PROFILES,
-    ProfileError,
     ProfileFacts,
     profile,
     written_pair,
 )
 from gangline.api.read import merge
+from gangline.api.spec_fields import SpecError
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.company.pair_watch import PairWatch, Sample, Seat, with_sample
 from gangline.control.parts.messages import FactObserved, StepReported
@@ -285,7 +285,7 @@ def _judged(obj: Stored, number: int, by_class: Mapping[str, str]) -> _Profile:
         return _Profile(obj, None, f"{MOST_PROFILES} older JobProfiles are there, and no more are read")
     try:
         facts = profile(obj)
-    except ProfileError as error:
+    except SpecError as error:
         return _Profile(obj, None, str(error))
     other = by_class.get(facts.profile.name, "")
     return _Profile(obj, facts, f"JobProfile {other} is older and of the same class" if other else "")

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from gangline.api.quota_plans import QuotaPlanFacts, quota_plan, stages, steps, unknown_quotas
-from gangline.engine.model import Change, ClusterQueue, Gone, Millis, Put, QuotaAhead, ResourceGroup
+from gangline.engine.model import ClusterQueue, Millis, QuotaAhead, ResourceGroup, changes_between
 from gangline.kube import resources as kube
 from gangline.record import values
 from gangline.record.history import RecordedChange
@@ -80,13 +80,12 @@ class _State:
                 ahead[queue] = QuotaAhead(queue, name, tuple(known[1:]), plan.recall)
             edges += [now + _RENEWED, *(stage.at for stage in found[1:])]
         self.expires = min(edges, default=None)
-        gone: list[Change] = [Gone(QuotaAhead, queue) for queue in sorted(self.ahead.keys() - ahead.keys())]
-        told: list[Change] = [Put(each) for queue, each in ahead.items() if self.ahead.get(queue) != each]
+        told = tuple(changes_between(QuotaAhead, self.ahead, ahead))
         queues = self.present.keys() | present.keys()
         changed = {queue: present.get(queue) for queue in queues if self.present.get(queue) != present.get(queue)}
         self.present, self.ahead = present, ahead
-        if gone or told or changed:
-            self.events.append(ReplayEvent(now, (*gone, *told), quotas=changed))
+        if told or changed:
+            self.events.append(ReplayEvent(now, told, quotas=changed))
 
     def troubles(self) -> list[str]:
         found: list[str] = []

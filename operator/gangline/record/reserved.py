@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Final
 
 from gangline.api.read.conditions import timestamp
-from gangline.api.read.expansion import Expanded, changes, expand
-from gangline.engine.model import Change, Millis, ReservedWindow
+from gangline.api.read.expansion import Expanded, expand
+from gangline.engine.model import Millis, ReservedWindow, changes_between
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.record.history import RecordedChange
@@ -99,7 +99,7 @@ class _State:
                 self._see(wanted[window.name], each.nodes, now)
         for name in self.known.keys() - wanted.keys():
             self._forget(name, now)
-        told: tuple[Change, ...] = tuple(changes(self.known, wanted))
+        told = tuple(changes_between(ReservedWindow, self.known, wanted))
         self.known = wanted
         if told:
             self.events.append(ReplayEvent(now, told))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -93,17 +93,6 @@ def expand(
         spans = tuple(windows(facts.when, now, AHEAD))
         found.append(Expanded(name, facts, spans, chosen, (*lacking, *_unknown_queues(facts, *known))))
     return _with_overlaps(found, nodes, flavors)
-
-
-def changes(
-    known: Mapping[str, model.ReservedWindow], wanted: Mapping[str, model.ReservedWindow]
-) -> Iterator[model.Change]:
-    """What an engine that knows some windows by name has to be told, so that it knows others."""
-    for name in sorted(known.keys() - wanted.keys()):
-        yield model.Gone(model.ReservedWindow, name)
-    for name, window in wanted.items():
-        if known.get(name) != window:
-            yield model.Put(window)
 
 
 def _nodes(

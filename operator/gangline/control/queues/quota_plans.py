@@ -125,11 +125,8 @@ class QuotaPlans(Part):
             for queue, planned in self._in_force.items()
             if (ahead := planned.ahead(self._written[queue])) is not None
         }
-        for queue in sorted(self._known.keys() - wanted.keys()):
-            self._observe_fact(model.Gone(model.QuotaAhead, queue))
-        for queue, ahead in wanted.items():
-            if self._known.get(queue) != ahead:
-                self._observe_fact(model.Put(ahead))
+        for change in model.changes_between(model.QuotaAhead, self._known, wanted):
+            self._observe_fact(change)
         self._known = wanted
 
     # --- acting -------------------------------------------------------------------------------------------------------

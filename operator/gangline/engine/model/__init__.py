@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed
+    from gangline.engine.model.changes import Change, Gone, Item, Put, WriteFailed, changes_between
     from gangline.engine.model.company import (
         CompanyPolicy,
         CompanyPrior,
@@ -163,6 +163,7 @@ _MODULES: Final = {
         "Item",
         "Put",
         "WriteFailed",
+        "changes_between",
     ),
     "company": (
         "CompanyPolicy",
@@ -432,6 +433,7 @@ __all__ = [
     "WriteFailed",
     "accelerators",
     "accelerators_of",
+    "changes_between",
     "expression_matches",
     "is_accelerator",
     "tolerates",

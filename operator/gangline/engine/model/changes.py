@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -81,3 +82,12 @@ class WriteFailed:
 
 
 Change: TypeAlias = Put | Gone | WriteFailed
+
+
+def changes_between(kind: type[Item], known: Mapping[str, Item], wanted: Mapping[str, Item]) -> Iterator[Change]:
+    """The changes after which an engine that knows these items of a kind, by their keys, knows those that are wanted."""
+    for key in sorted(known.keys() - wanted.keys()):
+        yield Gone(kind, key)
+    for key, item in wanted.items():
+        if known.get(key) != item:
+            yield Put(item)

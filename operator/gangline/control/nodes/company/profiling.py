@@ -192,24 +192,20 @@ class Profiling(Part):
             self._read[obj.name] = found = _judged(obj, number, by_class)
             if found.facts is not None and not found.trouble:
                 by_class[found.facts.profile.name] = obj.name
-        wanted = {each.profile.name: each.whole for each in self._in_force()}
-        self._tell(model.JobProfile, self._known, wanted)
+        wanted = {
+            each.profile.name: each.whole for each in sorted(self._in_force(), key=lambda facts: facts.profile.name)
+        }
+        changes = [*model.changes_between(model.JobProfile, self._known, wanted)]
+        for change in changes:
+            self._observe_fact(change)
+        self._known = wanted
+        if changes:
+            self._learn_at = self._now() + (PERIOD if self._verdicts or self._learning is not None else 0)
         self._unwritten = True
 
     def _in_force(self) -> list[ProfileFacts]:
         """What counts, by JobProfile."""
         return [each.facts for each in self._read.values() if each.facts is not None and not each.trouble]
-
-    def _tell(self, kind: type, known: dict[str, model.JobProfile], wanted: Mapping[str, model.JobProfile]) -> None:
-        changed = known.keys() ^ wanted.keys() | {name for name in wanted if known.get(name) != wanted[name]}
-        for name in sorted(known.keys() - wanted.keys()):
-            self._observe_fact(model.Gone(kind, name))
-        for name in sorted(changed & wanted.keys()):
-            self._observe_fact(model.Put(wanted[name]))
-        known.clear()
-        known.update(wanted)
-        if changed:
-            self._learn_at = self._now() + (PERIOD if self._verdicts or self._learning is not None else 0)
 
     # --- priors -------------------------------------------------------------------------------------------------------
 
@@ -228,12 +224,9 @@ class Profiling(Part):
         except Exception:
             log.exception("priors of pairs could not be learned")
             return
-        wanted = {each.name: each for each in learned.priors}
-        for name in sorted(self._priors.keys() - wanted.keys()):
-            self._observe_fact(model.Gone(model.CompanyPrior, name))
-        for name, each in sorted(wanted.items()):
-            if self._priors.get(name) != each:
-                self._observe_fact(model.Put(each))
+        wanted = {each.name: each for each in sorted(learned.priors, key=lambda prior: prior.name)}
+        for change in model.changes_between(model.CompanyPrior, self._priors, wanted):
+            self._observe_fact(change)
         self._priors = wanted
         self._verdicts = (*(score.verdict for score in learned.scores), *learned.refused)
         self._unwritten = True

@@ -14,7 +14,7 @@ from typing import Final
 
 from gangline.api import names
 from gangline.api.read import conditions, merge
-from gangline.api.read.expansion import Expanded, changes, expand
+from gangline.api.read.expansion import Expanded, expand
 from gangline.api.reservations import MOST_RECALLS
 from gangline.api.schedules import instant
 from gangline.api.unchecked import mapping
@@ -148,7 +148,7 @@ class Reserving(Part):
         )
         self._expires = min((span.end for each in self._expanded for span in each.spans), default=None)
         wanted = {window.name: window for each in self._expanded for window in each.windows()}
-        for change in changes(self._known, wanted):
+        for change in model.changes_between(model.ReservedWindow, self._known, wanted):
             self._observe_fact(change)
         self._known = wanted
         for recall in recalls(reservations.values()):

@@ -7,27 +7,23 @@ could forget. The damped capacity of nodes is remembered in the status of the pl
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gangline.api.read import merge
 from gangline.api.read.conditions import timestamp
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.parts.part import Part
 from gangline.control.queues.followed_nodes import FollowedNodes
 from gangline.control.queues.planned_quotas import Planned, expand
-from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.outgoing import status_write
 from gangline.control.writes.status import quota_plan_status
 from gangline.engine import model
 from gangline.engine.model import ResourceGroup
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event
 from gangline.kube.resources import ObjectKey, Resource
-
-log = logging.getLogger(__name__)
 
 #: Plans are expanded this often at least, in milliseconds: what is known ahead reaches so much farther.
 RENEWED: Final = 86_400_000
@@ -186,17 +182,8 @@ class QuotaPlans(Part):
             follow=self._following.rows.get(each.name, ()),
             excess=self._following.excess.get(each.name, ""),
         )
-        patch = merge.difference(obj.status, new)
-        if patch:
-            self._writer.submit(
-                Write(
-                    key,
-                    "status",
-                    {"status": patch},
-                    priority=Priority.STATUS,
-                    on_error=lambda error: log.info("status of QuotaPlan %s: %s", each.name, error),
-                )
-            )
+        if (write := status_write(key, obj.status, new)) is not None:
+            self._writer.submit(write)
 
 
 def _present(planned: Planned | None) -> object:

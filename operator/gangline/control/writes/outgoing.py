@@ -5,13 +5,17 @@ The writes of one object that wait: slots, of which the newest write counts. And
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Literal, TypeAlias
 
+from gangline.api.read import merge
 from gangline.control.feed.changes import JobRef
 from gangline.kube.client import ApiClient, ApiError, Body, Json, ObjectKey, PatchKind
+
+log = logging.getLogger(__name__)
 
 Verb: TypeAlias = Literal["create", "patch", "status", "apply", "replace", "replace-status", "delete"]
 Render: TypeAlias = Callable[[], "Body | None"]
@@ -100,6 +104,19 @@ class Write:
                 return await client.patch(
                     resource, namespace, name, body, kind=self.patch, subresource=sub, query=query, within=within
                 )
+
+
+def status_write(key: ObjectKey, before: Json, after: Json) -> Write | None:
+    """The write that makes one status another; None where they are equal. An error is only logged."""
+    patch = merge.difference(before, after)
+    if not patch:
+        return None
+    kind, name = key.resource.kind, key.name
+
+    def failed(error: ApiError) -> None:
+        log.info("status of %s %s: %s", kind, name, error)
+
+    return Write(key, "status", {"status": patch}, priority=Priority.STATUS, on_error=failed)
 
 
 # --- lanes ------------------------------------------------------------------------------------------------------------

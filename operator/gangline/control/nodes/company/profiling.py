@@ -20,13 +20,12 @@ from gangline.api.profiles import (
     profile,
     written_pair,
 )
-from gangline.api.read import merge
 from gangline.api.spec_fields import SpecError
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.company.pair_watch import PairWatch, Sample, Seat, with_sample
 from gangline.control.parts.messages import FactObserved, StepReported
 from gangline.control.parts.part import Part
-from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.outgoing import status_write
 from gangline.control.writes.status import profile_status
 from gangline.engine import card_name, model
 from gangline.kube import resources as kube
@@ -248,17 +247,8 @@ class Profiling(Part):
             status = profile_status.status(each.obj, each.trouble, self._verdicts, used=bool(self._priors), now=now)
             if each.facts is not None and not each.trouble:
                 self._add_learned(status, each.facts)
-            patch = merge.difference(each.obj.status, status)
-            if patch:
-                self._writer.submit(
-                    Write(
-                        key,
-                        "status",
-                        {"status": patch},
-                        priority=Priority.STATUS,
-                        on_error=lambda error: log.info("the status of a JobProfile could not be written: %s", error),
-                    )
-                )
+            if (write := status_write(key, each.obj.status, status)) is not None:
+                self._writer.submit(write)
 
     def _add_learned(self, status: Json, facts: ProfileFacts) -> None:
         """What was learned of the class since its status was written last."""

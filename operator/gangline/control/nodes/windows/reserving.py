@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gangline.api import names
-from gangline.api.read import conditions, merge
+from gangline.api.read import conditions
 from gangline.api.read.expansion import Expanded, expand
 from gangline.api.reservations import MOST_RECALLS
 from gangline.api.schedules import instant
@@ -24,7 +24,7 @@ from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.save_times import SaveTimes
 from gangline.control.nodes.windows.workload_facts import WorkloadFacts
 from gangline.control.parts.part import Part
-from gangline.control.writes.outgoing import Priority, Write
+from gangline.control.writes.outgoing import Priority, Write, status_write
 from gangline.control.writes.status import reservation_status
 from gangline.engine import model
 from gangline.kube import resources as kube
@@ -291,17 +291,8 @@ class Reserving(Part):
         new = reservation_status.status(
             obj, each.spans, each.nodes, troubles, late, recalled, open_now=open_now, now=now
         )
-        patch = merge.difference(obj.status, new)
-        if patch:
-            self._writer.submit(
-                Write(
-                    key,
-                    "status",
-                    {"status": patch},
-                    priority=Priority.STATUS,
-                    on_error=lambda error: log.info("status of Reservation %s: %s", each.name, error),
-                )
-            )
+        if (write := status_write(key, obj.status, new)) is not None:
+            self._writer.submit(write)
 
 
 def recalls(reservations: Iterable[Stored]) -> Iterator[model.Recall]:

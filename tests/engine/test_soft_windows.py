@@ -15,10 +15,13 @@ from tests.engine.test_windows import BEGIN, END, HOUR, MINUTE, Played, at, why,
 from gangline.engine import Engine, EventKind, SimulatedRun, outlook
 from gangline.engine.model import (
     Admit,
+    Deadline,
     Evict,
     Gone,
     Millis,
     Put,
+    QuotaAhead,
+    QuotaStep,
     Recall,
     ReservedWindow,
     RuntimeForecast,
@@ -92,6 +95,18 @@ def test_others_are_told_and_leave_after_the_notice_and_the_one_in_need_starts()
     assert [(each.workload, each.reason) for each in stopped] == [("team/w1", "Reservation")]
     gone(made, "w1")
     assert of(made.decide(), Admit) == ["w2"]
+    assert made.engine.recalls() == {}
+
+
+def test_nobody_is_recalled_for_one_who_may_not_start_since_its_quota_falls() -> None:
+    made = world(soft("n0"), plain("w1", 1), nodes=1)
+    made.decide()
+    made.bind()
+    at(made, BEGIN).decide()
+    fall = QuotaStep(BEGIN + HOUR, queue(0, "ours").groups)
+    made.put(QuotaAhead("ours", "plan", (fall,), Deadline(10 * MINUTE, MINUTE)), plain("w2", 1, queue="ours"))
+    made.decide()
+    made.decide()
     assert made.engine.recalls() == {}
 
 

@@ -28,7 +28,7 @@ from gangline.engine.flavors.assignment import WAITING, Assignment, Mode, verdic
 from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import UNLIMITED, Backfill, Decision, Millis
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.preemption.preemptor import Preemptor
+from gangline.engine.preemption.preemptor import without_victims
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.ordering import Estimates, Flavors, working_flavors
 from gangline.engine.queues.timed_queue import TimedQueue
@@ -51,9 +51,7 @@ class BackfillPlanner:
         self.timeline = Timeline(store, self.estimates)
         self._idle_budget = IdleBudget(store, self.timeline)
         self.delays = HeadDelayLedger()
-        self._plain = Preemptor(
-            store.settings, store.topology, lambda need: [], store.capacity, quotas_ahead=store.quotas_ahead
-        )
+        self._plain = without_victims(store.settings, store.topology, store.capacity, store.quotas_ahead)
         self.losses = Losses(store.preemptions)
         self._revoking = Revoking(store, self.timeline, self.estimates, self.losses, self._fits, self._leaving)
         self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(

@@ -350,6 +350,13 @@ class Preemptor:
             self.node_ledger.looks += need.effort - before
 
 
+def without_victims(
+    settings: Settings, topologies: Topologies, capacity: Capacity, quotas_ahead: QuotasAhead
+) -> Preemptor:
+    """Answers as if nothing could be preempted: for trials of what fits by itself."""
+    return Preemptor(settings, topologies, lambda need: [], capacity, quotas_ahead=quotas_ahead)
+
+
 def _awaited(need: Need) -> list[Victim]:
     """The victims that stop for the workload already, if it needs no others. A rule by which one of them could not be chosen any
     more, now that another one has stopped, must not make their stopping vain.

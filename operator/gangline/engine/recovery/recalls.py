@@ -17,7 +17,7 @@ from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner
 from gangline.engine.model import Decision, Millis, Recall, ReservedWindow
 from gangline.engine.model.units import SECOND
-from gangline.engine.preemption.preemptor import Preemptor
+from gangline.engine.preemption.preemptor import Preemptor, without_victims
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, SimulatedRemoval
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.workload_state import WorkloadState
@@ -36,7 +36,7 @@ MANY: Final = 2_000
 class Recalls:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._plain = Preemptor(store.settings, store.topology, lambda need: [], store.capacity)
+        self._plain = without_victims(store.settings, store.topology, store.capacity, store.quotas_ahead)
         #: the workloads, by uid, that may need others to leave and are about to be tried: nobody is recalled for them before
         self._untried: set[str] = set()
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 from tests.controlplane import Kubectl, require_control_plane
 from tests.examples import examples
+from tests.minutes import Minutes
 from tests.reruns import Reruns
 from tests.sharing import longest, reorder, scheduler
 
@@ -34,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # a shell starts what it leaves in the background with Ctrl-C ignored, and so would be all that the tests start and interrupt
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(Reruns(cache_root() / "test-runs.jsonl"), "gangline-reruns")
+    config.pluginmanager.register(Minutes.of_environment(), "gangline-minutes")
 
 
 @pytest.hookimpl(trylast=True)
@@ -71,8 +73,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         print(f"· {report.outcome}: {report.nodeid} ({report.when}) {why}")
         if report.outcome == "rerun" and crash:  # nothing else says what its first run found
             print("\n".join(line[:_WIDTH] for line in crash.message.splitlines()[1:_SHOWN]))
-    for line in config.pluginmanager.get_plugin("gangline-reruns").lines:
-        print(line)
+    for plugin in ("gangline-reruns", "gangline-minutes"):
+        for line in config.pluginmanager.get_plugin(plugin).lines:
+            print(line)
 
 
 @pytest.fixture(scope="session")

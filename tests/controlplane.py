@@ -14,6 +14,9 @@ import pytest
 
 from gangline.devcluster.building import build
 
+#: how much longer than usual a test waits before it fails: `TEST_PATIENCE=3` on a machine that may be slow
+PATIENCE = float(os.environ.get("TEST_PATIENCE", "1"))
+
 
 class Kubectl:
     """Runs kubectl as a user of one kubeconfig."""
@@ -66,8 +69,8 @@ def require_control_plane(version: str | None = None) -> None:
 
 
 def eventually(condition: Callable[[], object], seconds: float = 10.0) -> bool:
-    """Whether the condition holds within so many seconds."""
-    deadline = time.monotonic() + seconds
+    """Whether the condition holds within so many seconds, `PATIENCE` times over."""
+    deadline = time.monotonic() + PATIENCE * seconds
     while not condition():
         if time.monotonic() > deadline:
             return False

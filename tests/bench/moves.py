@@ -1,9 +1,10 @@
 """What room made by moving is worth, and what it costs: `make bench-moves`, JSON on stdout.
 
 A part of openb's nodes is filled with pods with GPUs that are drawn from openb's list until so much of its GPUs is given away.
-From then on pods end (exponential lifetimes), and others come so that demand stays the same. Gangs of one pod with eight GPUs
-arrive at equal intervals. The engine itself decides, in its simulation, with a placement policy that packs: once without moves,
-and once for each share of pods that declare checkpoints. Waits count from arrival to start.
+From then on pods end (exponential lifetimes), and others come so that as much stays given away: a pod that fits nowhere is
+withdrawn, and another one drawn at the next event. Gangs of one pod with eight GPUs arrive at equal intervals, and wait.
+The engine itself decides, in its simulation, with a placement policy that packs: once without moves, and once for each share of
+pods that declare checkpoints. Waits count from arrival to start.
 
 `lost_gpu_hours` is what moved pods computed and did not save, and their restarts; a share of a GPU counts as that share.
 """
@@ -137,7 +138,7 @@ class Filled(Simulation):
         self.put(workload)
 
     def _more(self) -> None:
-        """Pods come until demand is as it should be: that of pods, waiting or not, and of the gangs that run."""
+        """Pods come until they and the gangs that run have so much as they should."""
         while self._asked < self.plan.load * self._total:
             self._number += 1
             length = max(MINUTE, round(self._draw.expovariate(1 / (MEAN_HOURS * HOUR))))
@@ -148,11 +149,15 @@ class Filled(Simulation):
         while True:
             self._more()
             self.decide()
-            waiting = [key for key in self.workloads if key not in self.runs]
-            for key in waiting:
-                self._forget(self.workloads.pop(key))
+            self._withdraw()
             if self._asked >= (self.plan.load - TOLERANCE) * self._total:
                 break
+
+    def _withdraw(self) -> None:
+        """Pods that have not found room give up. Gangs wait, and pods that have moved."""
+        for key in [key for key in self.workloads if key not in self.runs and key not in self.waits]:
+            if not self.workloads[key].past:
+                self._forget(self.workloads.pop(key))
 
     def _forget(self, workload: Workload) -> None:
         self._asked -= self._milli[workload.key]
@@ -189,8 +194,8 @@ class Filled(Simulation):
         del run
         self._asked -= self._milli[workload.key]
 
-    def leave(self, workload: Workload) -> None:
-        super().leave(workload)
+    def settled(self) -> None:
+        self._withdraw()
         self._more()
 
     def until(self) -> int:

@@ -25,6 +25,7 @@ from typing import Any
 import aiohttp
 from bench.official import OfficialClient, ReadError
 from prometheus_client.parser import text_string_to_metric_families
+from tests.controlplane import PATIENCE
 
 from gangline.control.answers.api import api_service
 from gangline.kube import resources as kube
@@ -241,7 +242,8 @@ class Api:
         *,
         namespace: str = "default",
     ) -> Any:
-        """Ask again until the answer is true; errors of the API server are waited out."""
+        """Ask again until the answer is true, for `PATIENCE` times so many seconds; errors of the API server are waited out."""
+        seconds *= PATIENCE
         deadline = time.monotonic() + seconds
         trouble: Any = None
         while time.monotonic() < deadline:

@@ -10,6 +10,7 @@ from bench.revisions import Revisions
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, cluster_queue, condition, flavor, job, local_queue
 from tests.cluster.test_elastic import admitted, elastic_job, pods_of, resize, slices, usage
+from tests.examples import sampled
 
 from gangline.kube import resources as kube
 
@@ -69,11 +70,11 @@ async def _settled(api: Api) -> bool:
     return await usage(api) == 3 and condition(running[0], "PodsReady")
 
 
-@pytest.mark.parametrize("first", range(1, PERIOD + 1))
+@pytest.mark.parametrize("first", sampled(range(1, PERIOD + 1)))
 async def test_killed_before_every_write(system: System, api: Api, first: int) -> None:
     assert await _run(system, api, "before", first, PERIOD) >= 1
 
 
-@pytest.mark.parametrize("number", [6, 9, 12])
+@pytest.mark.parametrize("number", sampled([6, 9, 12]))
 async def test_killed_after_a_write(system: System, api: Api, number: int) -> None:
     assert await _run(system, api, "after", number) == 1

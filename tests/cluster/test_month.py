@@ -12,7 +12,7 @@ from tests.cluster import month
 from tests.cluster.conftest import System
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-JOBS = int(os.environ.get("GANGLINE_MONTH_JOBS", "160"))
+JOBS = int(os.environ.get("GANGLINE_MONTH_JOBS", "60"))
 KILLS = 2
 
 

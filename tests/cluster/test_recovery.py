@@ -23,6 +23,7 @@ from tests.cluster.harness import (
     priority_class,
     queue_policy,
 )
+from tests.examples import sampled
 
 from gangline.api.read.workloads import admissions, swap_record
 from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool, fail_node, recover_node
@@ -282,7 +283,7 @@ async def test_a_gpu_job_may_be_queued_again_or_fail_instead(system: System, api
     assert condition_row(await api.get(kube.GPU_JOBS, "ends"), "Failed")["reason"] == "NodeFailure"
 
 
-@pytest.mark.parametrize("write", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("write", sampled([1, 2, 3, 5, 8]))
 async def test_an_operator_that_dies_at_any_write_of_a_swap(
     system: System, api: Api, nodes: list[str], write: int
 ) -> None:

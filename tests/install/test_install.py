@@ -26,6 +26,7 @@ from gangline.install.manifests import objects, values
 
 pytestmark = pytest.mark.cluster
 KINDS_OF_OTHERS = Path(__file__).parent / "kinds-of-others.yaml"
+KIND = "customresourcedefinition.apiextensions.k8s.io"
 OURS = ("namespace", "crd", "clusterrole", "clusterrolebinding", "validatingwebhookconfiguration", "apiservice")
 
 
@@ -67,7 +68,7 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     require_control_plane()
-    with LocalControlPlane(ControlPlaneOptions()) as plane:
+    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
         create_pools_in(plane.kubeconfig, [EqualNodes("node", 3, {"nvidia.com/gpu": 8})])
         yield Cluster(Kubectl(build.kubectl(), plane.kubeconfig))
 
@@ -81,8 +82,9 @@ def installed(clean: Cluster) -> Cluster:
 @pytest.fixture
 def clean(cluster: Cluster) -> Iterator[Cluster]:
     yield cluster
-    cluster.gangline("admin", "uninstall", "--all", "-y")
-    assert cluster.left() == []
+    # the kinds stay: the API server needs most of a test's time to remove them and to compile them anew
+    cluster.gangline("admin", "uninstall", "-y")
+    assert {name.partition("/")[0] for name in cluster.left()} <= {KIND}
 
 
 def test_what_is_installed_stays_as_it_is(installed: Cluster) -> None:
@@ -125,18 +127,18 @@ def test_an_upgrade_shows_and_makes_the_difference_and_removes_what_is_gone(inst
 
 
 def test_whatever_is_killed_is_finished_by_the_next_run(clean: Cluster) -> None:
-    for steps in (1, 2, 30):
+    for steps in (2, 30):
         clean.killed_after(steps, "admin", "install")
     clean.gangline("admin", "install")
     assert "Nothing changes." in clean.gangline("admin", "install", "--dry-run")
-    for steps in (1, 2):
-        clean.killed_after(steps, "admin", "uninstall", "-y")
+    clean.killed_after(2, "admin", "uninstall", "-y")
     clean.gangline("admin", "uninstall", "-y")
     assert "not installed" in clean.gangline("admin", "uninstall", "-y")
-    assert {name.partition("/")[0] for name in clean.left()} == {"customresourcedefinition.apiextensions.k8s.io"}
+    assert {name.partition("/")[0] for name in clean.left()} == {KIND}
     clean.gangline("admin", "install")
-    for steps in (1, 3):
-        clean.killed_after(steps, "admin", "uninstall", "--all", "-y")
+    clean.killed_after(3, "admin", "uninstall", "--all", "-y")
+    clean.gangline("admin", "uninstall", "--all", "-y")
+    assert clean.left() == []
 
 
 FLAVOR = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "gpu"}}

@@ -1,0 +1,47 @@
+"""The longest that tests on a control plane may go on: `TEST_MINUTES` after their run has begun, the other ones are skipped.
+
+CI ends what takes longer than it allows, and then says nothing of the tests that passed. Machines are shared, and one that is
+three times as slow as usual is not the change's fault.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+
+class Minutes:
+    """A pytest plugin that skips tests on a control plane once the run has taken `allowed` minutes (None: never).
+
+    `left_out`: how many it skipped, in the process that gathers the reports.
+    """
+
+    def __init__(self, allowed: float | None) -> None:
+        self._allowed = allowed
+        self._ends = None if allowed is None else time.monotonic() + allowed * 60
+        self.left_out = 0
+
+    @classmethod
+    def of_environment(cls) -> Minutes:
+        text = os.environ.get("TEST_MINUTES")
+        return cls(float(text) if text else None)
+
+    @property
+    def reason(self) -> str:
+        return f"the run has taken TEST_MINUTES={self._allowed:g} minutes"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        over = self._ends is not None and time.monotonic() > self._ends
+        if over and item.get_closest_marker("cluster") is not None:
+            pytest.skip(self.reason)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and self._allowed is not None and self.reason in str(report.longrepr):
+            self.left_out += 1
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"· {self.left_out} tests on a control plane were left out: {self.reason}"] if self.left_out else []

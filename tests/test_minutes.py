@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+from tests.minutes import Minutes
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cluster: needs a control plane")
+    config.pluginmanager.register(Minutes.of_environment(), "minutes")
+
+def pytest_unconfigure(config):
+    print(*config.pluginmanager.get_plugin("minutes").lines, sep="\\n")
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.cluster
+def test_on_a_control_plane(): pass
+
+def test_alone(): pass
+"""
+
+
+@pytest.mark.parametrize(("minutes", "passed"), [("0", 1), ("10", 2), ("", 2)])
+def test_tests_on_a_control_plane_are_left_out_once_the_time_is_over(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, minutes: str, passed: int
+) -> None:
+    monkeypatch.setenv("TEST_MINUTES", minutes)
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(TESTS)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=passed, skipped=2 - passed)
+    said = "1 tests on a control plane were left out: the run has taken TEST_MINUTES=0 minutes"
+    assert (said in result.stdout.str()) == (passed == 1)

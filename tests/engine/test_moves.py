@@ -37,6 +37,7 @@ from gangline.engine.model import (
     WriteFailed,
     accelerators_of,
 )
+from gangline.engine.preemption.moves import TRIALS
 
 MINUTE, HOUR = 60_000, 3_600_000
 MOVES = Moves(lost_gpu_hours_per_day=10.0, after_seconds=0.0)
@@ -388,6 +389,29 @@ def test_a_shared_card_is_cleared_for_a_job_that_needs_a_whole_one() -> None:
     (first,) = moved(world)
     world.complete_evictions()
     assert sorted(of(world.settle(), Admit)) == sorted([first, "whole"])
+
+
+def test_nodes_that_have_too_few_cards_are_not_tried() -> None:
+    """A card counts as ten, so that amounts alone say that two cards are free on each node of one card. There are more of these,
+    with cheaper jobs, than sets are tried.
+    """
+    small = [f"n{number}" for number in range(TRIALS + 4)]
+    policy = PlacementPolicy("Fragmentation")
+    plain = ClusterQueue("q", groups=(group({"plain": {GPU: 99}}),), moves=MOVES, placement=policy)
+    world = cluster(Topology(OF_POLICY, (HOSTNAME,)), plain)
+    for number, name in enumerate(["wide", *small]):
+        count = 2 if name == "wide" else 1
+        world.put(Node(name, {**POOL, HOSTNAME: name}, {GPU: 10 * count, "pods": 110}), cards(name, count))
+        asked = {"shares": (HALF,), "node_selector": {HOSTNAME: name}} if name != "wide" else {"shares": (HALF,)}
+        world.put(job(f"h{number}", 1, pod_set=asked))
+        world.settle()
+        after(world, 1000)
+    whole = (replace(HALF, milli=1000, count=2),)
+    world.put(job("whole", 2, pod_set={"shares": whole}))
+    assert moved(world) == ["h0"]
+    world.complete_evictions()
+    assert sorted(of(world.settle(), Admit)) == ["h0", "whole"]
+    assert nodes_of(world, "whole") == ["wide"]
 
 
 def test_a_gang_with_a_date_waits_for_the_moment_at_which_others_lose_least() -> None:

@@ -17,14 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.flavors.assignment import Assignment, Grade, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
-from gangline.engine.model import Flavor, Millis, PodSet, Settings, accelerators_of, is_accelerator
+from gangline.engine.model import Device, Flavor, Millis, PodSet, Settings, Share, accelerators_of, is_accelerator
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
-from gangline.engine.occupancy.fitting import PodRequests, as_pod_requests, how_many
-from gangline.engine.occupancy.node_ledger import HOSTS, NOWHERE, Assigned, Placed
+from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests, how_many
+from gangline.engine.occupancy.node_ledger import HOSTS, NOWHERE, Assigned, Placed, TrackedNode
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.preemption.victim_search import Victim, lost_work
@@ -356,7 +357,7 @@ class RoomByMoving:
     def _enough(self, search: _Search, order: Sequence[WorkloadState], least: int) -> list[WorkloadState]:
         """The first workloads of an order without which the waiting one fits, less those that need not move; [] if too many.
 
-        As many as counting says are tried, then all: cards and neighbours, which are not counted, may need more.
+        As many as counting says are tried, then all: neighbours, who are not counted, may need more.
         """
         with OrderedRemoval(order, 0) as removal:
             for count in sorted({least, min(len(order), search.most)}):
@@ -441,7 +442,8 @@ class RoomByMoving:
     def _sets(self, search: _Search, movers: Sequence[_Mover]) -> list[tuple[list[WorkloadState], int]]:
         """Sets of movers that may make enough room, by what they cost: an order, of which at least so many have to go.
 
-        This only counts, so as to simulate few sets: of the pod set that is largest, how many pods more would fit on each node.
+        This only counts, so as to simulate few sets: of the pod set that is largest, how many pods more would fit on each node and
+        its cards.
         """
         pod_set, count, flavors = max(
             search.pod_sets, key=lambda each: accelerators_of((each[0],)), default=(None, 0, ())
@@ -466,12 +468,12 @@ class RoomByMoving:
         domains: dict[str, list[_Step]] = {}
         fitting: dict[str, int] = {}
         for tracked in offers:
-            node, left = tracked.node, tracked.left()
+            node, there = tracked.node, on.get(tracked.node.name, [])
             name, domain = node.name, node.labels.get(label, "")
-            fitting[domain] = fitting.get(domain, 0) + how_many(left, need)
-            there = on.get(name)
+            room = self._free(tracked, need, pod_set.shares)
+            fitting[domain] = fitting.get(domain, 0) + room.fits(room.left)
             if there and not selection.judge(name, node.labels, node.taints)[0]:
-                domains.setdefault(domain, []).extend(_steps(there, name, left, need, scarce))
+                domains.setdefault(domain, []).extend(_steps(there, name, room, scarce))
         self._ledger.looks += len(offers)
         found: list[tuple[int, int, list[WorkloadState], int]] = []
         for domain, steps in sorted(domains.items()):
@@ -491,6 +493,34 @@ class RoomByMoving:
         return [(order, least) for _, _, order, least in sorted(found, key=lambda each: each[:2])]
 
 
+    def _free(self, tracked: TrackedNode, need: PodRequests, shares: Sequence[Share]) -> _Free:
+        """What is free of a node, and of its cards where these bound the pods."""
+        left, node = tracked.left(), tracked.node.name
+        devices = self._ledger.cards.devices(node) if shares else ()
+        bound = card_seating.bound(devices, shares)
+        if bound:
+            add(left, card_amounts.capacity(devices))
+            taken = self._ledger.taken_at(self._ledger.host_at(node) or node)
+            add(left, {name: amount for name, amount in taken.items() if card_amounts.is_of_card(name)}, -1)
+        return _Free(left, need, devices, bound)
+
+
+class _Free(NamedTuple):
+    """What is free of a node, and how many pods of one pod set would fit where so much is free."""
+
+    left: dict[str, int]
+    need: PodRequests
+    devices: Sequence[Device]
+    #: what a pod takes of the cards; () = these bound nothing
+    shares: Sequence[Share]
+
+    def fits(self, left: Mapping[str, int]) -> int:
+        fitting = how_many(left, self.need)
+        if fitting and self.shares:
+            return card_seating.pods_that_fit(card_amounts.rooms_of(self.devices, left), self.shares, fitting)
+        return fitting
+
+
 class _Step(NamedTuple):
     """One pod more fits on a node once these have gone. `others` are the further movers there, in order."""
 
@@ -500,21 +530,19 @@ class _Step(NamedTuple):
     others: list[_Mover]
 
 
-def _steps(
-    movers: Sequence[_Mover], node: str, left: dict[str, int], need: PodRequests, scarce: str
-) -> Iterator[_Step]:
-    """How the movers on a node make room for one pod after the other. Where a pod would fit already by what nodes count, its
-    cards or its neighbours prevent it: then all may have to go.
+def _steps(movers: Sequence[_Mover], node: str, room: _Free, scarce: str) -> Iterator[_Step]:
+    """How the movers on a node make room for one pod after the other. Where a pod would fit already by what is counted, its
+    neighbours prevent it: then all may have to go.
     """
     order = sorted(movers, key=lambda mover: (mover.cost / max(1, mover.on[node].get(scarce, 0)), mover.rank))
-    free, gone, cost = dict(left), list[WorkloadState](), 0
-    fits = how_many(free, need)
+    free, gone, cost = dict(room.left), list[WorkloadState](), 0
+    fits = room.fits(free)
     for number, mover in enumerate(order):
         for resource, amount in mover.on[node].items():
             free[resource] = free.get(resource, 0) + amount
         gone.append(mover.gang)
         cost += mover.cost
-        now = how_many(free, need)
+        now = room.fits(free)
         if now > fits or (number == 0 and fits > 0):
             price = cost if now > fits else sum(each.cost for each in order)
             yield _Step(price, (node, number), gone, list(order[number + 1 :]))

@@ -442,8 +442,8 @@ class RoomByMoving:
     def _sets(self, search: _Search, movers: Sequence[_Mover]) -> list[tuple[list[WorkloadState], int]]:
         """Sets of movers that may make enough room, by what they cost: an order, of which at least so many have to go.
 
-        This only counts, so as to simulate few sets: of the pod set that is largest, how many pods more would fit on each node and
-        its cards.
+        This only counts, so as to simulate few sets: of the pod set that is largest, how many pods more would fit on each node
+        and its cards.
         """
         pod_set, count, flavors = max(
             search.pod_sets, key=lambda each: accelerators_of((each[0],)), default=(None, 0, ())
@@ -491,7 +491,6 @@ class RoomByMoving:
                 if least <= search.most:
                     found.append((cost, len(found), list(order), least))
         return [(order, least) for _, _, order, least in sorted(found, key=lambda each: each[:2])]
-
 
     def _free(self, tracked: TrackedNode, need: PodRequests, shares: Sequence[Share]) -> _Free:
         """What is free of a node, and of its cards where these bound the pods."""

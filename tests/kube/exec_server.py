@@ -61,6 +61,8 @@ class ExecServer:
             return web.json_response(_status(403, "Forbidden", self._forbids), status=403)
         if request.headers.get("Upgrade", "").lower() != "websocket":
             return web.json_response(_status(400, "BadRequest", "Upgrade request required"), status=400)
+        if request.headers.get("Accept") != "*/*":  # an API server says no more than this status
+            return web.Response(status=406)
         query = {name: request.query.getall(name) for name in request.query}
         self.asked.append(query)
         socket = web.WebSocketResponse(protocols=self._protocols)

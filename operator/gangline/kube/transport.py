@@ -300,7 +300,7 @@ class Transport:
                 return await self._session.ws_connect(
                     url,
                     protocols=protocols,
-                    headers=headers,
+                    headers={**headers, "Accept": "*/*"},  # all that the API server produces for a connection
                     heartbeat=heartbeat,
                     max_msg_size=most_bytes,
                     server_hostname=self.login.server_hostname,

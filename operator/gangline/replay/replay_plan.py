@@ -14,7 +14,7 @@ from gangline.forecast.history.runs import Run, from_trace
 from gangline.replay.learned import Schooling, school
 from gangline.replay.planned import NOTHING_PLANNED, Planned
 from gangline.replay.policies import CHOSEN, Policy
-from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
+from gangline.replay.replayed import DAY, LONGEST, ReplayedCluster, ReplayedJob, ReplayError, replayed
 from gangline.replay.simulator import SavingRules
 from gangline.replay.trace_facts import SETTINGS, quotas_by_use
 from gangline.replay.world import Worlds
@@ -112,6 +112,8 @@ def prepare(trace: Trace, plan: ReplayPlan) -> tuple[Prepared, list[str]]:
             notes.append(f"no model: {schooling.note}")
     longest = min(max(past, default=LONGEST / 1000), LONGEST / 1000)
     limit = longest if plan.limit is None else plan.limit
+    if cut := sum(job.duration > LONGEST / 1000 for job in window.jobs):
+        notes.append(f"jobs that run longer than {LONGEST // DAY} days are played as if they ended then: {cut}")
     skipped = [f"{count} rows skipped: {reason}" for reason, count in trace.skipped.items()]
     prepared = Prepared(
         jobs=tuple(jobs),

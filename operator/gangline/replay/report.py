@@ -186,7 +186,7 @@ _ORDINARY, _BACKFILLED, _EVICTED, _HEAD = "#9fb8cc", "#e6b566", "#d55e00", "#1b1
 _STYLE: Final = """
 :root{color-scheme:light dark;--fg:#1b1b1b;--bg:#fff;--dim:#667;--line:#8884}
 @media(prefers-color-scheme:dark){:root{--fg:#e8e8e8;--bg:#16181b;--dim:#9aa}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:820px;margin:2rem auto;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--fg);background:var(--bg);max-width:1160px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2.2rem 0 .3rem}h3{font-size:1rem;margin:1.2rem 0 .2rem}
 p.note{color:var(--dim);margin:.2rem 0 .6rem}svg{width:100%;height:auto;display:block}
 svg text{font-size:11px;fill:var(--dim)}svg .grid{stroke:var(--line);stroke-width:1;fill:none}
@@ -202,6 +202,7 @@ def html(done: Replay, name: str) -> str:
     """The whole page."""
     sections = [
         _head(done, name),
+        _conclusion(done),
         _table(done.stories),
         _delays(done.stories),
         _use(done.stories),
@@ -230,6 +231,11 @@ def _head(done: Replay, name: str) -> str:
     )
 
 
+def _conclusion(done: Replay) -> str:
+    told = "".join(f"<li>{escape(each)}</li>" for each in done.conclusion())
+    return f"<h2>Conclusion</h2><ul>{told}</ul>" if told else ""
+
+
 # --- numbers ------------------------------------------------------------------------------------------------------------
 
 
@@ -239,8 +245,10 @@ _HEADS: Final = ("head delay", "budget", "early ends", "heads late", "by")
 
 def _table(stories: Sequence[PolicyResult]) -> str:
     waits = ("mean", "p50", "p90", "p99", "max", ">8 GPUs", "≤8 GPUs")
-    columns = ("policy", *waits, "slowdown", "allocated", "evicted", "lost", *_HEADS, "unfinished", "impossible")
+    columns = ("policy", *waits, "slowdown", "allocated")
+    losses = ("policy", "evicted", "lost", *_HEADS, "unfinished", "impossible")
     rows: list[Sequence[str]] = []
+    lost: list[Sequence[str]] = []
     for story in stories:
         m = story.measures
         slowdown = m["bounded_slowdown"]
@@ -252,6 +260,11 @@ def _table(stories: Sequence[PolicyResult]) -> str:
                 _span(m["wait_le8"]["mean"]),
                 "–" if slowdown is None else f"{slowdown:.1f}",
                 f"{m['utilisation']:.1%}",
+            )
+        )
+        lost.append(
+            (
+                story.policy,
                 f"{m['evictions']:,}",
                 f"{m['gpu_hours_lost_share']:.2%}",
                 _span(m["head_delay_backfill_seconds"]),
@@ -270,7 +283,7 @@ def _table(stories: Sequence[PolicyResult]) -> str:
         "minute after the first start ever promised to them, and by how much all heads were late on average. Unfinished: never "
         "ended; impossible: larger than the cluster."
     )
-    return f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}'
+    return f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}{_html_table(losses, lost)}'
 
 
 def _html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

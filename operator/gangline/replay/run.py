@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from gangline.replay import calibration, metrics, windows, world
+from gangline.replay import calibration, conclusion, metrics, windows, world
+from gangline.replay.conclusion import Comparison
 from gangline.replay.foresight import Blind, Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth
 from gangline.replay.learned import Learned
 from gangline.replay.policies import Policy
@@ -95,7 +96,19 @@ class Replay:
     def window_costs(self) -> list[WindowCost]:
         """What windows of Reservations cost, by policy; empty where none were played."""
         results = {story.policy: story.result for story in self.stories}
-        return windows.costs(results, {story.policy: story.measures for story in self.stories})
+        return windows.costs(results, self._measures())
+
+    def comparisons(self) -> list[Comparison]:
+        """Each policy compared with plain ones; not the copies of policies that handle windows in another way."""
+        judged = [policy.name for policy in self.plan.policies if policy.windows == "announced"]
+        return conclusion.comparisons(self._measures(), self.shaken, judged, self.base)
+
+    def conclusion(self) -> list[str]:
+        """The conclusion in sentences."""
+        return conclusion.sentences(self.comparisons(), self._measures())
+
+    def _measures(self) -> dict[str, dict[str, Any]]:
+        return {story.policy: story.measures for story in self.stories}
 
     def as_json(self) -> dict[str, Any]:
         policies: dict[str, Any] = {}
@@ -124,6 +137,7 @@ class Replay:
             **({"windows": [asdict(each) for each in found]} if (found := self.window_costs()) else {}),
             **({"savings": {"against": self.base, **world.as_json(self.savings)}} if self.savings else {}),
             "forecast": self.forecast,
+            "conclusion": conclusion.as_json(self.comparisons()),
         }
 
 

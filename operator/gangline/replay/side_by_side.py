@@ -17,6 +17,7 @@ from queue import Empty
 from typing import Any, Final, Literal, TypeAlias
 
 from gangline.engine.model import Millis
+from gangline.replay.finished_runs import FinishedRuns
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Prepared, ReplayPlan
 from gangline.replay.replayed import Headship, ReplayedOutcome, ReplayError, ReplayResult, Stint
@@ -167,10 +168,24 @@ _STEP: Final = 250
 
 
 def replay(
-    trace: Trace, plan: ReplayPlan, prepared: Prepared, notes: Sequence[str] = (), tell: Tell = lambda tick: None
+    trace: Trace,
+    plan: ReplayPlan,
+    prepared: Prepared,
+    notes: Sequence[str] = (),
+    tell: Tell = lambda tick: None,
+    keep_in: Path | None = None,
 ) -> Replay:
-    """Run every policy, and every shaken copy of its input; in this process if there is only one worker."""
+    """Run every policy, and every shaken copy of its input; in this process if there is only one worker. `keep_in`: where the
+    ended runs are kept until all have ended.
+    """
     tasks = [(policy, shaken) for shaken in range(plan.jitter + 1) for policy in plan.policies]
+    ended = FinishedRuns(keep_in, plan, prepared)
+    known: dict[tuple[str, int], Done] = {}
+    for policy, shaken in tasks:
+        if (found := ended.read(policy.name, shaken)) is not None:
+            known[policy.name, shaken] = found
+            tell((policy.name, shaken, len(prepared.jobs)))
+    open_tasks = [(policy, shaken) for policy, shaken in tasks if (policy.name, shaken) not in known]
     stories: dict[str, PolicyResult] = {}
     shaken_runs: dict[str, dict[int, dict[str, Any]]] = {}
     forecasts: dict[str, dict[str, Any]] = {}
@@ -178,14 +193,18 @@ def replay(
         path = Path(folder) / "prepared"
         with path.open("wb") as file:
             pickle.dump(prepared, file, protocol=pickle.HIGHEST_PROTOCOL)
-        play_all = _one_by_one if min(plan.workers, len(tasks)) == 1 else _in_processes
-        for (policy, shaken), (story, forecast) in play_all(plan, tasks, path, tell):
-            if shaken:
-                shaken_runs.setdefault(policy.name, {})[shaken] = story.measures
-                continue
-            stories[policy.name] = story
-            if forecast:
-                forecasts[policy.name] = forecast
+        play_all = _one_by_one if min(plan.workers, len(open_tasks)) <= 1 else _in_processes
+        for (policy, shaken), (story, forecast) in play_all(plan, open_tasks, path, tell):
+            ended.keep(policy.name, shaken, story, forecast)
+            known[policy.name, shaken] = story, forecast
+    for (name, shaken), (story, forecast) in known.items():
+        if shaken:
+            shaken_runs.setdefault(name, {})[shaken] = story.measures
+            continue
+        stories[name] = story
+        if forecast:
+            forecasts[name] = forecast
+    ended.forget()
     ordered = [stories[policy.name] for policy in plan.policies]
     first = next((forecasts[policy.name] for policy in plan.policies if policy.name in forecasts), {})
     told = {**first, "by_policy": forecasts} if first else {}

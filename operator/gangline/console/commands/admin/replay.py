@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from gangline.record.history import RecordError
 from gangline.replay import policies, report, world
 from gangline.replay import side_by_side as schedules
 from gangline.replay.policies import Policy
-from gangline.replay.replay_plan import PREDICTORS, SHAKE, ReplayPlan, prepare
+from gangline.replay.replay_plan import PREDICTORS, SHAKE, ReplayPlan, instant, prepare
 from gangline.replay.replayed import ReplayedCluster, ReplayError
 from gangline.replay.run import Replay, shaken_lines
 from gangline.replay.side_by_side import Tick, replay
@@ -55,6 +56,7 @@ def lines(done: Replay, width: int | None = None) -> list[str]:
         *_windows(done),
         *_forecasts(done.forecast),
         *(f"· {note}" for note in done.notes),
+        *done.conclusion(),
     ]
     return [*presenting.styled(table(measures), width), *(part for text in texts for part in wrapped(text, width))]
 
@@ -344,7 +346,7 @@ def _of_trace(
         prepared, notes = replace(prepared, planned=planned), [*notes, *troubles]
     out.mkdir(parents=True, exist_ok=True)
     with _bars(console) as bars:
-        return replay(jobs, plan, prepared, [*notes, *left_out], _Meter(bars, plan, len(prepared.jobs)))
+        return replay(jobs, plan, prepared, [*notes, *left_out], _Meter(bars, plan, len(prepared.jobs)), out)
 
 
 def _of_record(
@@ -382,7 +384,7 @@ def _of_record(
     with _bars(console) as bars:
         meter = _Meter(bars, plan, len(prepared.jobs))
         return cluster_record.finished(
-            source, plan, prepared, lambda: replay(source.played.trace, plan, prepared, [*notes, *left_out], meter)
+            source, plan, prepared, lambda: replay(source.played.trace, plan, prepared, [*notes, *left_out], meter, out)
         )
 
 
@@ -409,10 +411,13 @@ def _plan(
     interval of checkpoints, and the number of shaken runs, if none are given.
     """
     begin = covers[0] if train_until is None else train_until
+    begin = begin if first is None else first
+    if last is None and begin > covers[1]:
+        raise ReplayError(f"--from {instant(begin)} is after the last job, which was submitted at {instant(covers[1])}")
     every = usual[0] if checkpoint is None else checkpoint
     return ReplayPlan(
         train_until=train_until,
-        first=begin if first is None else first,
+        first=begin,
         last=math.nextafter(covers[1], math.inf) if last is None else last,
         checkpoint=None if math.isinf(every) else every,
         retrain_every=None if math.isinf(retrain_every) else retrain_every,
@@ -444,14 +449,19 @@ def _bars(console: Console) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
+        disable=not console.is_terminal,
     )
 
 
 class _Meter:
-    """One progress bar per policy; perturbed copies of the input count towards their policy's bar."""
+    """One progress bar per policy; perturbed copies of the input count towards their policy's bar. Where nobody looks at a
+    terminal, a line for each quarter.
+    """
 
     def __init__(self, bars: Progress, plan: ReplayPlan, jobs: int) -> None:
         self._bars = bars
+        self._began = time.monotonic()
+        self._jobs, self._of = dict[str, int](), jobs * (plan.jitter + 1)
         width = max(len(policy.name) for policy in plan.policies)
         self._tasks: dict[str, TaskID] = {
             policy.name: bars.add_task(f"{policy.name:<{width}}", total=jobs * (plan.jitter + 1))
@@ -460,4 +470,11 @@ class _Meter:
 
     def __call__(self, tick: Tick) -> None:
         name, _, jobs = tick
-        self._bars.advance(self._tasks[name], jobs)
+        if self._bars.console.is_terminal:
+            self._bars.advance(self._tasks[name], jobs)
+            return
+        before = self._jobs.get(name, 0)
+        done = self._jobs[name] = before + jobs
+        if 4 * done // self._of > 4 * before // self._of:
+            spent = time.monotonic() - self._began
+            self._bars.console.print(f"{name}: {done:,} of {self._of:,} jobs, {spent:.0f} s", highlight=False)

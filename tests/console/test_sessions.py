@@ -27,6 +27,7 @@ from gangline.console.views.pod_logs import RankedPod
 from gangline.console.views.remote_terminal import OwnStreams, PodOfJob
 from gangline.console.views.targets import Target
 from gangline.kube.client import ApiClient
+from gangline.kube.config import Login
 from gangline.kube.errors import Unavailable
 from gangline.kube.remote_process import RemoteCommand
 from gangline.kube.resources import GPU_JOBS, Json
@@ -215,6 +216,37 @@ def test_a_wrong_line_of_exec_ends_with_2(line: str, monkeypatch: pytest.MonkeyP
         assert done.exit_code == 2, done.output
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("train -- ls -l", ("ls", "-l")),
+        ("train ls -- -l", ("ls", "--", "-l")),
+        ("train -- -- ls", ("--", "ls")),
+        ("-- train ls", ("ls",)),
+    ],
+)
+def test_the_command_begins_after_the_dashes(
+    line: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    async def ran(api: Any, command: RemoteCommand, streams: Any) -> int:
+        del api, streams
+        asked.append(tuple(command.words))
+        return 0
+
+    async def found(*_: Any) -> Any:
+        return ranked()
+
+    monkeypatch.setattr(exec_command.targets, "find", found)
+    monkeypatch.setattr(remote_terminal, "running_pod", found)
+    monkeypatch.setattr(remote_terminal, "run_in_pod", ran)
+    monkeypatch.setattr(exec_command.access, "client", lambda *_: ApiClient(Login("http://127.0.0.1:1")))
+    done = CliRunner().invoke(cli.main, ["exec", "-n", "ml", "--no-tty", *line.split()])
+    assert done.exit_code == 0, done.output
+    assert asked == [words]
+
+
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
@@ -274,7 +306,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, how: Any) -> list[RemoteCommand]:
 
 async def hold(place: Cluster) -> int:
     with piped() as streams:
-        return await session.hold(place, "ml", JOB, ["bash"], streams, place.pause)  # type: ignore[arg-type]
+        return await session.hold(place, "ml", JOB, ["bash"], ["guard"], streams, place.pause)  # type: ignore[arg-type]
 
 
 async def test_a_session_waits_opens_its_terminal_and_deletes_its_job(
@@ -437,3 +469,65 @@ def test_a_session_needs_a_terminal_and_goes_with_no_script(line: str) -> None:
     done = CliRunner().invoke(cli.main, ["submit", *line.split()])
     assert done.exit_code == 2, done.output
     assert ("needs a terminal" if line in ("-i", "-i -- bash") else "goes with no script") in done.stderr
+
+
+@pytest.mark.parametrize("ignores", [False, True], ids=["a hangup ends it", "it ignores hangups"])
+def test_the_terminal_ends_when_the_connection_of_its_user_is_gone(tmp_path: Any, ignores: bool) -> None:
+    """As after the death of the user's machine: the terminal's own streams stay open, the input of the guard ends."""
+    own = {**os.environ, "HOSTNAME": "here"}
+    here = [word.replace("/tmp/", f"{tmp_path}/").replace("sleep 5", "sleep 0.2") for word in submitted.guard()]
+    program = "trap '' HUP; echo ready; while :; do sleep 0.1; done" if ignores else "echo ready; exec sleep 600"
+    words = [word.replace("/tmp/", f"{tmp_path}/") for word in submitted.in_terminal(["sh", "-c", program])]
+    with keeper(tmp_path) as kept:
+        master, slave = pty.openpty()
+        shown = subprocess.Popen(words, env=own, stdin=slave, stdout=subprocess.PIPE, start_new_session=True)
+        assert shown.stdout is not None and shown.stdout.readline() == b"ready\n"
+        watched = subprocess.Popen(here, env=own, stdin=subprocess.PIPE, start_new_session=True)
+        time.sleep(0.2)
+        assert shown.poll() is None and watched.poll() is None
+        assert watched.stdin is not None
+        watched.stdin.close()
+        assert shown.wait(20) in (-signal.SIGHUP, -signal.SIGKILL)
+        assert kept.wait(20) == 1
+        watched.wait(20)
+        shown.stdout.close()
+        os.close(master)
+        os.close(slave)
+    assert (tmp_path / "log").read_text() == "the terminal is closed\n"
+
+
+async def test_the_guard_runs_beside_the_terminal_as_long_as_that(
+    place: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.looks = [[ranked()]]
+    kept: list[RemoteCommand] = []
+    open_now = asyncio.Event()
+
+    async def keep_open(api: Any, command: RemoteCommand) -> None:
+        kept.append(command)
+        open_now.set()
+        await asyncio.Event().wait()
+
+    async def runs_beside(beside: Any) -> int:
+        task = asyncio.create_task(beside(lambda text: None))
+        await open_now.wait()
+        task.cancel()
+        return 0
+
+    monkeypatch.setattr(remote_terminal, "keep_open", keep_open)
+    runs(monkeypatch, runs_beside)
+    assert await hold(place) == 0
+    assert kept == [RemoteCommand("ml", "train-0", "main", ["guard"], tty=False, takes_input=True)]
+
+
+async def test_what_is_kept_open_has_an_input_without_end_and_may_fail() -> None:
+    async with ExecServer() as server, ApiClient(server.login()) as api:
+        command = RemoteCommand("ml", "train-0", "main", ("cat",), takes_input=True)
+        task = asyncio.create_task(remote_terminal.keep_open(api, command))
+        await asyncio.sleep(0.5)
+        assert not task.done()
+        assert server.asked[0]["stdin"] == ["true"] and "tty" not in server.asked[0]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    async with ExecServer(forbids="no") as server, ApiClient(server.login()) as api:
+        await remote_terminal.keep_open(api, command)

@@ -370,6 +370,14 @@ def regretted(tmp_path: Path) -> Iterator[Regretted]:
     made.log.close()
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine may take longer than somebody who asks waits."""
+    monkeypatch.setattr(hindsight, "PATIENCE", 120.0)
+    monkeypatch.setattr(replay_process, "CHEAPER_WITHIN", 120.0)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_preemptions_are_told_with_what_another_choice_would_have_lost(regretted: Regretted) -> None:
     reader = AuditReader(regretted.log.index, lambda: regretted.now)
     late = PreemptedSpan("team/loses2", regretted.now, regretted.now + 1000)
@@ -381,6 +389,7 @@ async def test_preemptions_are_told_with_what_another_choice_would_have_lost(reg
     assert await reader.hindsight([]) == []
 
 
+@pytest.mark.usefixtures("patient")
 async def test_one_replay_answers_many_who_ask_and_is_not_repeated(
     regretted: Regretted, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """The pods of an interactive session: what keeps them until somebody has come and gone, and what runs in the terminal.
 
-The first pod ends when its terminal is closed, or when none was opened in time, and the job with it: a session whose user's
-machine has died holds no GPUs for long. The other pods wait for the end of the job.
+The first pod ends when its terminal is closed, its user's connection is gone, or no terminal was opened in time, and the job with
+it: a session whose user's machine has died holds no GPUs for long. The other pods wait for the end of the job.
 """
 
 from __future__ import annotations
@@ -39,6 +39,15 @@ while kill -0 "$terminal" 2>/dev/null; do nap 2; done
 echo "the terminal is closed"
 exit 1
 """
+#: ends the terminal once its input ends. A process in a terminal notices nothing when the connection of its user is gone: the
+#: container runtime keeps the terminal open. A process with a pipe gets an end of its input.
+_GUARD: Final = f"""\
+cat >/dev/null
+read -r terminal <"{_MARK}" || exit 0
+kill -HUP "$terminal" 2>/dev/null || exit 0
+sleep 5
+kill -KILL "$terminal" 2>/dev/null
+"""
 _SHELL: Final = "if command -v bash >/dev/null 2>&1; then exec bash; else exec sh; fi"
 
 
@@ -51,6 +60,11 @@ def in_terminal(words: Sequence[str]) -> list[str]:
     """The command of the terminal: these words, or a shell. It tells the pod which process the terminal is."""
     run = 'exec "$@"' if words else _SHELL
     return ["sh", "-c", f'echo $$ >"{_MARK}"; {run}', "session", *words]
+
+
+def guard() -> list[str]:
+    """The command that runs beside the terminal, with a pipe as its input, and ends it when the user's connection is gone."""
+    return ["sh", "-c", _GUARD]
 
 
 def of_session(merged: Wishes) -> Wishes:

@@ -222,6 +222,14 @@ async def run_in_pod(
         raise click.ClickException(f"the pod is gone: {error.message}") from error
 
 
+async def keep_open(api: ApiClient, command: RemoteCommand) -> None:
+    """Run a command whose input never ends while this runs. What it writes, and that it ends or never ran, is of no interest."""
+    with suppress(ApiError, CommandError):
+        async with running(api, command) as process:
+            async for _ in process.output():
+                pass
+
+
 async def _show(process: RemoteProcess, streams: LocalStreams) -> None:
     async for piece in process.output():
         streams.write(piece.data, err=piece.err)

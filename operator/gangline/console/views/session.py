@@ -37,10 +37,12 @@ async def hold(
     namespace: str,
     job: Json,
     words: Sequence[str],
+    guard: Sequence[str],
     streams: LocalStreams,
     pause: Pause = asyncio.sleep,
 ) -> int:
-    """Open a terminal in a job that was just created, once it runs. Returns the exit code of what ran in it. The job is deleted
+    """Open a terminal in a job that was just created, once it runs. `guard` runs beside it, with an input that lasts as long as
+    this process. Returns the exit code of what ran in it. The job is deleted
     at the end, whatever ends the session: also Ctrl-C, and the end of the terminal itself.
     """
     with _ended_by_signals() as caught:
@@ -51,10 +53,11 @@ async def hold(
                 command = remote_terminal.command_in(namespace, pod, inside, words, tty=True)
                 terminal.say(f"(the terminal is in pod {pod.name})", err=True)
 
-                async def warn(tell: Callable[[str], None]) -> None:
-                    await _warn(api, job, target, tell, pause)
+                async def beside(tell: Callable[[str], None]) -> None:
+                    watched = remote_terminal.command_in(namespace, pod, inside, guard, tty=False)
+                    await asyncio.gather(_warn(api, job, target, tell, pause), remote_terminal.keep_open(api, watched))
 
-                return await _in_terminal(api, namespace, job, command, streams, warn)
+                return await _in_terminal(api, namespace, job, command, streams, beside)
             finally:
                 await _delete(api, namespace, job)
         except asyncio.CancelledError:
@@ -124,13 +127,13 @@ async def _in_terminal(
     job: Json,
     command: remote_terminal.RemoteCommand,
     streams: LocalStreams,
-    warn: Callable[[Callable[[str], None]], Awaitable[None]],
+    beside: Callable[[Callable[[str], None]], Awaitable[None]],
 ) -> int:
     """Run the command of the terminal. Says why the session has ended where that was not its user's doing."""
     broken: ApiError | None = None
     code = exit_codes.FAILURE
     try:
-        code = await remote_terminal.run_in_pod(api, command, streams, warn)
+        code = await remote_terminal.run_in_pod(api, command, streams, beside)
     except Unavailable as error:
         broken = error
     if code:

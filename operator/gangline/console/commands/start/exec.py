@@ -31,6 +31,8 @@ def command(
 
     It gets the standard input of this process. The exit code is the command's.
     """
+    if words[:1] == ("--",):  # options end at JOB, so that click hands it on
+        words = words[1:]
     streams = OwnStreams()
     with_terminal = streams.is_terminal if tty is None else tty
     if with_terminal and not streams.is_terminal:

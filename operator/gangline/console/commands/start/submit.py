@@ -180,11 +180,11 @@ async def _check_terminals(api: ApiClient, namespace: str) -> None:
 
 async def _session(api: ApiClient, namespace: str, job: Json, words: Sequence[str]) -> int:
     """Open a terminal in a job that waits for one. Returns its exit code."""
-    from gangline.console.submitting.session import in_terminal  # what only sessions need
+    from gangline.console.submitting.session import guard, in_terminal  # what only sessions need
     from gangline.console.views.remote_terminal import OwnStreams
     from gangline.console.views.session import hold
 
-    return await hold(api, namespace, job, in_terminal(words), OwnStreams())
+    return await hold(api, namespace, job, in_terminal(words), guard(), OwnStreams())
 
 
 def _work(words: Sequence[str], *, is_command: bool, interactive: bool) -> Work:

@@ -23,7 +23,7 @@ KEPT: Final = 50
 #: second runs of one test that KEPT runs may contain
 ALLOWED: Final = 1
 #: tests that one line of the history names. Where so many failed, the machine or the change was at fault, and no test is blamed
-NAMED: Final = 20
+NAMED: Final = 6
 #: tests on a control plane in a run that the history records. A person who looks for a race runs one test many times.
 FEWEST: Final = 100
 

@@ -83,7 +83,7 @@ async def test_the_limit_of_an_array_and_the_end_of_a_session(system: System, ap
     master, slave = pty.openpty()
     try:
         job = await api.get(kube.GPU_JOBS, "shell")
-        held = session.hold(api.client, "default", job, submitted.in_terminal([]), OwnStreams(slave))
+        held = session.hold(api.client, "default", job, submitted.in_terminal([]), submitted.guard(), OwnStreams(slave))
         code = await asyncio.wait_for(held, 120)
     except click.ClickException as error:  # what the API server says of a node without a kubelet depends on its version
         code = error.exit_code

@@ -123,9 +123,15 @@ async def devices_that_selectors_select(api: Api, waiting: Look, usage: Look) ->
         await api.create(of(profile, cpu="100m", resourceClaims=claims))
 
     words = f"CEL selector in DeviceClass {MIG}: 0 device(s) match in the cluster but 1 requested"
-    workload = await api.until(lambda: waiting("narrow"), "there is no such device")
+
+    async def judged() -> Json | None:
+        """Once its CEL selectors have been evaluated, which takes a moment."""
+        found = await waiting("narrow")
+        return found if found and condition_row(found, "QuotaReserved")["message"].endswith(words) else None
+
+    workload = await api.until(judged, "there is no such device")
     row = condition_row(workload, "QuotaReserved")
-    assert row["reason"] == "Misconfigured" and row["message"].endswith(words), row
+    assert row["reason"] == "Misconfigured", row
     row = condition_row(workload, "Requeued")
     assert (row["status"], row["reason"]) == ("False", "Inadmissible") and row["message"].endswith(words), row
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from bench.official import Kind, OfficialClient
+from tests.controlplane import PATIENCE
 
 Json = dict[str, Any]
 Member = tuple[str, str]
@@ -44,6 +45,8 @@ class Witness:
     """`quota` is how many GPUs all gangs together may hold; None: not looked at."""
 
     quota: int | None = None
+    #: how many times as long as usual something may be untrue
+    patience: float = 1.0
     objects: dict[Kind, dict[str, Json]] = field(default_factory=lambda: {NODES: {}, PODS: {}, WORKLOADS: {}})
     #: what went wrong, in words
     violations: list[str] = field(default_factory=list)
@@ -65,7 +68,7 @@ class Witness:
     @classmethod
     @contextlib.asynccontextmanager
     async def at(cls, client: OfficialClient, quota: int | None = None) -> AsyncIterator[Witness]:
-        witness, tasks = cls(quota), list[asyncio.Task[None]]()
+        witness, tasks = cls(quota, PATIENCE), list[asyncio.Task[None]]()
         for resource in witness.objects:
             listed = asyncio.Event()
             tasks.append(asyncio.create_task(client.follow(resource, partial(witness.see, resource), listed)))
@@ -161,7 +164,7 @@ class Witness:
                 continue
             if alive[name_of(workload)] < size(workload):
                 words = f"{alive[name_of(workload)]} of {size(workload)} pods are there"
-                yield from self._lasting("partial", name, now, READY_GRACE, words)
+                yield from self._lasting("partial", name, now, self.patience * READY_GRACE, words)
 
     def _inverted(self, now: float) -> Iterable[tuple[str, str]]:
         """Gangs that wait while others of lower priority run where they would fit."""
@@ -175,7 +178,7 @@ class Witness:
             name = workload["metadata"]["name"]
             if lesser and self._fits(workload, {*lesser, name_of(workload)}, now):
                 words = f"priority {priority(workload)} waits behind {sorted(lesser)}"
-                yield from self._lasting("inverted", name, now, WAITING_GRACE, words)
+                yield from self._lasting("inverted", name, now, self.patience * WAITING_GRACE, words)
 
     def _fits(self, workload: Json, without: set[str], now: float) -> bool:
         """It would fit into the quota and on trusted nodes if these others were not there, beside all who stay."""

@@ -23,7 +23,7 @@ import yaml
 from aiohttp import ClientSession, CookieJar
 from tests.cluster import harness
 from tests.cluster.harness import Api, condition
-from tests.controlplane import Kubectl, eventually
+from tests.controlplane import PATIENCE, Kubectl, eventually
 from tests.previous import Previous, previous
 from tests.realnodes import PYTHON_IMAGE, python_image, require_real_nodes
 
@@ -70,7 +70,13 @@ class Cluster:
         where = ["--kubeconfig", str(self.plane.kubeconfig)]
         command = [sys.executable, "-m", "gangline.console.cli", *arguments, *where]
         answer = subprocess.run(
-            command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=200, check=False
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=200 * PATIENCE,
+            check=False,
         )
         assert answer.returncode == 0, answer.stdout + answer.stderr
         return answer.stdout

@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import harness
+from tests.controlplane import PATIENCE
 
 _CERTIFICATES = "gangline.tls.certificates"
 #: seconds between two looks at what is due
 LOOK = 0.3
 #: A CA is renewed after 9 s, signs 2 s later, and the one before leaves after another 2 s; what it signs is renewed after 5 s.
+#: All of it `PATIENCE` times over, so that a slow machine has time to load what it is given.
 LIVES: harness.Replaced = {
-    f"{_CERTIFICATES}:BACKDATE": timedelta(seconds=1),
-    f"{_CERTIFICATES}:SERVING_LIFE": timedelta(seconds=8),
-    f"{_CERTIFICATES}:CA_LIFE": timedelta(seconds=14),
-    f"{_CERTIFICATES}:SETTLE": timedelta(seconds=2),
-    f"{_CERTIFICATES}:GRACE": timedelta(seconds=2),
+    f"{_CERTIFICATES}:BACKDATE": timedelta(seconds=PATIENCE * 1),
+    f"{_CERTIFICATES}:SERVING_LIFE": timedelta(seconds=PATIENCE * 8),
+    f"{_CERTIFICATES}:CA_LIFE": timedelta(seconds=PATIENCE * 14),
+    f"{_CERTIFICATES}:SETTLE": timedelta(seconds=PATIENCE * 2),
+    f"{_CERTIFICATES}:GRACE": timedelta(seconds=PATIENCE * 2),
 }
 
 

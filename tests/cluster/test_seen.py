@@ -107,7 +107,7 @@ async def test_a_user_hears_what_is_in_the_way(
 
     # what was promised
     await until("waits", "eta")
-    assert "first promise: after runs ends" in await said("eta", "waits", "--history")
+    await until("first promise: after runs ends", "eta", "waits", "--history")
 
     # names that do not exist
     lacks = harness.job("lacks", "mine", priority="gold")

@@ -479,6 +479,7 @@ def test_the_terminal_ends_when_the_connection_of_its_user_is_gone(tmp_path: Any
     program = "trap '' HUP; echo ready; while :; do sleep 0.1; done" if ignores else "echo ready; exec sleep 600"
     words = [word.replace("/tmp/", f"{tmp_path}/") for word in submitted.in_terminal(["sh", "-c", program])]
     with keeper(tmp_path) as kept:
+        until((tmp_path / ".gangline-session-here").exists)  # the pod runs before a terminal is opened in it
         master, slave = pty.openpty()
         shown = subprocess.Popen(words, env=own, stdin=slave, stdout=subprocess.PIPE, start_new_session=True)
         assert shown.stdout is not None and shown.stdout.readline() == b"ready\n"

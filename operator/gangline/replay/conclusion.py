@@ -66,12 +66,12 @@ def comparisons(
     measures: Mapping[str, Measures], shaken: Mapping[str, Sequence[Measures]], judged: Sequence[str], own: str = ""
 ) -> list[Comparison]:
     """Each judged policy against those of `PLAIN` and the cluster's `own` that were played. Copies are shaken alike in pairs."""
-    others = [name for name in (own, *PLAIN) if name in measures]
+    others = {name: savings(measures, shaken, name) for name in (own, *PLAIN) if name in measures}
     return [
-        _compared(policy, other, measures, savings(measures, shaken, other)[policy]["wait_mean"])
+        _compared(policy, other, measures, saved[policy]["wait_mean"])
         for policy in judged
         if policy not in others and policy in measures
-        for other in others
+        for other, saved in others.items()
         if measures[policy]["wait"]["jobs"] and measures[other]["wait"]["jobs"]
     ]
 
@@ -123,12 +123,10 @@ def sentences(found: Sequence[Comparison], measures: Mapping[str, Measures]) -> 
 def _gain(each: Comparison) -> str:
     saved = each.hours_saved
     share = f" ({each.change:+.0%})" if each.change is not None else ""
-    if each.low is None or each.high is None:
-        sure = ""
-    elif each.low <= 0 <= each.high:
-        sure = f"; over shaken copies {each.low:,.0f} to {each.high:,.0f} hours less, so this may be chance"
-    else:
-        sure = f"; over shaken copies {each.low:,.0f} to {each.high:,.0f} hours less"
+    sure = ""
+    if each.low is not None and each.high is not None:
+        chance = ", so this may be chance" if each.low <= 0 <= each.high else ""
+        sure = f"; over shaken copies {each.low:,.0f} to {each.high:,.0f} hours less{chance}"
     lost = each.gpu_hours_lost
     return (
         f"{each.policy} against {each.against}: all jobs together wait {abs(saved):,.0f} hours {_word(saved)}{share}{sure}. "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from gangline import __version__, files
+from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import Prepared, ReplayPlan
 from gangline.replay.replayed import ReplayResult
 from gangline.replay.run import PolicyResult
@@ -26,7 +26,6 @@ _MOST: Final = 2**30
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    policy: str
     result: ReplayResult
     measures: dict[str, Any]
     forecast: dict[str, Any]
@@ -40,33 +39,39 @@ class FinishedRuns:
 
     def __init__(self, folder: Path | None, plan: ReplayPlan, prepared: Prepared) -> None:
         self._folder = None if folder is None else folder / _FOLDER
-        # a model is trained from these inputs, not always to the bit
-        inputs = prepared.jobs, prepared.history, prepared.past_seconds, prepared.limit, prepared.quotas
-        told = repr((__version__, replace(plan, workers=1), inputs, prepared.planned, prepared.worlds))
-        self._digest = hashlib.sha256(told.encode()).hexdigest()[:32]
+        self._digest = "" if folder is None else _digest(plan, prepared)
 
-    def _path(self, policy: str, shaken: int) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{self._digest}-{hashlib.sha256(policy.encode()).hexdigest()[:16]}-{shaken}.json"
-
-    def read(self, policy: str, shaken: int) -> tuple[PolicyResult, dict[str, Any]] | None:
+    def read(self, policy: Policy, shaken: int) -> tuple[PolicyResult, dict[str, Any]] | None:
         """The run, if it has ended; None also where its file cannot be read or understood."""
         if self._folder is None:
             return None
         try:
-            kept = _ADAPTER.validate_json(files.read_bytes(self._path(policy, shaken), most=_MOST))
+            kept = _ADAPTER.validate_json(files.read_bytes(self._folder / self._name(policy, shaken), most=_MOST))
         except (OSError, ValidationError):
             return None
-        return PolicyResult(kept.policy, kept.result, kept.measures), kept.forecast
+        return PolicyResult(policy.name, kept.result, kept.measures), kept.forecast
 
-    def keep(self, policy: str, shaken: int, story: PolicyResult, forecast: Mapping[str, Any]) -> None:
+    def keep(self, policy: Policy, shaken: int, done: tuple[PolicyResult, dict[str, Any]]) -> None:
         """Write a run that has ended. Raises OSError."""
-        if self._folder is None:
-            return
-        kept = _Kept(story.policy, story.result, story.measures, dict(forecast))
-        files.write(self._path(policy, shaken), _ADAPTER.dump_json(kept))
+        if self._folder is not None:
+            story, forecast = done
+            kept = _Kept(story.result, story.measures, forecast)
+            files.write(self._folder / self._name(policy, shaken), _ADAPTER.dump_json(kept))
+
+    def _name(self, policy: Policy, shaken: int) -> str:
+        return f"{self._digest}-{_hash(policy.name)[:16]}-{shaken}.json"
 
     def forget(self) -> None:
         """The replay is complete, and its report is what counts."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _digest(plan: ReplayPlan, prepared: Prepared) -> str:
+    """What the version, the parameters and the inputs come to. A model is trained from these inputs, not always to the bit."""
+    inputs = prepared.jobs, prepared.history, prepared.past_seconds, prepared.limit, prepared.quotas
+    return _hash(repr((__version__, replace(plan, workers=1), inputs, prepared.planned, prepared.worlds)))[:32]
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

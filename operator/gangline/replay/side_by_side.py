@@ -180,30 +180,34 @@ def replay(
     """
     tasks = [(policy, shaken) for shaken in range(plan.jitter + 1) for policy in plan.policies]
     ended = FinishedRuns(keep_in, plan, prepared)
-    known: dict[tuple[str, int], Done] = {}
-    for policy, shaken in tasks:
-        if (found := ended.read(policy.name, shaken)) is not None:
-            known[policy.name, shaken] = found
-            tell((policy.name, shaken, len(prepared.jobs)))
-    open_tasks = [(policy, shaken) for policy, shaken in tasks if (policy.name, shaken) not in known]
     stories: dict[str, PolicyResult] = {}
     shaken_runs: dict[str, dict[int, dict[str, Any]]] = {}
     forecasts: dict[str, dict[str, Any]] = {}
+
+    def take(task: Task, done: Done) -> None:
+        (policy, shaken), (story, forecast) = task, done
+        if shaken:
+            shaken_runs.setdefault(policy.name, {})[shaken] = story.measures
+            return
+        stories[policy.name] = story
+        if forecast:
+            forecasts[policy.name] = forecast
+
+    left: list[Task] = []
+    for task in tasks:
+        if (done := ended.read(*task)) is None:
+            left.append(task)
+        else:
+            take(task, done)
+            tell((task[0].name, task[1], len(prepared.jobs)))
     with tempfile.TemporaryDirectory(prefix="gangline-replay-") as folder:
         path = Path(folder) / "prepared"
         with path.open("wb") as file:
             pickle.dump(prepared, file, protocol=pickle.HIGHEST_PROTOCOL)
-        play_all = _one_by_one if min(plan.workers, len(open_tasks)) <= 1 else _in_processes
-        for (policy, shaken), (story, forecast) in play_all(plan, open_tasks, path, tell):
-            ended.keep(policy.name, shaken, story, forecast)
-            known[policy.name, shaken] = story, forecast
-    for (name, shaken), (story, forecast) in known.items():
-        if shaken:
-            shaken_runs.setdefault(name, {})[shaken] = story.measures
-            continue
-        stories[name] = story
-        if forecast:
-            forecasts[name] = forecast
+        play_all = _one_by_one if min(plan.workers, len(left)) <= 1 else _in_processes
+        for task, done in play_all(plan, left, path, tell):
+            ended.keep(*task, done)
+            take(task, done)
     ended.forget()
     ordered = [stories[policy.name] for policy in plan.policies]
     first = next((forecasts[policy.name] for policy in plan.policies if policy.name in forecasts), {})

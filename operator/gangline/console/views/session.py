@@ -42,8 +42,8 @@ async def hold(
     pause: Pause = asyncio.sleep,
 ) -> int:
     """Open a terminal in a job that was just created, once it runs. `guard` runs beside it, with an input that lasts as long as
-    this process. Returns the exit code of what ran in it. The job is deleted
-    at the end, whatever ends the session: also Ctrl-C, and the end of the terminal itself.
+    this process. Returns the exit code of what ran in the terminal. The job is deleted at the end, whatever ends the session:
+    also Ctrl-C, and the end of the terminal itself.
     """
     with _ended_by_signals() as caught:
         try:

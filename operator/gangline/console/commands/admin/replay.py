@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -460,21 +459,19 @@ class _Meter:
 
     def __init__(self, bars: Progress, plan: ReplayPlan, jobs: int) -> None:
         self._bars = bars
-        self._began = time.monotonic()
-        self._jobs, self._of = dict[str, int](), jobs * (plan.jitter + 1)
+        self._jobs = jobs * (plan.jitter + 1)
         width = max(len(policy.name) for policy in plan.policies)
         self._tasks: dict[str, TaskID] = {
-            policy.name: bars.add_task(f"{policy.name:<{width}}", total=jobs * (plan.jitter + 1))
-            for policy in plan.policies
+            policy.name: bars.add_task(f"{policy.name:<{width}}", total=self._jobs) for policy in plan.policies
         }
 
     def __call__(self, tick: Tick) -> None:
         name, _, jobs = tick
+        self._bars.advance(self._tasks[name], jobs)
         if self._bars.console.is_terminal:
-            self._bars.advance(self._tasks[name], jobs)
             return
-        before = self._jobs.get(name, 0)
-        done = self._jobs[name] = before + jobs
-        if 4 * done // self._of > 4 * before // self._of:
-            spent = time.monotonic() - self._began
-            self._bars.console.print(f"{name}: {done:,} of {self._of:,} jobs, {spent:.0f} s", highlight=False)
+        task = self._bars.tasks[self._tasks[name]]
+        done = round(task.completed)
+        if 4 * done // self._jobs > 4 * (done - jobs) // self._jobs:
+            spent = task.elapsed or 0.0
+            self._bars.console.print(f"{name}: {done:,} of {self._jobs:,} jobs, {spent:.0f} s", highlight=False)

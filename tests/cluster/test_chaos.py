@@ -36,6 +36,7 @@ from tests.cluster.harness import (
 )
 from tests.cluster.stand_in import StandIn, uninstall
 from tests.cluster.witness import Witness
+from tests.controlplane import PATIENCE
 
 from gangline.api import names
 from gangline.api.read.workloads import swap_record
@@ -225,7 +226,7 @@ async def submit(api: Api, chance: random.Random, end: float) -> list[Json]:
 @pytest.mark.timeout(SECONDS + DRAINED + 160)
 async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field_of_chaos: None) -> None:
     chaos = Chaos(system, api, random.Random(SEED))
-    async with Witness.at(api.official) as witness, Revisions.of(api.official) as revisions:
+    async with Witness.at(api.official, patience=PATIENCE) as witness, Revisions.of(api.official) as revisions:
         running = asyncio.ensure_future(chaos.run())
         gangs = await submit(api, random.Random(SEED), chaos.end)
         await running

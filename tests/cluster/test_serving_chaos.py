@@ -27,6 +27,7 @@ from tests.cluster.ray_clusters import CLUSTERS, cluster_spec, create, elastic, 
 from tests.cluster.serving import CONFIGURATION, leader_worker_set, queueing_of
 from tests.cluster.test_elastic import admitted, slices
 from tests.cluster.witness import Witness
+from tests.controlplane import PATIENCE
 
 from gangline.api import names
 from gangline.api.read import configuration
@@ -123,7 +124,7 @@ def train() -> list[Json]:
 @pytest.mark.timeout(SECONDS + 400)
 async def test_nothing_that_serves_or_trains_is_torn_or_counted_twice(queueing: System, api: Api) -> None:
     chaos = Chaos(queueing, api)
-    async with Witness.at(api.official, GPUS) as witness, Revisions.of(api.official) as revisions:
+    async with Witness.at(api.official, GPUS, PATIENCE) as witness, Revisions.of(api.official) as revisions:
         queueing.kill_operators()
         chaos.start_operator()
         await api.create(leader_worker_set(SET, "lq", GROUPS, SIZE, priority="low"))

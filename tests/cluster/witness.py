@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from bench.official import Kind, OfficialClient
-from tests.controlplane import PATIENCE
 
 Json = dict[str, Any]
 Member = tuple[str, str]
@@ -67,8 +66,10 @@ class Witness:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def at(cls, client: OfficialClient, quota: int | None = None) -> AsyncIterator[Witness]:
-        witness, tasks = cls(quota, PATIENCE), list[asyncio.Task[None]]()
+    async def at(
+        cls, client: OfficialClient, quota: int | None = None, patience: float = 1.0
+    ) -> AsyncIterator[Witness]:
+        witness, tasks = cls(quota, patience), list[asyncio.Task[None]]()
         for resource in witness.objects:
             listed = asyncio.Event()
             tasks.append(asyncio.create_task(client.follow(resource, partial(witness.see, resource), listed)))

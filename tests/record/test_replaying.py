@@ -258,7 +258,8 @@ def test_the_cluster_s_own_policy_is_in_force_while_it_was(tmp_path: Path) -> No
         (("--gpus", "8"), "--gpus and --tenants say nothing with --cluster-record"),
         (("--policy", "sjf-strict"), "it sets priorities"),
         (("--policy", "best"), "--policy best: use some of"),
-        (("--from", "2030-01-01"), "--from must be before --to"),
+        (("--from", "2030-01-01"), "--from 2030-01-01 00:00:00 UTC is after the last job"),
+        (("--from", "2026-11-02", "--to", "2026-11-01"), "--from must be before --to"),
         (
             ("--from", "2026-11-01T00:00", "--to", "2026-11-01T00:00:01"),
             "to 2026-11-01 00:00:01 UTC; the record runs from 20",

@@ -68,6 +68,9 @@ VERSION ?=
 PYTHONS ?= 3.11 3.12 3.13 3.14
 #: of bench-curve: the largest number of workloads
 TO ?= 50000
+DEPTH ?= 100,1000,10000
+SHAPES ?= 1,200
+PACE ?= 200
 #: of bench-time and bench-interference: the folder with the public traces that bench/windows.py names, and the days of each window; and how many copies
 #: of it are played, all but the first shaken
 TRACES ?=
@@ -209,6 +212,10 @@ bench-whole: venv ## for how long GPUs are held by gangs of which a pod can't be
 bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in 1,000 queues; JSON on stdout
 	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.curve --to $(TO)
+
+bench-drain: venv ## how fast a deep queue of many shapes is drained on 1,300 nodes (DEPTH=100,10000 SHAPES=1,200 PACE=200); JSON on stdout
+	@$(BIN)/gangline dev cluster build >&2
+	@$(BIN)/python -m bench.drain --depth $(DEPTH) --shapes $(SHAPES) --pace $(PACE)
 
 bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3 COPIES=4); JSON on stdout
 	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS) --copies $(COPIES)

@@ -10,6 +10,7 @@ from gangline.kube.resources import Json
 
 FLAVOR = "default"
 TOPOLOGY = "racks"
+BLOCK = "cloud.provider.com/topology-block"
 RACK = "cloud.provider.com/topology-rack"
 HOSTNAME = "kubernetes.io/hostname"
 GROUP_LABEL = "bench.gangline.io/nodes"
@@ -21,7 +22,8 @@ PRIORITY_CLASS = "bench-{}"
 def setup(load: Load) -> Iterator[Json]:
     """The objects needed before the first workload, in the order of creation."""
     if load.topology:
-        levels = [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME}]
+        blocks = [BLOCK] if load.nodes is not None and load.nodes.blocks > 1 else []
+        levels = [{"nodeLabel": label} for label in (*blocks, RACK, HOSTNAME)]
         yield _object("Topology", TOPOLOGY, {"levels": levels})
     placed = {"nodeLabels": {GROUP_LABEL: "bench"}, "topologyName": TOPOLOGY} if load.topology else {}
     yield _object("ResourceFlavor", FLAVOR, placed)
@@ -62,10 +64,13 @@ def nodes(shape: Nodes) -> Iterator[Json]:
     for rack in range(shape.racks):
         for number in range(shape.per_rack):
             name = f"node-{rack}-{number}"
+            labels = {HOSTNAME: name, RACK: f"rack-{rack}", GROUP_LABEL: "bench"}
+            if shape.blocks > 1:
+                labels[BLOCK] = f"block-{rack * shape.blocks // shape.racks}"
             yield {
                 "apiVersion": "v1",
                 "kind": "Node",
-                "metadata": {"name": name, "labels": {HOSTNAME: name, RACK: f"rack-{rack}", GROUP_LABEL: "bench"}},
+                "metadata": {"name": name, "labels": labels},
                 "status": {
                     "allocatable": resources,
                     "capacity": resources,

@@ -46,11 +46,16 @@ class WorkloadClass:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """`racks` × `per_rack` equal nodes."""
+    """`racks` × `per_rack` equal nodes; with more than one of `blocks`, racks are in blocks of about the same size."""
 
     racks: int
     per_rack: int
     cpu: int
+    blocks: int = 1
+
+    @property
+    def cores(self) -> int:
+        return self.racks * self.per_rack * self.cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,12 @@ def _class(name: str, body: Json, where: str) -> WorkloadClass:
 
 
 def _racks(body: Json, where: str) -> Nodes:
-    return Nodes(_whole(body, "count", where), _whole(body, "nodes", where), _whole(body, "node_cpu", where))
+    return Nodes(
+        _whole(body, "count", where),
+        _whole(body, "nodes", where),
+        _whole(body, "node_cpu", where),
+        _whole({"blocks": 1, **body}, "blocks", where),
+    )
 
 
 def _nodes(body: Json, where: str) -> Nodes:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
+from bench.drain import Point, shaped
 from bench.parameters import FILE, ParameterError, gate, read
+
+from bench import objects
 
 
 def test_the_baseline_is_kueues():
@@ -30,6 +34,25 @@ def test_every_load_has_every_size(name: str, size: str):
     assert 0 < load.workloads <= full.workloads
     assert load.capacity_bound <= full.capacity_bound * 1.5
     assert [kind.name for kind in load.classes] == [kind.name for kind in full.classes]
+
+
+def test_the_shapes_of_a_deep_queue_differ_and_fill_the_cores_at_the_pace() -> None:
+    load = shaped(read("drain", "full"), Point(100, 200, 50.0))
+    assert load.nodes is not None and load.nodes.cores == 1300 * 96 == load.quota
+    assert len({(kind.pods, kind.cpu, kind.topologies) for kind in load.classes}) == 200
+    work = sum(kind.cores * kind.runtime for kind in load.classes) / 200
+    assert 50.0 * work == pytest.approx(load.nodes.cores)
+    assert all(0 < kind.cpu <= load.nodes.cpu and kind.pods <= load.nodes.per_rack for kind in load.classes)
+
+
+def test_racks_are_in_blocks() -> None:
+    load = read("drain", "full")
+    assert load.nodes is not None
+    made = list(objects.nodes(load.nodes))
+    blocks = Counter(node["metadata"]["labels"][objects.BLOCK] for node in made)
+    assert len(made) == 1300 and set(blocks.values()) == {130} and len(blocks) == 10
+    topology = next(body for body in objects.setup(load) if body["kind"] == "Topology")
+    assert len(topology["spec"]["levels"]) == 3
 
 
 def test_a_share_scales_every_class():

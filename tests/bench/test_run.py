@@ -9,7 +9,7 @@ import pytest
 import yaml
 from bench.parameters import FILE
 
-from bench import admission, curve, soak
+from bench import admission, curve, drain, soak
 
 CLASSES = {
     "small": {"count": 6, "every_ms": 20, "cpu": 1, "runtime_ms": 100, "priority": 50},
@@ -22,6 +22,10 @@ def tiny(tmp_path: Path) -> Path:
     document = yaml.safe_load(FILE.read_text())
     for load in ("baseline", "soak"):
         document["loads"][load] |= {"cohorts": 1, "queues_per_cohort": 2, "classes": CLASSES}
+    document["loads"]["drain"] |= {
+        "queues_per_cohort": 3,
+        "racks": {"count": 4, "nodes": 13, "node_cpu": 96, "blocks": 2},
+    }
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(document))
     return path
@@ -58,6 +62,18 @@ def test_a_short_soak_keeps_the_rules(tiny: Path, capsys: pytest.CaptureFixture[
     assert result["created"] > 0 and result["checks_at_rest"] > 0
 
 
+@pytest.mark.cluster
+def test_a_queue_that_stays_deep_is_drained(tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(drain, "WARM", 1.0)
+    wanted = ["--depth", "20", "--shapes", "5", "--pace", "10", "--seconds", "3", "--parameters", str(tiny)]
+    assert drain.main(wanted) == 0
+    captured = capsys.readouterr()
+    (point,) = json.loads(captured.out)["points"]
+    assert (point["depth"], point["shapes"], point["violations"]) == (20, 5, [])
+    assert point["admitted_per_second"] > 0 and point["requests"]["patch workloads/status"] >= 1
+    assert "admitted/s" in captured.err
+
+
 @pytest.mark.parametrize(
     "option", [["--kueue", "/nowhere"], ["--load", "huge"], ["--size", "tiny"], ["--parameters", "/nowhere.yaml"]]
 )
@@ -69,3 +85,8 @@ def test_a_wrong_choice_is_an_error_in_one_line(option: list[str], capsys: pytes
 def test_a_curve_without_a_point_is_refused(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert curve.main(["--to", "1", "--parameters", str(tiny)]) == 2
     assert "--to 1" in capsys.readouterr().err
+
+
+def test_more_shapes_than_there_are_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert drain.main(["--shapes", "1000"]) == 2
+    assert "--shapes" in capsys.readouterr().err

@@ -90,3 +90,15 @@ def test_a_holder_whose_priority_drops_makes_room_for_who_could_not_preempt_it_b
     assert of(found.decide(), Preempt) == []
     found.change("w1", **change)
     assert of(found.decide(), Preempt) == ["w1"]
+
+
+def test_holders_of_equal_priority_are_not_looked_at_one_by_one() -> None:
+    queue = cluster_queue("q0", Quota(60), preemption=PreemptionPolicy("LowerPriority", "Any"))
+    found = EngineWorld(queue, *(gang(f"w{number}", 1, "q0") for number in range(60)))
+    found.decide()
+    assert len(found.running()) == 60
+    ledger = found.engine._store.node_ledger
+    before = ledger.looks
+    found.put(gang("late", 1, "q0"))
+    assert of(found.decide(), Preempt) == []
+    assert ledger.looks - before < 10

@@ -101,14 +101,13 @@ def preemptible(need: Need, queue: ClusterQueueState, policy: str) -> Iterator[W
         return
     gang, frs = need.gang, need.frs
     protects = queue.config.victims is not None
+    equals = policy == "LowerOrNewerEqualPriority"
     for holder in queue.by_priority:
         need.effort += 1
         if policy != "Any":
-            if holder.priority > gang.priority:
+            if holder.priority > gang.priority or (holder.priority == gang.priority and not equals):
                 return
-            if holder.priority == gang.priority and (
-                policy != "LowerOrNewerEqualPriority" or holder.since <= gang.since
-            ):
+            if holder.priority == gang.priority and holder.since <= gang.since:
                 continue
         if gang.replaces and holder.key == gang.replaces:
             continue

@@ -118,7 +118,8 @@ async def _asked(root: str, path: str, rounds: int) -> tuple[list[float], int]:
 class Leader:
     """A leader without an API server: its loop runs, its writes go nowhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: int = QUEUES, nodes: int = NODES, pending: int = PENDING) -> None:
+        self._queues, self._nodes, self._pending = queues, nodes, pending
         self.metrics = Metrics()
         self.engine = Engine()
         self.controller = Controller(None, Writer(None), self.engine, Tape(), self.metrics, now=wall)  # type: ignore[arg-type]
@@ -133,7 +134,7 @@ class Leader:
         self.foresight = Foresight(self.expected)
         self.answers = Answers(source, self.foresight, self.visibility.order)  # type: ignore[arg-type]
         self.api = AnswersApi(self.answers, Yes(), dict)  # type: ignore[arg-type]
-        self._next = NODES + PENDING
+        self._next = nodes + pending
 
     def _note(self, message: FactObserved) -> None:
         self.forecasts.note(message.change)
@@ -149,14 +150,14 @@ class Leader:
                         "name": "h100",
                         "resources": [
                             {"name": "cpu", "nominalQuota": "10000"},
-                            {"name": "nvidia.com/gpu", "nominalQuota": str(8 * NODES // QUEUES)},
+                            {"name": "nvidia.com/gpu", "nominalQuota": str(8 * self._nodes // self._queues)},
                         ],
                     }
                 ],
             }
         ]
         show(kube.RESOURCE_FLAVORS, "h100", nodeLabels={"pool": "h100"})
-        for number in range(QUEUES):
+        for number in range(self._queues):
             show(kube.NAMESPACES, f"team-{number}")
             show(
                 kube.CLUSTER_QUEUES,
@@ -167,7 +168,7 @@ class Leader:
                 status={"conditions": [row("Active", "True", "Ready")]},
             )
             show(kube.LOCAL_QUEUES, "main", f"team-{number}", clusterQueue=f"queue-{number}")
-        for number in range(NODES):
+        for number in range(self._nodes):
             room = {"cpu": "192", "nvidia.com/gpu": "8", "pods": "110", "memory": "1Ti"}
             show(
                 kube.NODES,
@@ -175,10 +176,10 @@ class Leader:
                 status={"allocatable": room, "capacity": room, "conditions": [row("Ready", "True", "KubeletReady")]},
                 labels={"pool": "h100", "kubernetes.io/hostname": f"node-{number}"},
             )
-        for number in range(PENDING):
+        for number in range(self._pending):
             self.wait(number)
-        for number in range(NODES):
-            self.run(number, PENDING + number)
+        for number in range(self._nodes):
+            self.run(number, self._pending + number)
         self.controller.sink(kube.PODS)(Synced())
         while not self.controller.absorb():
             pass
@@ -224,10 +225,10 @@ class Leader:
         assigned = {"name": "main", "count": 1, "flavors": flavors, "resourceUsage": usage}
         status = {
             "conditions": [row(kind, "True", kind) for kind in ("QuotaReserved", "Admitted", "PodsReady")],
-            "admission": {"clusterQueue": f"queue-{number % QUEUES}", "podSetAssignments": [assigned]},
+            "admission": {"clusterQueue": f"queue-{number % self._queues}", "podSetAssignments": [assigned]},
         }
         self._workload(number, status)
-        space = f"team-{number % QUEUES}"
+        space = f"team-{number % self._queues}"
         self.show(
             kube.PODS,
             f"job-{number}-0",
@@ -241,7 +242,7 @@ class Leader:
 
     def _workload(self, number: int, status: Json) -> None:
         """A Job and its Workload."""
-        name, space = f"job-{number}", f"team-{number % QUEUES}"
+        name, space = f"job-{number}", f"team-{number % self._queues}"
         notes = {"annotations": {"gangline.io/expected-runtime": f"{1 + number % 7}h"}}
         queued = {"kueue.x-k8s.io/queue-name": "main"}
         self.show(
@@ -270,7 +271,7 @@ class Leader:
             await asyncio.sleep(CHANGE_EVERY)
             number, self._next = self._next, self._next + 1
             if number % 2:
-                gone, space = number - 1, f"team-{(number - 1) % QUEUES}"
+                gone, space = number - 1, f"team-{(number - 1) % self._queues}"
                 for resource in (kube.WORKLOADS, kube.JOBS):
                     uid = f"{resource.plural}-{space}-job-{gone}"
                     self.controller.sink(resource)(Removed(f"{space}/job-{gone}", uid))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -139,6 +140,24 @@ def test_work_on_the_same_versions_is_not_done_again(monkeypatch: pytest.MonkeyP
     for version in ("1", "1", "2", "2", "3", "1"):
         attempt(version)
     assert tried == ["1", "2", "3", "1"], "and no more of them are remembered than may be"
+
+
+def test_a_collection_of_all_garbage_does_not_count() -> None:
+    """It looks through every object of the process: with a large cluster it takes longer than one object may."""
+    kept = [[{}] for _ in range(300_000)]
+    before = time.thread_time()
+    gc.collect()
+    limit = (time.thread_time() - before) / 3
+    assert time_limit.limited(lambda: gc.collect() or len(kept), limit) is not None
+
+    def forever() -> None:
+        while True:
+            gc.collect()
+            for _ in range(300_000):
+                pass
+
+    with pytest.raises(time_limit.TookTooLongError):
+        time_limit.limited(forever, limit)
 
 
 def test_time_in_which_others_had_the_cpu_does_not_count() -> None:

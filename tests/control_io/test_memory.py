@@ -46,6 +46,8 @@ async def test_a_c_library_without_such_a_call_is_left_alone(monkeypatch: pytest
 def test_what_was_read_at_the_start_is_not_looked_at_again() -> None:
     thresholds = gc.get_threshold()
     try:
+        memory.begin()
+        assert gc.get_threshold() == memory.COLLECT
         memory.settle()
         assert gc.get_freeze_count() > 1000
         assert len(gc.get_objects()) < gc.get_freeze_count()

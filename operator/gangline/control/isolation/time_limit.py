@@ -7,6 +7,7 @@ one of its objects has changed.
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -44,19 +45,47 @@ class _Alarm:
     started: float | None = None
     limit: float = LIMIT
     clock: Callable[[], float] = time.thread_time
+    #: the time at which a collection of all garbage began; None: none goes on
+    collecting: float | None = None
 
     def ring(self, number: int, frame: FrameType | None) -> None:
         """Handle the timer's signal: raise if the CPU time is used up, else set the timer again."""
         if self.started is None:
             return
-        left = self.limit - (self.clock() - self.started)
-        if left <= 0:
+        if self.collecting is not None or (frame is not None and frame.f_code in _LOSING_EXCEPTIONS):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+            return
+        if self._left(self.started) <= 0:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             raise TookTooLongError(_text(self.limit))
-        signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))
+        self._set(self.started)
+
+    def _left(self, started: float) -> float:
+        return self.limit - (self.clock() - started)
+
+    def _set(self, started: float) -> None:
+        signal.setitimer(signal.ITIMER_REAL, max(self._left(started), 0.01))
+
+    def collects(self, phase: str, info: dict[str, int]) -> None:
+        """A collection begins or ends. One of all garbage looks through the objects of the whole process: that is not the
+        work's time. Smaller ones look through what the work has just made.
+        """
+        if info["generation"] < 2 or threading.current_thread() is not threading.main_thread():
+            return
+        if phase == "start":
+            self.collecting = self.clock()
+        elif self.collecting is not None:
+            if self.started is not None:
+                self.started += self.clock() - self.collecting
+            self.collecting = None  # last: until then the timer only rings again
+            if self.started is not None:
+                self._set(self.started)
 
 
+#: Python drops what is raised in them when a collection begins or ends
+_LOSING_EXCEPTIONS: Final = {each.__code__ for each in (_Alarm.collects, _Alarm._set, _Alarm._left)}
 _ALARM: Final = _Alarm()
+gc.callbacks.append(_ALARM.collects)
 #: the versions of objects on which work exceeded the limit, oldest first
 _EXCEEDED: Final = OrderedDict[_Versions, str]()
 

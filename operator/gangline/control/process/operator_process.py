@@ -497,6 +497,7 @@ class Operator:
 
 async def serve(options: OperatorOptions, *, connections: Callable[[int], int] = lambda writes: writes + 40) -> int:
     """Log in and run until shutdown. Returns the exit status; raises config.LoginError."""
+    memory.begin()
     login = config.load(options.kubeconfig, options.context)
     room = connections(options.max_writes)
     # the API server's audit log distinguishes replicas by it

@@ -217,6 +217,9 @@ bench-drain: venv ## how fast a deep queue of many shapes is drained on 1,300 no
 	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.drain --depth $(DEPTH) --shapes $(SHAPES) --pace $(PACE)
 
+bench-scale: venv ## what the leader's memory and start cost by object, checked on 10,000 nodes with 50,000 jobs waiting; JSON on stdout
+	@$(BIN)/python -m tests.bench.scale
+
 bench-time: venv ## Gangline beside best effort and EASY on windows of public traces (TRACES=… DAYS=3 COPIES=4); JSON on stdout
 	@$(BIN)/python -m bench.windows --traces $(TRACES) --days $(DAYS) --copies $(COPIES)
 

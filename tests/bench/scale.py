@@ -22,6 +22,7 @@ from typing import Any
 from bench.usage import usage
 from tests.bench.answers import Leader, say, wall
 
+from gangline.control.process import memory
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Removed
 from gangline.kube.resources import Json
@@ -48,6 +49,7 @@ TENTH = Size(100, 10_000, 50_000)
 def filled(size: Size) -> Json:
     """The figures of one cluster, for a process that does nothing else."""
 
+    memory.begin()
     before, begun = usage(os.getpid()), time.thread_time()
     leader = Leader(size.queues, size.nodes, size.pending)
     leader.fill()

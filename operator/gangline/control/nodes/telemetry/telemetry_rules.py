@@ -124,11 +124,9 @@ class TelemetryRules(Part):
         self.due = now if self._news else min(self._times(), default=None)
 
     def _times(self) -> Iterator[Millis]:
-        for key, state in self._rules.items():
-            if key not in self._asking and self._source is not None:
-                yield self._ask_at[key]
-            if state.at:
-                yield state.at + kept(state.rule) + 1
+        if len(self._asking) < AT_ONCE:  # else the next answer wakes the loop
+            yield from (self._ask_at[key] for key in self._to_ask())
+        yield from (state.at + kept(state.rule) + 1 for state in self._rules.values() if state.at)
 
     async def close(self) -> None:
         for task in self._asking.values():
@@ -199,11 +197,15 @@ class TelemetryRules(Part):
 
     # --- questions ---
 
+    def _to_ask(self) -> list[Key]:
+        """The rules that are asked, and not being asked right now."""
+        asked = list(self._rules)[:MOST_RULES] if self._source is not None else ()
+        return [key for key in asked if key not in self._asking]
+
     def _ask(self, now: Millis) -> None:
         if self._source is None:
             return
-        waiting = [key for key in list(self._rules)[:MOST_RULES] if key not in self._asking]
-        for key in sorted(waiting, key=lambda key: self._ask_at.setdefault(key, now)):
+        for key in sorted(self._to_ask(), key=lambda key: self._ask_at.setdefault(key, now)):
             if len(self._asking) >= AT_ONCE or self._ask_at[key] > now:
                 break
             rule = self._rules[key].rule

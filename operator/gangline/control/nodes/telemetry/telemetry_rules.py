@@ -312,8 +312,7 @@ class TelemetryRules(Part):
         if not states:
             return None
         failed = [f"{state.rule.name}: {state.trouble}" for state in states if state.failed]
-        message = "; ".join(failed) or "All queries are answered"
-        return TelemetryReport([_row(state) for state in states], not failed, message[:1024])
+        return TelemetryReport([_row(state) for state in states], "; ".join(failed))
 
     def _figures(self) -> Mapping[tuple[str, ...], float]:
         found: dict[tuple[str, ...], float] = {}

@@ -32,11 +32,10 @@ class BudgetReport:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryReport:
-    """What a QueuePolicy's status says about its telemetry rules: rows, and status and message of a condition."""
+    """What a QueuePolicy's status says about its telemetry rules: rows, and which queries are not answered, "" = all are."""
 
     rows: list[Json]
-    available: bool
-    message: str
+    trouble: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +156,12 @@ def _put_telemetry(
         rows[:] = [row for row in rows if row.get("type") != names.TELEMETRY_AVAILABLE]
         return
     new["telemetry"] = report.rows
-    reason = "Answered" if report.available else "QueryFailed"
-    conditions.put(
-        rows, names.TELEMETRY_AVAILABLE, report.available, reason, report.message, now=now, generation=generation
-    )
+    if report.trouble:
+        told = report.trouble[:1024]
+        conditions.put(rows, names.TELEMETRY_AVAILABLE, False, "QueryFailed", told, now=now, generation=generation)
+    else:
+        told = "All queries are answered"
+        conditions.put(rows, names.TELEMETRY_AVAILABLE, True, "Answered", told, now=now, generation=generation)
 
 
 def _put_scorers(

@@ -120,7 +120,8 @@ def test_a_good_rule_is_not_refused() -> None:
     )
     assert queuepolicy.validate(obj, None, AdmissionFacts()) == []
     (found,) = policy_reader.telemetry_rules(obj)
-    assert found.exclude == Limit(0.5, 0.6, above=False) and found.exclude.text == "below 0.5 (until 0.6)"
+    assert found.exclude is not None and found.exclude.text == "below 0.5 (until 0.6)"
+    assert found.exclude == Limit(0.5, 0.6, above=False)
     assert (found.period, found.periods, found.evict) == (5_000, 3, Limit(90, 80, above=True))
 
 

@@ -112,7 +112,7 @@ async def test_a_query_that_fails_leaves_the_others(prometheus: FakePrometheus) 
 
 async def test_samples_of_a_query_with_their_labels_and_hostile_answers(prometheus: FakePrometheus) -> None:
     good = {"metric": {"node": "a"}, "value": [100.0, "60.5"]}
-    prometheus.results["t"] = [
+    answer: list[Any] = [
         good,
         *({"metric": {"node": "b"}, "value": [100.0, said]} for said in ("NaN", "+Inf", "-Inf", "hot", "", None, [1])),
         # what DCGM says where it measures nothing: of 32 and 64 bits, and as a floating-point number
@@ -125,6 +125,7 @@ async def test_samples_of_a_query_with_their_labels_and_hostile_answers(promethe
         {"metric": {}, "value": [1, "9" * 100]},
         7,
     ]
+    prometheus.results["t"] = answer
     source = PrometheusSource(prometheus.url)
     assert await source.series("t", seconds=5, most_bytes=1 << 20) == [Sample({"node": "a"}, 100.0, 60.5)]
     prometheus.results["many"] = [good] * 1000

@@ -74,7 +74,7 @@ def _node_of(labels: Mapping[str, Any], chosen: str) -> str:
 
 def number_text(value: float) -> str:
     """A number as scorers read it: without a sign, and so rounded that small changes are none."""
-    value = max(value, 0.0)
+    value = min(abs(max(value, 0.0)), LARGEST)  # -0.0 has a sign, too
     if value >= 1e-9:
         value = round(value, DIGITS - 1 - math.floor(math.log10(value)))
     return f"{min(value, LARGEST):.9f}".rstrip("0").rstrip(".")

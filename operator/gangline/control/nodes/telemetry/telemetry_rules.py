@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from gangline.api.read import policy_reader
 from gangline.api.read.parse import ParseError
-from gangline.api.telemetry_rules import TelemetryRule
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.telemetry.rule_state import RuleState, kept, measured
 from gangline.control.parts.part import Part
@@ -146,33 +145,35 @@ class TelemetryRules(Part):
         known = {
             (policy.name, row.get("name")): row for policy in recalled if policy is not None for row in _rows(policy)
         }
-        now = self._now()
+        changed = False
         for policy in self._policies():
             for state in self._states_of(policy):
                 key = policy, state.rule.name
-                old = before.get(key)
+                old = before.pop(key, None)
                 if old is not None and old.rule == state.rule:
+                    changed = changed or (old.scored, old.as_load) != (state.scored, state.as_load)
                     old.scored, old.as_load = state.scored, state.as_load
-                    self._rules[key] = old
-                    continue
-                if old is not None and old.at:
-                    state.recall(old.excluded(), now)
-                elif excluded := [node for node in known.get(key, {}).get("excluded") or () if isinstance(node, str)]:
-                    state.recall(excluded, now)
+                    state = old
+                else:
+                    changed = True
+                    self._stop_asking(key)
+                    excluded = old.excluded() if old is not None else _excluded(known.get(key, {}))
+                    if excluded:
+                        state.recall(excluded, self._now())
                 self._rules[key] = state
-                self._stop_asking(key)
                 if self._source is None or len(self._rules) > MOST_RULES:
                     state.fail(NO_SOURCE if self._source is None else TOO_MANY)
-        for key in before.keys() - self._rules.keys():
+        for key in before:
             self._stop_asking(key)
             self._failed.pop(key, None)
         self._fresh &= self._rules.keys()
-        if (
-            any(before.get(key) is not state for key, state in self._rules.items())
-            or before.keys() - self._rules.keys()
-        ):
-            self._news.update(dict.fromkeys((*self._mirror.nodes, *self._mirror.readings)))
+        if changed or before:
+            self._look_at_all()
             self.moved()
+
+    def _look_at_all(self) -> None:
+        """What the rules say may be new for each node."""
+        self._news.update(dict.fromkeys((*self._mirror.nodes, *self._mirror.readings)))
 
     def _stop_asking(self, key: Key) -> None:
         """Forget a question that is not to be answered any more."""
@@ -229,7 +230,10 @@ class TelemetryRules(Part):
             state.take(found, now)
             state.taken = self._engine.cpu_taken(now - UNSEEN) if state.as_load else {}
             self._fresh.add(key)
-            self._news.update(dict.fromkeys(self._mirror.nodes if state.scored else (*before, *state.excluded())))
+            if state.scored:
+                self._look_at_all()
+            else:
+                self._news.update(dict.fromkeys((*before, *state.excluded())))
         if (before, trouble, count) != (state.excluded(), state.trouble, len(state.values)):
             self.moved()
 
@@ -261,32 +265,35 @@ class TelemetryRules(Part):
         """Let one workload leave the nodes from which workloads are due to leave, if there is one."""
         if state.rule.dry_run:
             return
-        for node in state.due():
-            if (victim := self._victim(state.rule, node)) is not None:
-                message = state.why_evicted(node)
-                state.evicted_from(node)
-                eviction = self._evictions[victim.key] = NodeEviction(victim.key, victim.admitted_at, message)
-                self._observe(Put(eviction))
-                self._wake()
-                return
+        nodes = [node for node in state.due() if node in self._mirror.nodes]
+        hosts = {self._mirror.nodes[node].labels.get(HOSTNAME, node): node for node in nodes}
+        placed = self._placed(state.rule.policy, hosts) if hosts else {}
+        for host, node in hosts.items():
+            if host not in placed:
+                continue
+            victim = min(placed[host], key=lambda each: (each.priority, -each.admitted_at, each.key))
+            eviction = NodeEviction(victim.key, victim.admitted_at, state.why_evicted(node))
+            state.evicted_from(node)
+            self._evictions[victim.key] = eviction
+            self._observe(Put(eviction))
+            self._wake()
+            return
 
-    def _victim(self, rule: TelemetryRule, node: str) -> model.Workload | None:
-        """The workload that has to leave a node: of those that the policy has placed there, the one with the lowest priority,
-        then the one that was admitted last.
-        """
-        host = self._mirror.nodes[node].labels.get(HOSTNAME, node) if node in self._mirror.nodes else node
+    def _placed(self, policy: str, hosts: Collection[str]) -> dict[str, list[model.Workload]]:
+        """The running workloads that a policy has placed on these hosts, by host, without those that leave anyway."""
         in_force = dict[str, bool]()
-        found: list[model.Workload] = []
+        found: dict[str, list[model.Workload]] = {}
         for key in self._mirror.workloads:
             value = self._mirror.workload_value(key)
             if value is None or value.admission is None or not value.admitted or value.evicted or value.finished:
                 continue
             queue = value.admission.cluster_queue
             if queue not in in_force:
-                in_force[queue] = self._is_in_force(rule.policy, queue)
-            if in_force[queue] and key not in self._evictions and host in _hosts_of(value.admission):
-                found.append(value)
-        return min(found, key=lambda each: (each.priority, -each.admitted_at, each.key), default=None)
+                in_force[queue] = self._is_in_force(policy, queue)
+            if in_force[queue] and key not in self._evictions:
+                for host in _hosts_of(value.admission).intersection(hosts):
+                    found.setdefault(host, []).append(value)
+        return found
 
     def _is_in_force(self, policy: str, queue: str) -> bool:
         obj = self._mirror.get(kube.CLUSTER_QUEUES, queue)
@@ -325,6 +332,12 @@ class TelemetryRules(Part):
 def _rows(policy: Stored) -> list[Json]:
     rows = policy.status.get("telemetry")
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _excluded(row: Json) -> list[str]:
+    """The nodes that a row of a status names."""
+    names = row.get("excluded")
+    return [node for node in names if isinstance(node, str)] if isinstance(names, list) else []
 
 
 def _row(state: RuleState) -> Json:

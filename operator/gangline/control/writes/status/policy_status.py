@@ -156,9 +156,9 @@ def _put_telemetry(
         rows[:] = [row for row in rows if row.get("type") != names.TELEMETRY_AVAILABLE]
         return
     new["telemetry"] = report.rows
-    if report.trouble:
-        told = report.trouble[:1024]
-        conditions.put(rows, names.TELEMETRY_AVAILABLE, False, "QueryFailed", told, now=now, generation=generation)
+    trouble = report.trouble[:1024]
+    if trouble:
+        conditions.put(rows, names.TELEMETRY_AVAILABLE, False, "QueryFailed", trouble, now=now, generation=generation)
     else:
         told = "All queries are answered"
         conditions.put(rows, names.TELEMETRY_AVAILABLE, True, "Answered", told, now=now, generation=generation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -135,8 +135,10 @@ QUERIES: Final[Mapping[str, str]] = {
     "logBytes": "sum by (namespace, pod) (kubelet_container_log_filesystem_used_bytes)",
     "xid": "max by (namespace, pod) (DCGM_FI_DEV_XID_ERRORS)",
 }
-#: dcgm-exporter reports unmeasurable values as huge integers
+#: dcgm-exporter reports unmeasurable values as huge numbers: those of 64 bits are at least this, others one of these, or one of
+#: the three that follow
 SENTINEL: Final = 1e15
+SENTINELS: Final = (0x7FFF_FFF0, 1 << 47)
 #: seconds for all queries together
 TIMEOUT: Final = 20.0
 #: bytes and values of the largest answer that is read: some 100,000 pods
@@ -144,6 +146,15 @@ LONGEST_ANSWER: Final = 64 << 20
 MOST_VALUES: Final = 4_000_000
 #: characters of its error text that are passed on
 SHOWN: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of a query, with its labels."""
+
+    labels: Mapping[str, Any]
+    at: float  # Unix seconds
+    value: float
 
 
 class PrometheusSource:
@@ -179,45 +190,72 @@ class PrometheusSource:
             await self._session.close()
             self._session = None
 
+    async def series(self, query: str, *, seconds: float, most_bytes: int) -> list[Sample]:
+        """What a query says, without values that were not measured. Raises SourceError."""
+        return list(_samples(await self._query(query, seconds, most_bytes)))
+
     async def _ask(self, query: str) -> list[tuple[str, str, float, float]]:
+        return [
+            (namespace, pod, each.at, each.value)
+            for each in _samples(await self._query(query, TIMEOUT, LONGEST_ANSWER))
+            if (namespace := each.labels.get("namespace")) and (pod := each.labels.get("pod"))
+        ]
+
+    async def _query(self, query: str, seconds: float, most_bytes: int) -> Any:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT))
         try:
-            async with self._session.post(f"{self._url}/api/v1/query", data={"query": query}) as response:
+            limit = aiohttp.ClientTimeout(total=seconds)
+            async with self._session.post(
+                f"{self._url}/api/v1/query", data={"query": query}, timeout=limit
+            ) as response:
                 body = bounded.load_json(
-                    await _whole(response), most_bytes=LONGEST_ANSWER, most_depth=16, most_values=MOST_VALUES
+                    await _whole(response, most_bytes), most_bytes=most_bytes, most_depth=16, most_values=MOST_VALUES
                 )
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise SourceError(f"no answer: {type(error).__name__}") from error
         if not isinstance(body, dict) or body.get("status") != "success":
             said = str(body.get("error"))[:SHOWN] if isinstance(body, dict) else "not the answer of a Prometheus"
             raise SourceError(f"query {query!r:.80}: {said}")
-        return list(_samples(body["data"]["result"]))
+        try:
+            return body["data"]["result"]
+        except (KeyError, TypeError):
+            raise SourceError(f"query {query!r:.80}: not the answer of a Prometheus") from None
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
+async def _whole(response: aiohttp.ClientResponse, most: int) -> bytes:
     """The body; of one that is too long only enough to show that."""
     found = bytearray()
     async for piece in response.content.iter_chunked(1 << 16):
         found += piece
-        if len(found) > LONGEST_ANSWER:
+        if len(found) > most:
             break
     return bytes(found)
 
 
 @bounded.parser(64, instead=math.nan, worst=("9", ".9", "1e", "-"))
 def _number(text: str) -> float:
-    return float(text)
+    try:
+        return float(text)
+    except (ValueError, TypeError, OverflowError):
+        return math.nan
 
 
-def _samples(result: Any) -> Any:
-    for series in result:
-        labels, sample = series.get("metric") or {}, series.get("value")
-        if not labels.get("namespace") or not labels.get("pod") or not sample:
-            continue
-        value = _number(sample[1])
-        if math.isfinite(value) and abs(value) < SENTINEL:
-            yield labels["namespace"], labels["pod"], _number(sample[0]), value
+def _samples(result: Any) -> Iterator[Sample]:
+    """The samples of an instant vector; what is no sample, and what was not measured, is left out."""
+    for series in result if isinstance(result, list) else ():
+        match series:
+            case {"metric": dict(labels), "value": [at, value]}:
+                sample = Sample(labels, _number(at), _number(value))
+                if math.isfinite(sample.at) and is_measured(sample.value):
+                    yield sample
+            case _:
+                pass
+
+
+def is_measured(value: float) -> bool:
+    """Whether a value was measured: it is finite, and none of the values that stand for "not measured"."""
+    return math.isfinite(value) and abs(value) < SENTINEL and not any(0 <= value - each <= 3 for each in SENTINELS)
 
 
 # --- the source of a setting: `http(s)://…` is a Prometheus, anything else a file with one reading per line -----------

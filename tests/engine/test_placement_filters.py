@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.builders.engine import GPU, EngineWorld, gang, group, of, reported_pending
+from tests.builders.engine import GPU, START, EngineWorld, gang, group, of, reported_pending
 from tests.engine.test_placement_policy import POOL, host, places, queue, world
 
 from gangline.engine.model import (
+    EXCLUDED,
+    READING,
+    TAKEN,
     Admit,
     ClusterQueue,
     Evict,
     Flavor,
     Node,
+    NodeEviction,
     PlacementFilter,
     PlacementPolicy,
     PlacementScore,
@@ -380,3 +384,88 @@ def test_names_of_images_as_nodes_list_them() -> None:
         "r:5000/a:latest",
         "docker.io/library/a@sha256:0",
     ]
+
+
+# --- telemetry rules ----------------------------------------------------------------------------------------------------
+
+
+def reading(name: str, number_: str, *, cpu: int = 10_000, taken: int | None = None, excluded: str = "") -> Node:
+    """A node with what the rule r of the policy p says of it."""
+    said = {READING_R: number_} if number_ else {}
+    said |= {READING_R + TAKEN: str(taken)} if taken is not None else {}
+    said |= {READING_R + EXCLUDED: excluded} if excluded else {}
+    return Node(name, {**POOL, HOSTNAME: name}, {GPU: 4, "cpu": cpu, "pods": 110}, annotations=said)
+
+
+READING_R = f"{READING}p/r"
+BY_RULE = PlacementFilter("Telemetry", annotation=READING_R + EXCLUDED)
+
+
+def test_l5_intel_tas_a_telemetry_rule_excludes_orders_and_evicts() -> None:
+    """Temperature above 85: 88 is excluded, and 60 goes before 70. Who has to leave keeps its place, and goes elsewhere."""
+    cool = PlacementScore("NodeMetric", annotation=READING_R, least=30, most=90)
+    policy = PlacementPolicy(scores=(cool,), filters=(BY_RULE,))
+    hot = "telemetry rule r above 85"
+    cluster = world(policy, reading("a", "88", excluded=hot), reading("b", "70"), reading("c", "60"), gang("w1", 4))
+    cluster.decide()
+    assert places(cluster, "w1") == {"c": 1}
+    cluster.put(gang("w2", 4), gang("w3", 4, created=START + 2000))
+    assert of(cluster.decide(), Admit) == ["w2"] and places(cluster, "w2") == {"b": 1}
+    assert f"{hot}: 1" in getattr(cluster.engine.explain("team/w3"), "message", "")
+    first = cluster.workloads["team/w1"].admitted_at
+    cluster.put(reading("c", "91", excluded=hot), NodeEviction("team/w1", first - 1, "of an earlier run"))
+    assert of(cluster.decide(), Evict) == []
+    cluster.put(NodeEviction("team/w1", first, "node c is hot"))
+    (evict,) = [each for each in cluster.decide() if isinstance(each, Evict)]
+    assert (evict.workload, evict.reason, evict.message, evict.requeue_at) == (
+        "team/w1",
+        "NodeMetric",
+        "node c is hot",
+        None,
+    )
+    cluster.complete_evictions()
+    cluster.decide()
+    assert "w1" not in cluster.running() and "w3" not in cluster.running(), "both other hosts are hot or full"
+    cluster.put(reading("a", "80"))
+    assert of(cluster.decide(), Admit) == ["w1"] and places(cluster, "w1") == {"a": 1}, "it goes before w3, as before"
+    assert of(cluster.decide(), Evict) == [], "the fact concerns the run that has ended"
+
+
+def test_l3_target_load_counts_what_was_placed_since_the_measurement() -> None:
+    """Both nodes were at 20 % of their CPU; a gang with 2 of 10 CPUs is on a since: one more is at 60 there, and at 40 on b."""
+    policy = scored(PlacementScore("TargetLoad", annotation=READING_R, target=40))
+    cluster = world(policy, wide(policy), reading("a", "20", taken=0), reading("b", "20", taken=0))
+    for name, wanted in (("w1", "a"), ("w2", "b")):
+        cluster.put(gang(name, pod_sets=(PodSet("main", 1, {GPU: 1, "cpu": 2000}),)))
+        cluster.decide()
+        assert places(cluster, name) == {wanted: 1}
+    # once both are measured, 30 is better than 40 and 1 CPU more: 91.0 points for 40 + 10, 100 for 30 + 10
+    cluster.put(reading("a", "40", taken=2000), reading("b", "30", taken=2000))
+    cluster.put(gang("w3", pod_sets=(PodSet("main", 1, {GPU: 1, "cpu": 1000}),)))
+    cluster.decide()
+    assert places(cluster, "w3") == {"b": 1}
+    assert cluster.engine.cpu_taken(cluster.now) == {"a": 2000, "b": 3000}
+    assert cluster.engine.cpu_taken(START - 1) == {"a": 0, "b": 0}
+
+
+def test_pods_that_ended_since_the_measurement_make_no_load_negative() -> None:
+    policy = scored(PlacementScore("TargetLoad", annotation=READING_R, target=40))
+    cluster = world(policy, wide(policy), reading("a", "30", taken=9000), reading("b", "35", taken=0))
+    cluster.put(gang("w1", pod_sets=(PodSet("main", 1, {GPU: 1, "cpu": 1000}),)))
+    cluster.decide()
+    assert places(cluster, "w1") == {"a": 1}, "40 and not -50: a has 100 points, b at 45 has 36"
+
+
+def test_l4_risk_balance_counts_what_was_placed_since_the_measurement() -> None:
+    """Sensitivity 2: (.5, .04) has 65 points and (.4, .25) has 55; with a load of .3 placed since, the first one has 50."""
+    risk = PlacementScore("RiskBalance", annotation=READING_R, deviation=f"{READING}p/dev", sensitivity=2)
+    policy = scored(risk)
+    nodes = [
+        Node(each.name, each.labels, each.allocatable, annotations={**each.annotations, f"{READING}p/dev": dev})
+        for each, dev in ((reading("a", "40", taken=0), "25"), (reading("b", "50", taken=0), "4"))
+    ]
+    cluster = world(policy, wide(policy), *nodes)
+    for name, cpu, wanted in (("w1", 3000, "b"), ("w2", 0, "a")):
+        cluster.put(gang(name, pod_sets=(PodSet("main", 1, {GPU: 1, "cpu": cpu}),)))
+        cluster.decide()
+        assert places(cluster, name) == {wanted: 1}

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gangline.telemetry import QUERIES, PrometheusSource, Reading, SourceError, open_source
+from gangline.telemetry import QUERIES, PrometheusSource, Reading, Sample, SourceError, open_source
 
 Json = dict[str, Any]
 
@@ -107,6 +107,35 @@ async def test_a_query_that_fails_leaves_the_others(prometheus: FakePrometheus) 
     prometheus.results = {"up": [series("a", "0.5")]}
     source = PrometheusSource(prometheus.url, {"gpu": "up"})
     assert await source.read() == [Reading("team", "a", 100.0, gpu=0.5)]
+    await source.close()
+
+
+async def test_samples_of_a_query_with_their_labels_and_hostile_answers(prometheus: FakePrometheus) -> None:
+    good = {"metric": {"node": "a"}, "value": [100.0, "60.5"]}
+    answer: list[Any] = [
+        good,
+        *({"metric": {"node": "b"}, "value": [100.0, said]} for said in ("NaN", "+Inf", "-Inf", "hot", "", None, [1])),
+        # what DCGM says where it measures nothing: of 32 and 64 bits, and as a floating-point number
+        *({"metric": {"node": "c"}, "value": [1, str(said)]} for said in (2147483632, 2147483635, 9223372036854775794)),
+        *({"metric": {"node": "d"}, "value": [1, str(float(said))]} for said in (1 << 47, (1 << 47) + 2)),
+        {"metric": {"node": "e"}, "value": ["soon", "1"]},
+        {"metric": [], "value": [1, "1"]},
+        {"metric": {}, "value": "1"},
+        {"metric": {}, "values": [[1, "1"]]},
+        {"metric": {}, "value": [1, "9" * 100]},
+        7,
+    ]
+    prometheus.results["t"] = answer
+    source = PrometheusSource(prometheus.url)
+    assert await source.series("t", seconds=5, most_bytes=1 << 20) == [Sample({"node": "a"}, 100.0, 60.5)]
+    prometheus.results["many"] = [good] * 1000
+    with pytest.raises(SourceError, match="no answer"):
+        await source.series("many", seconds=5, most_bytes=10_000)
+    for strange in ({"node": "a"}, "x", None):
+        prometheus.results["strange"] = strange  # type: ignore[assignment]
+        assert await source.series("strange", seconds=5, most_bytes=1 << 20) == []
+    with pytest.raises(SourceError, match="parse error"):
+        await source.series("unknown", seconds=5, most_bytes=1 << 20)
     await source.close()
 
 

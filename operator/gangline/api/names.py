@@ -361,6 +361,8 @@ PLACEMENT_PREVIEW: Final = "PlacementPreview"
 #: condition of QueuePolicies: the scorers of users that the policy names are in use
 SCORERS_READY: Final = "ScorersReady"
 BUDGETS_KNOWN: Final = "BudgetsKnown"
+#: of QueuePolicies: the queries of the telemetry rules are answered; Gangline only
+TELEMETRY_AVAILABLE: Final = "TelemetryAvailable"
 #: the workload runs longer than forecast; the reason says by how much; Gangline only
 OVERRUN: Final = "Overrun"
 #: the QueuePolicy of a ClusterQueue: the message is the name of the QueuePolicy that is in force for it; Gangline only

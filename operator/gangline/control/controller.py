@@ -75,6 +75,7 @@ from gangline.control.nodes.recovery.unhealthy_nodes import UnhealthyNodes
 from gangline.control.nodes.stall.refused_pods import RefusedPodsOfRuns
 from gangline.control.nodes.stall.stall_watch import StallWatch
 from gangline.control.nodes.stall.unscheduled_pods import UnscheduledPodsOfRuns
+from gangline.control.nodes.telemetry.telemetry_rules import TelemetryRules
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import Reserving
 from gangline.control.nodes.windows.save_times import SaveTimes
@@ -103,7 +104,7 @@ from gangline.kube.client import ApiClient
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Resource
 from gangline.objects import view
-from gangline.telemetry import ReadingSource
+from gangline.telemetry import PrometheusSource, ReadingSource
 
 if TYPE_CHECKING:
     from gangline.control.forecasting.forecasting import Forecasting
@@ -263,6 +264,8 @@ class Controller:
 
         # stall watch and forecasts
         self.stalls = stalls = StallWatch(context, self._observe, source=telemetry)
+        prometheus = telemetry if isinstance(telemetry, PrometheusSource) else None
+        telemetry_rules = TelemetryRules(context, self._observe, prometheus)
         self.held = held = HeldUnbound(context)
         metrics.count_held_unbound(lambda: held.seconds(now()))
         self.refused = refused = RefusedPodsOfRuns(context)
@@ -304,6 +307,7 @@ class Controller:
             fallen_back=lambda: floor.fallen_back,
             automation_of=quotas.automation_of,
             budgets=budgets,
+            telemetry=telemetry_rules,
         )
         for answered in (WriteResolved, ObjectRead):
             messages.subscribe(answered, lambda message: self.wake())
@@ -320,6 +324,7 @@ class Controller:
             Profiling(context, self._observe),  # JobProfiles, and what to expect of pairs that nobody measured
             reserving,  # windows of Reservations, and the nodes that are cordoned in them
             quota_plans,  # quotas of ClusterQueues at this time, and later
+            telemetry_rules,  # what Prometheus says of nodes, and workloads that have to leave them for it
             # checks; requests of evicted workloads are deleted before these are admitted again
             provisioning,
             elsewhere,  # workloads that run in other clusters

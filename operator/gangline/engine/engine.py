@@ -29,6 +29,7 @@ from gangline.engine.model import (
     Millis,
     Node,
     NodeCards,
+    NodeEviction,
     PastPreemption,
     PlacementPolicy,
     PodSet,
@@ -45,6 +46,8 @@ from gangline.engine.model import (
     WorkloadPods,
     WriteFailed,
 )
+from gangline.engine.occupancy.node_ledger import HOSTS, host_of
+from gangline.engine.placing.hosts import CPU
 from gangline.engine.placing.policy_ranking import rank_nodes
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.preemption_log import PreemptionLog
@@ -259,6 +262,22 @@ class Engine:
         known = [node_ledger.nodes[name] for name in dict.fromkeys(names) if name in node_ledger.nodes]
         taken = [(room.node, (room.placed, node_ledger.foreign_on(room.node.name))) for room in known]
         return rank_nodes(policy, pod_set, taken, self._store.typical.fragments())
+
+    def cpu_taken(self, until: Millis) -> dict[str, int]:
+        """What is taken of the CPU of each node, without the pods that were placed after an instant."""
+        store, late = self._store, dict[str, int]()
+        for gang in store.gangs.values():
+            if not gang.holds or gang.quota.reserved_at <= until:
+                continue
+            for (flavor, leaf), amounts in store.node_ledger.placed(gang.key):
+                if flavor == HOSTS:
+                    late[leaf[0]] = late.get(leaf[0], 0) + amounts.get(CPU, 0)
+        return {
+            name: room.placed.get(CPU, 0)
+            + store.node_ledger.foreign_on(name).get(CPU, 0)
+            - late.get(host_of(room.node), 0)
+            for name, room in store.node_ledger.nodes.items()
+        }
 
     def unusable(self, node: str) -> tuple[str, Millis]:
         """Why no new work goes to a node, in a word, "" = it is usable; and until when it soaks, 0 = it does not."""
@@ -566,7 +585,9 @@ def _after_others(spent: SpentBudget | None) -> str:
 def key_of(item: Item) -> str:
     """The name or key under which a fact is kept."""
     match item:
-        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget() | Recall() | SaveTime() | Submitter():
+        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget():
+            return item.workload
+        case Recall() | NodeEviction() | SaveTime() | Submitter():
             return item.workload
         case LocalQueue() | ForeignPod() | PastPreemption() | Workload():
             return item.key

@@ -6,7 +6,7 @@ schema would have refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -23,8 +23,11 @@ from gangline.api.schema.v1alpha1.placement import (
     PlacementScoreSpec,
     PlacementSpec,
     PlacementWeights,
+    TelemetryLimit,
+    TelemetryRuleSpec,
 )
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
+from gangline.api.telemetry_rules import LONGEST_PERIOD, PERIODS, SHORTEST_PERIOD, Limit, TelemetryRule, limit
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
 from gangline.forecast.history.budgets import (
@@ -266,13 +269,17 @@ def _budget(policy: str, said: queuepolicy.BudgetSpec, place: int) -> Budget:
 def placement(policy: Json | None) -> model.PlacementPolicy | None:
     """The policy for nodes; None without one."""
     spec = _spec(policy)
-    if spec is None or spec.placement is None:
+    if policy is None or spec is None or spec.placement is None:
         return None
-    section = spec.placement
+    section, rules = spec.placement, telemetry_rules(policy)
+    readings = {rule.name: rule.reading for rule in rules}
+    excluding = (
+        model.PlacementFilter("Telemetry", annotation=rule.reading + model.EXCLUDED) for rule in rules if rule.excludes
+    )
     return model.PlacementPolicy(
         profile=section.profile or model.PlacementPolicy().profile,
-        scores=tuple(map(_score, section.scores or ())),
-        filters=tuple(_filter(each, i) for i, each in enumerate(section.filters or ())),
+        scores=tuple(_score(each, i, readings) for i, each in enumerate(section.scores or ())),
+        filters=(*(_filter(each, i) for i, each in enumerate(section.filters or ())), *excluding),
         interference=_interference(section),
         dry_run=section.dry_run,
     )
@@ -327,8 +334,14 @@ _MOST_PER_POD: Final = 1 << 40
 _SCORERS: Final = {"Standalone": "ClassAffinity", "Balance": "CardBalance"}
 
 
-def _score(said: PlacementScoreSpec) -> model.PlacementScore:
+def _score(said: PlacementScoreSpec, position: int, readings: Mapping[str, str]) -> model.PlacementScore:
+    """A scorer. `readings`: what nodes have of each telemetry rule, by its name. Raises ParseError."""
     usual = model.PlacementScore(said.name)
+    annotation, deviation = said.annotation or "", said.deviation or ""
+    if said.telemetry is not None:
+        annotation = _reading(readings, said.telemetry, f"spec.placement.scores[{position}].telemetry")
+        if deviation:
+            deviation = _reading(readings, deviation, f"spec.placement.scores[{position}].deviation")
     return model.PlacementScore(
         name=_SCORERS.get(said.name, said.name),
         tier=said.tier,
@@ -336,8 +349,8 @@ def _score(said: PlacementScoreSpec) -> model.PlacementScore:
         label=said.label or "",
         value=said.value or "",
         weights=() if said.weights is None else _weights(said.weights),
-        annotation=said.annotation or "",
-        deviation=said.deviation or "",
+        annotation=annotation,
+        deviation=deviation,
         least=usual.least if said.least is None else said.least,
         most=usual.most if said.most is None else said.most,
         target=usual.target if said.target is None else said.target,
@@ -345,6 +358,51 @@ def _score(said: PlacementScoreSpec) -> model.PlacementScore:
         resource=said.resource or "",
         plugin=said.plugin or "",
     )
+
+
+def _reading(readings: Mapping[str, str], name: str, path: str) -> str:
+    if name not in readings:
+        raise ParseError(path, "must be the name of a rule in spec.placement.telemetry")
+    return readings[name]
+
+
+def telemetry_rules(policy: Json) -> tuple[TelemetryRule, ...]:
+    """The telemetry rules of a policy. Raises ParseError."""
+    spec = _spec(policy)
+    section = spec.placement if spec is not None else None
+    if section is None or not section.telemetry:
+        return ()
+    found = tuple(_rule(each, i, key_of(policy), section.dry_run) for i, each in enumerate(section.telemetry))
+    if len({rule.name for rule in found}) < len(found):
+        raise ParseError("spec.placement.telemetry", "two rules have the same name")
+    return found
+
+
+def _rule(said: TelemetryRuleSpec, position: int, policy: str, dry_run: bool) -> TelemetryRule:
+    path = f"spec.placement.telemetry[{position}]"
+    period = round(quantity.parse_duration(said.period) * 1000)
+    if not SHORTEST_PERIOD <= period <= LONGEST_PERIOD:
+        raise ParseError(f"{path}.period", PERIODS)
+    return TelemetryRule(
+        policy=policy,
+        name=said.name,
+        query=said.query,
+        node_label=said.node_label or "",
+        period=period,
+        exclude=_limit(said.exclude, f"{path}.exclude"),
+        evict=_limit(said.evict, f"{path}.evict"),
+        periods=said.evict.periods if said.evict is not None else 0,
+        dry_run=dry_run,
+    )
+
+
+def _limit(said: TelemetryLimit | None, path: str) -> Limit | None:
+    if said is None:
+        return None
+    try:
+        return limit(said.above, said.below, said.clear_at)
+    except ValueError as error:
+        raise ParseError(path, str(error)) from None
 
 
 #: what looks at images

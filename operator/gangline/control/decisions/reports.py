@@ -72,7 +72,7 @@ class FreshWorkloads(Part):
 
 #: which resource of the API each kind of engine fact belongs to
 _RESOURCES = {kind: resource for resource, (kind, _) in READERS.items()}
-_RESOURCES |= {model.WorkloadPods: kube.WORKLOADS, model.SpentBudget: kube.WORKLOADS}
+_RESOURCES |= dict.fromkeys((model.WorkloadPods, model.SpentBudget, model.NodeEviction), kube.WORKLOADS)
 
 
 class Troubles:

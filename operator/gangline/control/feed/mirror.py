@@ -82,6 +82,8 @@ class Mirror(OwnedObjects):
     pods_known: bool = False
     #: flavors whose nodes a cluster autoscaler can make, and by what
     growing: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: node -> what telemetry rules say of it, beside its annotations
+    readings: dict[str, Mapping[str, str]] = field(default_factory=dict)
     #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _values: dict[str, model.Workload] = field(default_factory=dict)
@@ -204,6 +206,16 @@ class Mirror(OwnedObjects):
         if obj is not None:
             self._read(resource, key, obj)
 
+    def put_reading(self, node: str, said: Mapping[str, str]) -> None:
+        """Take in what telemetry rules say of a node now, and report the node to the engine if that is new."""
+        if said == self.readings.get(node, {}):
+            return
+        if said:
+            self.readings[node] = said
+        else:
+            del self.readings[node]
+        self.read_again(kube.NODES, node)
+
     def recounted(self) -> list[str]:
         """Workloads that may count differently since LimitRanges and RuntimeClasses were last asked after."""
         concerns = self.rules.take_changed()
@@ -232,7 +244,9 @@ class Mirror(OwnedObjects):
         if resource == kube.WORKLOADS:
             return parse.workload(obj, self.rules.of(obj.namespace))
         if resource == kube.NODES:
-            return parse.node(obj, images=self.rules.images)
+            node = parse.node(obj, images=self.rules.images)
+            said = self.readings.get(node.name)
+            return node if said is None else replace(node, annotations={**node.annotations, **said})
         reader = READERS.get(resource)
         return None if reader is None else reader[1](obj)
 

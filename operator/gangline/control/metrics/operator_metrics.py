@@ -237,6 +237,18 @@ class Metrics:
         labels = ["queue_policy", "budget", "owner"]
         self.registry.register(_Counts("gangline_budget_used_ratio", text, labels, shares, GaugeMetricFamily))
 
+    def show_telemetry(
+        self,
+        nodes: Callable[[], Mapping[tuple[str, ...], float]],
+        failures: Callable[[], Mapping[tuple[str, ...], float]],
+    ) -> None:
+        """Show what telemetry rules say of nodes, and count the questions that were not answered."""
+        text = "Nodes that a telemetry rule measures, and those that it excludes."
+        labels = ["queue_policy", "rule"]
+        self.registry.register(_Counts("gangline_telemetry_nodes", text, [*labels, "state"], nodes, GaugeMetricFamily))
+        text = "Queries of a telemetry rule that were not answered."
+        self.registry.register(_Counts("gangline_telemetry_query_failures", text, labels, failures))
+
     def count_head_lateness(self, read: Callable[[], Mapping[str, Lateness]]) -> None:
         """Count how late workloads started, measured by the first start that was promised to each by a reservation."""
         queue = ["cluster_queue"]

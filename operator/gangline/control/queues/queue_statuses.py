@@ -10,6 +10,7 @@ from gangline.api import quantity
 from gangline.api.read import merge
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.placing.plugins import PLUGINS
+from gangline.control.nodes.telemetry.telemetry_rules import TelemetryRules
 from gangline.control.parts.messages import QuotaAutomationChanged
 from gangline.control.parts.part import Part
 from gangline.control.queues.budgets import Budgets
@@ -94,13 +95,16 @@ class QueueStatuses(Part):
         fallen_back: Callable[[], Mapping[str, PolicyFallback]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
         budgets: Budgets | None = None,
+        telemetry: TelemetryRules | None = None,
     ) -> None:
         self._mirror = context.mirror
         self._fallen_back = fallen_back
         self._automation_of = automation_of
         self._budgets = budgets
-        if budgets is not None:
-            budgets.moved = self._budgets_moved
+        self._telemetry = telemetry
+        for part in (budgets, telemetry):
+            if part is not None:
+                part.moved = self._policies_moved
         self._writes = context.writes
         self._writer = context.writer
         self._engine = context.engine
@@ -128,7 +132,7 @@ class QueueStatuses(Part):
     def _is_queue_or_policy(self, key: str) -> bool:
         return any(key in self._mirror.objects[kind] for kind in (kube.CLUSTER_QUEUES, kube.QUEUE_POLICIES))
 
-    def _budgets_moved(self) -> None:
+    def _policies_moved(self) -> None:
         self._policies_due = True
 
     def observe(self, resource: Resource, event: Event) -> None:
@@ -226,6 +230,7 @@ class QueueStatuses(Part):
                     trouble_of=PLUGINS.trouble,
                     fallen_back=self._fallen_back(),
                     budgets=self._budgets.report(name) if self._budgets is not None else None,
+                    telemetry=self._telemetry.report(name) if self._telemetry is not None else None,
                 ),
             )
             if patch:

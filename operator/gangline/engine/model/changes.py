@@ -11,6 +11,7 @@ from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import (
     ForeignPod,
     Node,
+    NodeEviction,
     Recall,
     ReservedWindow,
     RuntimeForecast,
@@ -46,6 +47,7 @@ Item: TypeAlias = (
     | NodeCards
     | ReservedWindow
     | Recall
+    | NodeEviction
     | SaveTime
     | Submitter
     | JobProfile

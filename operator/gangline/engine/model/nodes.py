@@ -13,6 +13,13 @@ from gangline.engine.model.units import Millis, Requests
 #: name with spaces.
 INTERFACE: Final = "interface "
 
+#: Beside annotations, nodes have what telemetry rules say of them: under this with the rule's policy and name the number that was
+#: measured, and with these endings the CPU that was taken then, and why the rule excludes the node. No annotation of a cluster
+#: has a name with spaces.
+READING: Final = "telemetry "
+TAKEN: Final = " taken"
+EXCLUDED: Final = " excluded"
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
@@ -114,6 +121,15 @@ class Recall:
     until: Millis
     #: key of the workload that needs the nodes
     by: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEviction:
+    """A workload that was admitted then has to leave its nodes, since one of them violates a telemetry rule."""
+
+    workload: str  # key
+    admitted_at: Millis
+    message: str
 
 
 @dataclass(frozen=True, slots=True)

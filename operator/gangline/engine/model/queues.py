@@ -183,14 +183,14 @@ BANDWIDTH_FIT: Final = "BandwidthFit"
 class PlacementFilter:
     """What excludes nodes, whatever is free on them."""
 
-    #: NodeLabel | ImagePresent | RDMA | NodeMetric | MemSafe | BandwidthFit
+    #: NodeLabel | ImagePresent | RDMA | NodeMetric | Telemetry | MemSafe | BandwidthFit
     name: str
     label: str = ""
     #: NodeLabel: one of these; () = any value
     values: tuple[str, ...] = ()
     #: RDMA: the resource of nodes, "" = any that stands for RDMA
     resource: str = ""
-    #: NodeMetric: the key of the annotation, and the most and the least that it may say
+    #: NodeMetric: the key of the annotation, and the most and the least that it may say; Telemetry: the key of what the rule says
     annotation: str = ""
     most: int | None = None
     least: int | None = None

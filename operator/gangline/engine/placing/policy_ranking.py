@@ -9,6 +9,8 @@ from typing import Final
 from gangline.engine.cards.card_amounts import rooms_of
 from gangline.engine.cards.card_seating import seat_of
 from gangline.engine.model import (
+    READING,
+    TAKEN,
     CardSeat,
     Domain,
     Node,
@@ -62,8 +64,9 @@ def _args(score: PlacementScore) -> Args:
 
 
 def looks_at(policy: PlacementPolicy) -> frozenset[str]:
-    """The annotations of nodes that a policy looks at."""
+    """The annotations of nodes that a policy looks at, and what telemetry rules say of them."""
     found = {each.annotation for each in (*policy.filters, *policy.scores)} | {each.deviation for each in policy.scores}
+    found |= {key + TAKEN for key in found if key.startswith(READING)}
     if any(score.name == "DataLocality" for score in profile_of(policy).scores):
         found |= {DATASETS, DOWNLOAD}
     return frozenset(found - {""})

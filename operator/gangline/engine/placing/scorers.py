@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
 from gangline.engine.interference.joining import CompanyShare
-from gangline.engine.model import accelerators
+from gangline.engine.model import READING, TAKEN, accelerators
 from gangline.engine.placing.hosts import CPU, MEMORY, Host, HostPlace, PodRequest
 from gangline.engine.placing.own_scorers import OWN_SCORERS, Fragments, points
 from gangline.engine.topology.policy_filter import kind_mark, kinds_on, number
@@ -337,8 +337,8 @@ def _node_metric(args: Args) -> Scorer:
 
 
 def _target_load(args: Args) -> Scorer:
-    """Percent of CPU in use, with what the pod requests: best at the target, none above 100 %; a rising line before the target, a
-    falling one after it.
+    """Percent of CPU in use, with what the pod requests and what was placed since: best at the target, none above 100 %; a rising
+    line before the target, a falling one after it.
     """
     key, target = str(args.get("annotation", "")), _whole(args, "target", 40)
 
@@ -347,10 +347,21 @@ def _target_load(args: Args) -> Scorer:
         found = number(host.annotations.get(key))
         if found is None:
             return _NOT_KNOWN
-        asked = 100 * (ask.amount(CPU) + host.dealt_cpu) / host.total[CPU] if host.total.get(CPU) else 0
-        return _within(POINT * target_points(found + asked, target))
+        return _within(POINT * target_points(found + _not_measured(ask, host, key), target))
 
     return Scorer(measure)
+
+
+def _not_measured(ask: PodRequest, host: Host, key: str) -> float:
+    """Percent of the host's CPU that is requested and not in a measurement yet: by the pod, by pods of its gang that were dealt
+    out before it, and by all that were placed since, where it is known what was taken then.
+    """
+    total = host.total.get(CPU, 0)
+    if not total:
+        return 0
+    then = number(host.annotations.get(key + TAKEN))
+    since = 0 if then is None else total - host.free.get(CPU, 0) - then
+    return 100 * (ask.amount(CPU) + max(host.dealt_cpu, since)) / total
 
 
 def target_points(load: float, target: int) -> float:
@@ -361,7 +372,9 @@ def target_points(load: float, target: int) -> float:
 
 
 def _risk_balance(args: Args) -> Scorer:
-    """Mean load and its deviation, both in percent: of two nodes, the steadier one may be the busier one."""
+    """Mean load and its deviation, both in percent: of two nodes, the steadier one may be the busier one. To a mean that a
+    telemetry rule measures, the pod is added, and what was placed since.
+    """
     mean, spread = str(args.get("annotation", "")), str(args.get("deviation", ""))
     sensitivity = _whole(args, "sensitivity", 1)
 
@@ -369,6 +382,8 @@ def _risk_balance(args: Args) -> Scorer:
         mu, sigma = (number(place.host.annotations.get(key)) for key in (mean, spread))
         if mu is None or sigma is None:
             return _NOT_KNOWN
+        if mean.startswith(READING):
+            mu += _not_measured(ask, place.host, mean)
         return _within(MOST * (1 - (mu / 100 + (sigma / 100) ** (1 / sensitivity)) / 2))
 
     return Scorer(measure)

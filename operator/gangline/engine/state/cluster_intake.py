@@ -18,6 +18,7 @@ from gangline.engine.model import (
     Namespace,
     Node,
     NodeCards,
+    NodeEviction,
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
@@ -57,6 +58,7 @@ class ClusterIntake:
             ReservedWindow: (self._windows, self._put_window),
             QuotaAhead: (self._quotas_ahead, self._put_quota_ahead),
             Recall: (store.recalls, self._put_recall),
+            NodeEviction: (store.node_evictions, self._put_node_eviction),
             SaveTime: (store.windows.save_times, self._put_save_time),
             Submitter: (store.windows.submitters, self._put_submitter),
             JobProfile: (store.profiles, self._put_profile),
@@ -185,6 +187,11 @@ class ClusterIntake:
 
     def _put_recall(self, recall: Recall | None, key: str) -> None:
         _set(self._store.recalls, key, recall)
+        if (gang := self._store.gangs.get(key)) is not None and gang.holds:
+            self._store.reviews[key] = gang
+
+    def _put_node_eviction(self, eviction: NodeEviction | None, key: str) -> None:
+        _set(self._store.node_evictions, key, eviction)
         if (gang := self._store.gangs.get(key)) is not None and gang.holds:
             self._store.reviews[key] = gang
 

@@ -51,6 +51,8 @@ NODES_WITHIN = 15 * 60_000
 RESERVED_FOR_OTHERS, SAVE_BY = "Reservation", "SaveBy"
 #: reason of the eviction from quota that falls
 RECALLED = "QuotaRecalled"
+#: reason of evictions for telemetry rules
+NODE_METRIC = "NodeMetric"
 
 HOLDING, DRAINING = "Hold", "HoldAndDrain"
 
@@ -172,6 +174,7 @@ class Lifecycle:
             or _check_failed(gang, now)
             or _outgrown(gang)
             or _stalled(gang)
+            or self._unfit(gang)
         )
         if found is not None:
             return found, None
@@ -203,6 +206,13 @@ class Lifecycle:
                     return evict, None
                 times.append(deadline)
         return None, min(times, default=None)
+
+    def _unfit(self, gang: WorkloadState) -> Evict | None:
+        """The eviction of a workload with a node that violates a telemetry rule. It is requeued at its old position."""
+        found = self._store.node_evictions.get(gang.key)
+        if found is None or not gang.admitted or found.admitted_at != gang.workload.admitted_at:
+            return None
+        return Evict(gang.key, gang.uid, NODE_METRIC, found.message)
 
     def _window_text(self, window: ReservedWindow, nodes: frozenset[str]) -> str:
         return f"The workload must leave its nodes: {self._store.windows.text(window, nodes)}"

@@ -24,6 +24,7 @@ from gangline.engine.model import (
     Namespace,
     Node,
     NodeCards,
+    NodeEviction,
     PlacementPolicy,
     PodSetAssignment,
     Recall,
@@ -79,6 +80,8 @@ class Store:
         self.node_cards: dict[str, NodeCards] = {}
         #: by workload key: who has to leave the nodes of a soft window
         self.recalls: dict[str, Recall] = {}
+        #: workloads that have to leave a node for a telemetry rule
+        self.node_evictions: dict[str, NodeEviction] = {}
         #: by workload key: runtime forecasts, and where pods are
         self.forecasts: dict[str, RuntimeForecast] = {}
         self.workload_pods: dict[str, WorkloadPods] = {}

@@ -123,12 +123,18 @@ def _node_metric(rule: PlacementFilter, _: Traits, node: NodeFacts) -> str:
     return ""
 
 
-#: By the names of QueuePolicy.spec.placement.filters: those that look at what does not change as pods come and go.
+def _telemetry(rule: PlacementFilter, _: Traits, node: NodeFacts) -> str:
+    return node.annotations.get(rule.annotation, "")
+
+
+#: By the names of QueuePolicy.spec.placement.filters, and Telemetry for its telemetry rules: those that look at what does not
+#: change as pods come and go.
 _FILTERS: Final[Mapping[str, Callable[[PlacementFilter, Traits, NodeFacts], str]]] = {
     "NodeLabel": _node_label,
     "ImagePresent": _image_present,
     "RDMA": _rdma,
     "NodeMetric": _node_metric,
+    "Telemetry": _telemetry,
 }
 
 

@@ -144,7 +144,7 @@ class OperatorValues(ComponentValues):
     progress_reports: bool = False
     """Jobs get the URL to which `gangline.progress` reports."""
     telemetry_url: str = ""
-    """A Prometheus with GPU metrics, to find stalled jobs: docs/runaway.md."""
+    """A Prometheus: GPU metrics find stalled jobs (docs/runaway.md), and telemetry rules measure nodes (docs/placement.md)."""
     extra_volumes: Objects = []
     """More volumes of the pods, such as one with `--telemetry-queries`."""
     extra_volume_mounts: Objects = []

@@ -21,6 +21,7 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
+from gangline.api.telemetry_rules import LONGEST_PERIOD, PERIODS, SHORTEST_PERIOD, limit
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, UnscheduledPods
 from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
 
@@ -194,8 +195,8 @@ def _placement(body: Json) -> list[FieldError]:
     """Labels are keys of labels, and no spares are kept on nodes that a placement policy assigns."""
     if not isinstance(body.get("placement"), dict):
         return []
-    errors: list[FieldError] = []
     section = mapping(body["placement"])
+    errors = _telemetry(section)
     for part in ("scores", "filters"):
         for i, each in enumerate(objects(section.get(part))):
             for key in ("label", "annotation", "deviation", "resource"):
@@ -208,6 +209,40 @@ def _placement(body: Json) -> list[FieldError]:
     if recovery.get("enabled") is not False and spares not in (None, 0, "0", "0%"):
         errors.append(invalid("spec.recovery.spares", spares, NO_SPARES))
     return errors
+
+
+def _telemetry(section: Json) -> list[FieldError]:
+    """Periods are within bounds, a node's number does not come back to beyond its limit, and scorers name rules that exist."""
+    errors: list[FieldError] = []
+    rules = objects(section.get("telemetry"))
+    for i, rule in enumerate(rules):
+        at = f"spec.placement.telemetry[{i}]"
+        period = rule.get("period")
+        wrong = syntax.duration(f"{at}.period", period)
+        millis = 1000 * quantity.parse_duration(period) if isinstance(period, str) and not wrong else SHORTEST_PERIOD
+        errors += wrong or (
+            [] if SHORTEST_PERIOD <= millis <= LONGEST_PERIOD else [invalid(f"{at}.period", period, PERIODS)]
+        )
+        for part in ("exclude", "evict"):
+            if isinstance(rule.get(part), dict):
+                errors += _limit(f"{at}.{part}", mapping(rule[part]))
+    known = {text(rule.get("name")) for rule in rules}
+    for i, score in enumerate(objects(section.get("scores"))):
+        for key in ("telemetry", "deviation") if score.get("telemetry") is not None else ():
+            if score.get(key) is not None and text(score[key]) not in known:
+                errors.append(invalid(f"spec.placement.scores[{i}].{key}", score[key], NO_RULE))
+    return errors
+
+
+def _limit(path: str, said: Json) -> list[FieldError]:
+    try:
+        for key in ("above", "below", "clearAt"):
+            if said.get(key) is not None:
+                amounts.exact(said[key])
+        limit(said.get("above"), said.get("below"), said.get("clearAt"))
+    except (amounts.BadAmountError, ValueError, TypeError) as error:
+        return [invalid(path, said, str(error))]
+    return []
 
 
 def _budgets(body: Json) -> list[FieldError]:
@@ -252,6 +287,8 @@ def _hours(path: str, value: object) -> list[FieldError]:
     return [] if 0 <= hours <= MOST_HOURS else [invalid(path, value, f"must be from 0 to {MOST_HOURS}")]
 
 
+#: why a scorer cannot look at a telemetry rule
+NO_RULE: Final = "must be the name of a rule in spec.placement.telemetry"
 #: why spares and a placement policy do not go together
 NO_SPARES: Final = "must be 0 beside spec.placement: no spares are kept on nodes that it assigns"
 

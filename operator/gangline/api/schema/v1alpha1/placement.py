@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gangline.api.schema.common import DNS_LABEL, LabelValue, Quantity
-from gangline.api.schema.json_schema import LIST_SET, ApiModel, Cel, rules
+from gangline.api.schema.common import DNS_LABEL, Duration, LabelValue, Quantity
+from gangline.api.schema.json_schema import LIST_SET, ApiModel, Cel, list_map, rules
 
 
 class PlacementWeights(ApiModel):
@@ -22,6 +22,7 @@ class PlacementWeights(ApiModel):
 
 
 _Key = Annotated[str, Field(min_length=1, max_length=317)]
+_RuleName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
 
 
 class PlacementScoreSpec(ApiModel):
@@ -43,8 +44,9 @@ class PlacementScoreSpec(ApiModel):
             "one weight at least must be above 0",
         ),
         Cel(
-            "has(self.annotation) == (self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance'])",
-            "NodeMetric, TargetLoad and RiskBalance need an annotation, others have none",
+            "self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance'] ? has(self.annotation) != has(self.telemetry)"
+            " : !has(self.annotation) && !has(self.telemetry)",
+            "NodeMetric, TargetLoad and RiskBalance need an annotation or a telemetry rule, others have neither",
         ),
         Cel("has(self.deviation) == (self.name == 'RiskBalance')", "RiskBalance needs a deviation, others have none"),
         Cel("!has(self.sensitivity) || self.name == 'RiskBalance'", "sensitivity belongs to RiskBalance"),
@@ -99,8 +101,12 @@ class PlacementScoreSpec(ApiModel):
     annotation: _Key | None = None
     """The key of the node annotation whose number NodeMetric, TargetLoad (percent of CPU in use) and RiskBalance (the mean of it)
     look at. A node without it has 50 points."""
+    telemetry: _RuleName | None = None
+    """The telemetry rule of this policy whose number they look at, in place of an annotation. TargetLoad and RiskBalance then
+    also count the CPU that was placed on the node since."""
     deviation: _Key | None = None
-    """RiskBalance: the key of the node annotation with the standard deviation, in percent."""
+    """RiskBalance: the key of the node annotation with the standard deviation, in percent; with telemetry, the rule that measures
+    it."""
     least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
     """NodeMetric: the number that has 100 points. Unset: 0."""
     most: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
@@ -156,6 +162,46 @@ class PlacementFilterSpec(ApiModel):
     """MemSafe: the memory that each pod takes of a card beyond what it asks for, at most 1Ti. Unset: 600Mi."""
 
 
+class TelemetryLimit(ApiModel):
+    """The numbers for which a node violates a telemetry rule."""
+
+    model_config = rules(Cel("has(self.above) != has(self.below)", "set above or below"))
+
+    above: Quantity | None = None
+    """Numbers above this violate the rule."""
+    below: Quantity | None = None
+    """Numbers below this violate the rule."""
+    clear_at: Quantity | None = None
+    """A node that violates the rule does so until its number has come back to this. Unset: to the limit itself."""
+
+
+class TelemetryEviction(TelemetryLimit):
+    """The numbers for which workloads leave a node."""
+
+    periods: Annotated[int, Field(ge=2, le=1000)] = 3
+    """A workload is evicted once the node violates this in so many periods in a row, and the next one after as many again."""
+
+
+class TelemetryRuleSpec(ApiModel):
+    """A number of each node, which a query to Prometheus measures, and what follows from it."""
+
+    name: _RuleName
+    """The name of the rule."""
+    query: Annotated[str, Field(min_length=1, max_length=4096)]
+    """The query, in PromQL: one number for each node. A node with several, with none, or with one that is not finite counts as
+    not measured: it is neither excluded nor scored."""
+    node_label: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$")] | None = None
+    """The label of the result that has the node's name. Unset: the first of node, Hostname, hostname, and instance without its
+    port."""
+    period: Duration = "30s"
+    """How often the query is asked, from 5s to 1h. A number that is older than two periods, and than a minute, does not count."""
+    exclude: TelemetryLimit | None = None
+    """Pods are not placed on nodes that violate this."""
+    evict: TelemetryEviction | None = None
+    """Workloads leave nodes that violate this, and pods are not placed there. At most one workload is evicted in a period: the
+    one with the lowest priority, and of these the one that was admitted last. It keeps its place in the queue. Unset: none is."""
+
+
 class InterferenceSpec(ApiModel):
     """Whom pods may have as company on a card and on a node, by what JobProfiles say of their classes."""
 
@@ -188,6 +234,8 @@ class PlacementSpec(ApiModel):
     filters: Annotated[list[PlacementFilterSpec], Field(min_length=1, max_length=16)] | None = None
     """The filters that exclude nodes, before any scorer. The reason of gangs that wait counts the nodes that each
     of them excludes."""
+    telemetry: Annotated[list[TelemetryRuleSpec], Field(min_length=1, max_length=8), list_map("name")] | None = None
+    """What is measured of nodes, for scorers, and to exclude nodes and evict workloads."""
     interference: InterferenceSpec | None = None
     """The company that pods may have. Unset: anybody; with the profile Interference, those whom its defaults allow."""
     dry_run: bool = False

@@ -492,6 +492,19 @@ class BudgetStatus(ApiModel):
     """The time at which the budget begins anew; unset for a rolling window."""
 
 
+class TelemetryStatus(ApiModel):
+    """What a telemetry rule measures, and which nodes it excludes."""
+
+    name: Annotated[str, Field(max_length=63)]
+    """The name of the rule."""
+    measured: Count = 0
+    """The nodes of which a number is known."""
+    excluded: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=256)] | None = None
+    """The nodes on which no pods are placed for the rule; the first 256."""
+    message: Annotated[str, Field(max_length=500)] | None = None
+    """What is wrong with the query or its result. Unset: nothing."""
+
+
 class QueuePolicyStatus(ApiModel):
     """The policy's status."""
 
@@ -507,6 +520,8 @@ class QueuePolicyStatus(ApiModel):
     """The ClusterQueues that follow best effort or EASY for now; the first 256."""
     budgets: Annotated[list[BudgetStatus], Field(max_length=256)] | None = None
     """The budgets of which at least 80 % is used; the first 256."""
+    telemetry: Annotated[list[TelemetryStatus], Field(max_length=8), list_map("name")] | None = None
+    """The telemetry rules. An operator that starts knows from here which nodes they exclude."""
 
 
 class QueuePolicy(KubeObject):

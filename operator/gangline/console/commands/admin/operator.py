@@ -125,7 +125,8 @@ if TYPE_CHECKING:
     "--telemetry",
     default="",
     metavar="URL|FILE",
-    help="GPU and log telemetry of pods, to detect stalls: a Prometheus URL, or a file with one JSON object per line.",
+    help="GPU and log telemetry of pods, to detect stalls: a Prometheus URL, or a file with one JSON object per line. "
+    "Telemetry rules of QueuePolicies need a Prometheus.",
 )
 @click.option(
     "--telemetry-queries",

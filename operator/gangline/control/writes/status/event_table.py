@@ -146,5 +146,6 @@ EVENTS: Final[Mapping[str, EventRow]] = {
     "BudgetUsed": EventRow(
         "QueuePolicy, Workload", OURS, "80 % of a budget, or all of it, is used; a workload does not start for it"
     ),
+    "TelemetryUnavailable": EventRow(_POLICY, OURS, "the query of a telemetry rule is not answered"),
     "NotificationFailed": EventRow(_POLICY, OURS, "a notification cannot be delivered"),
 }

@@ -31,6 +31,14 @@ class BudgetReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryReport:
+    """What a QueuePolicy's status says about its telemetry rules: rows, and which queries are not answered, "" = all are."""
+
+    rows: list[Json]
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
 class SelectedQueues:
     """The queues that a policy selects: those for which it is in force, those that another policy has, and names of no queue."""
 
@@ -68,11 +76,13 @@ def status(
     trouble_of: Callable[[str], str] = lambda scorer: "",
     fallen_back: Mapping[str, PolicyFallback] | None = None,
     budgets: BudgetReport | None = None,
+    telemetry: TelemetryReport | None = None,
 ) -> Json:
     """The policy's status: whether it is in force, and for which queues; and whether the scorers of users that it names have a
     say (`trouble_of`: why one has none).
 
-    `fallen_back`: the ClusterQueues that follow something else, because of its floor; `budgets`: what is used of its budgets.
+    `fallen_back`: the ClusterQueues that follow something else, because of its floor; `budgets`: what is used of its budgets;
+    `telemetry`: what its rules measure.
     """
     old = policy.status
     rows = [dict(row) for row in policy.conditions]
@@ -103,6 +113,7 @@ def status(
     if backfill(policy) is not None:
         new["headDelaySeconds"] = quantity.format(round(head_delay))
     _put_budgets(new, rows, budgets, now, generation)
+    _put_telemetry(new, rows, telemetry, now, generation)
     away = {name: fallen_back[name] for name in found if name in fallen_back} if fallen_back else {}
     new.pop("fallenBack", None)
     if away:
@@ -135,6 +146,22 @@ def _put_budgets(
     )
     if report.rows:
         new["budgets"] = report.rows
+
+
+def _put_telemetry(
+    new: Json, rows: conditions.Conditions, report: TelemetryReport | None, now: int, generation: int
+) -> None:
+    new.pop("telemetry", None)
+    if report is None:
+        rows[:] = [row for row in rows if row.get("type") != names.TELEMETRY_AVAILABLE]
+        return
+    new["telemetry"] = report.rows
+    trouble = report.trouble[:1024]
+    if trouble:
+        conditions.put(rows, names.TELEMETRY_AVAILABLE, False, "QueryFailed", trouble, now=now, generation=generation)
+    else:
+        told = "All queries are answered"
+        conditions.put(rows, names.TELEMETRY_AVAILABLE, True, "Answered", told, now=now, generation=generation)
 
 
 def _put_scorers(

@@ -20,7 +20,7 @@ from gangline.objects import WorkloadObject
 
 #: Eviction reasons after which a workload is requeued at once when its eviction is complete.
 _REQUEUED_AT_ONCE = frozenset(
-    {"Preempted", "NodeFailures", "Overrun", "Stalled", "RequestsChanged", "Reservation", "QuotaRecalled"}
+    {"Preempted", "NodeFailures", "NodeMetric", "Overrun", "Stalled", "RequestsChanged", "Reservation", "QuotaRecalled"}
 )
 
 #: reason of QuotaReserved=False for a workload without pods for now

@@ -29,6 +29,7 @@ from gangline.engine.model.queues import (
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
+    ReservedHead,
 )
 from gangline.engine.model.workloads import Dependencies, SpentBudget, Workload
 
@@ -56,6 +57,7 @@ Item: TypeAlias = (
     | SpentBudget
     | PastPreemption
     | PreemptionsUnknown
+    | ReservedHead
     | Workload
 )
 

@@ -101,7 +101,7 @@ class Asking(Simulator):
             clock=time.process_time,
         )
         drawn = seen.starts.get(job.key)
-        told = self._ledger.told([drawn] if drawn is not None else [], now, {job.key: ALL})
+        told = self._ledger.promise_starts([drawn] if drawn is not None else [], now, {job.key: ALL})
         self.asked.samples[job.number] = Sample(job, now, told.get(job.key), drawn.p90 if drawn is not None else None)
         self.asked.seconds += time.perf_counter() - begun
 

@@ -70,6 +70,7 @@ def figures(measures: dict[str, Any]) -> Figures:
         "evictions": measures["evictions"],
         "heads_late_share": measures["heads_late_share"],
         "heads_mean_lateness": measures["heads_mean_lateness"],
+        "promises": {key: value for key, value in measures["promises"].items() if key != "missed_by"},
         "seconds": round(measures["replay_seconds"], 1),
     }
 

@@ -301,7 +301,8 @@ def carded() -> list[Json]:
 
 def reserved(user: str, since: float, job: str = "llama-3-70b-pretrain-continued-0017") -> Json:
     """A reserved start, half a minute late."""
-    return {"namespace": "ml", "user": user, "job": job, "promised": NOW - since - 31.5, "started": NOW - since}
+    times = {"planned": NOW - since - 600, "promised": NOW - since - 31.5, "started": NOW - since}
+    return {"namespace": "ml", "user": user, "job": job, **times, "missedBy": ""}
 
 
 def audited() -> list[Json]:

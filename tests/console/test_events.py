@@ -133,18 +133,26 @@ async def test_without_a_stream_it_is_looked_again_after_a_while(monkeypatch: py
 
 
 def test_an_audit_without_a_record_tells_of_the_leaders_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    quiet = {"clusterQueue": "idle", "promised": 0, "late": 0, "lateSeconds": 0.0, "delaySeconds": {}, "starts": []}
+    nothing = {"planned": 0, "promised": 0, "coverage": None, "promisedSeconds": 0.0, "missedBy": {}, "late": 0}
+    quiet = {"clusterQueue": "idle", **nothing, "lateSeconds": 0.0, "delaySeconds": {}, "starts": []}
     busy = {
         **quiet,
         "clusterQueue": "a",
+        "planned": 4,
         "promised": 3,
+        "coverage": 2 / 3,
+        "promisedSeconds": 30.0,
+        "missedBy": {"forecast": 1},
         "late": 1,
         "lateSeconds": 2.5,
         "delaySeconds": {"backfill": 2.5},
     }
     presenting.show(audit.LISTING, Presentation(), audit.with_reservations([quiet, busy]))
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[-1] == ["a", "3", "1", "2.5", "s", "backfill", "2.5", "s"] and len(lines) == 2
+    assert (
+        lines[-1] == ["a", "4", "3", "67%", "1", "2.5", "s", "forecast", "1", "backfill", "2.5", "s"]
+        and len(lines) == 2
+    )
     presenting.show(audit.LISTING, Presentation(), audit.with_reservations([quiet]))
     assert "No reserved job has started" in capsys.readouterr().err
 

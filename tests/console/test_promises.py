@@ -37,7 +37,7 @@ def test_a_kept_promise_is_told_with_its_times(tmp_path: Path) -> None:
     story(tmp_path / "audit")
     told = progress.kept(tmp_path / "audit", ())
     assert told.broken == ()
-    assert told.lines[0].startswith("team/head was promised to start at 3600.0 s; it started at 300")
+    assert told.lines[0].startswith("team/head was planned to start at 3600.0 s; it started at 300")
     assert told.lines[0].endswith("s earlier")
     assert "started before a reserved job: team/short" in told.lines
     assert "stopped because they overran: team/short" in told.lines
@@ -57,7 +57,7 @@ def test_a_run_in_which_nobody_was_promised_anything_shows_nothing(tmp_path: Pat
     world.put(gang("alone", 1))
     world.decide()
     world.log.close()
-    assert progress.kept(tmp_path / "audit", ()).broken == ("no job had a promised start",)
+    assert progress.kept(tmp_path / "audit", ()).broken == ("no job had a planned start",)
     assert "cannot be read" in progress.kept(tmp_path / "missing", ()).broken[0]
 
 

@@ -84,7 +84,11 @@ async def answered() -> dict[str, Any]:
         "queueaudits": [
             {
                 "clusterQueue": name,
+                "planned": 9,
                 "promised": 9,
+                "coverage": 1 - late / 9,
+                "promisedSeconds": 900.0,
+                "missedBy": {"forecast": late},
                 "late": late,
                 "lateSeconds": 1.0,
                 "delaySeconds": {},

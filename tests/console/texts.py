@@ -139,10 +139,27 @@ def _promised() -> Json:
 
 
 def _audited() -> list[Json]:
-    kept = {"clusterQueue": "language-models", "promised": 120, "late": 2, "lateSeconds": 31.5}
+    kept = {
+        "clusterQueue": "language-models",
+        "planned": 140,
+        "promised": 120,
+        "coverage": 0.9833,
+        "promisedSeconds": 432_000.0,
+        "late": 2,
+        "lateSeconds": 31.5,
+        "missedBy": {"forecast": 1, "new_head": 1},
+    }
     return [
         {**kept, "delaySeconds": {"backfill": 0.0, "early_end": 12.5, "loss_budget": 0.0, "stopping": 19.0}},
-        {**kept, "clusterQueue": "vision", "late": 0, "lateSeconds": 0.0, "delaySeconds": {}},
+        {
+            **kept,
+            "clusterQueue": "vision",
+            "late": 0,
+            "lateSeconds": 0.0,
+            "missedBy": {},
+            "coverage": 1.0,
+            "delaySeconds": {},
+        },
     ]
 
 
@@ -177,13 +194,13 @@ def _replayed() -> dict[str, Json]:
         "head_delay_backfill_seconds": 0.0,
         "head_delay_loss_budget_seconds": 0.0,
         "head_delay_early_end_seconds": 1234.0,
-        "heads_late_share": 0.031,
+        "promises": {"made": 120, "coverage": 0.969},
         "unfinished": 0,
         "impossible": 3,
         "replay_seconds": 12.3,
     }
     other: Json = {
-        "heads_late_share": None,
+        "promises": {"made": 0, "coverage": None},
         "bounded_slowdown": None,
         "evictions": 0,
         "gpu_hours_lost_share": 0.0,

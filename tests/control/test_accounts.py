@@ -14,7 +14,7 @@ from gangline.control.answers.pages import ListPage
 from gangline.control.answers.refusals import NoSuchQueueError, NotWaitingError
 from gangline.control.answers.sight import ALL, Everybody, Sight
 from gangline.control.answers.usage import past
-from gangline.engine import HeadStart
+from gangline.engine.model import ReservedHead
 from gangline.forecast.history.runs import Run
 from gangline.kube import resources as kube
 
@@ -109,7 +109,7 @@ async def test_shares_of_one_queue_have_its_cohort_and_no_more() -> None:
 async def test_plans_and_reserved_starts_name_users_to_those_who_may_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
     here = shared()
     answers = here.answers()
-    starts = [HeadStart(key_of(here, name), "a", None, NOW * 1000) for name in ("runs", f"{SECRET}-runs")]
+    starts = [ReservedHead(key_of(here, name), "a", started=NOW * 1000) for name in ("runs", f"{SECRET}-runs")]
     monkeypatch.setattr(type(answers.source.engine), "head_starts", lambda _: starts)
     for asker, users in ((Everybody(), {"mira", "tom", ""}), (Reader("other"), {""})):
         runs = (await answers.plan(asker, "", "", 86_400)).items

@@ -51,7 +51,7 @@ def message(world: EngineWorld, name: str = "w1") -> str:
 
 def test_a_head_that_waits_for_nothing_holds_others_back_at_once() -> None:
     world = blocked_head(None)
-    assert ". Reserved to start by" in message(world)
+    assert "; others are held back for it" in message(world)
     assert not late_comer(world, 1002)
 
 
@@ -68,10 +68,10 @@ def test_it_holds_others_back_from_the_moment_at_which_its_wait_pays(share: floa
     world = blocked_head(share)
     assert ". Planned to start by" in message(world) and "; nothing is kept idle for it yet" in message(world)
     assert late_comer(world, pays - 1)
-    assert not passed(world, "w2"), "it passed no promise: nothing revokes it"
+    assert not passed(world, "w2"), "nobody was held back yet: nothing revokes it"
     world = blocked_head(share)
     assert not late_comer(world, pays)
-    assert ". Reserved to start by" in message(world)
+    assert "; others are held back for it" in message(world)
     assert "Workload would delay team/w1" in message(world, "w2")
 
 
@@ -86,7 +86,7 @@ def test_what_ends_before_its_start_needs_no_word_of_it() -> None:
     assert passed(world, "w2")
 
 
-def test_a_promise_stands_whatever_the_plan_costs_later() -> None:
+def test_others_are_held_back_whatever_the_plan_costs_later() -> None:
     world = blocked_head(0.5)
     assert not late_comer(world, 2301)
     world.engine.observe(Put(forecast("w0", 86_400)))
@@ -162,7 +162,7 @@ def test_in_a_cohort_all_that_it_may_use_pays() -> None:
         assert late_comer(world, seconds) == starts
 
 
-def test_a_promise_outlives_the_operator_while_its_plan_holds() -> None:
+def test_others_are_held_back_after_a_restart_while_the_plan_holds() -> None:
     """What the plan still costs falls, and what the wait pays grows: it pays again."""
     for seconds in (2301, 3000, 4599):
         world = blocked_head(0.5)
@@ -173,18 +173,18 @@ def test_a_promise_outlives_the_operator_while_its_plan_holds() -> None:
 
 @examples(30)
 @given(jobs(sure=True), st.sampled_from([0, 3]), st.sampled_from(SHARES))
-def test_with_sure_limits_every_promise_is_kept(day: list[Any], nodes: int, share: float) -> None:
+def test_with_sure_limits_every_plan_is_kept(day: list[Any], nodes: int, share: float) -> None:
     clock = Clockwork(cluster_queue("q", 8 * (nodes or 3), backfill=Backfill(idle_share=share)), nodes=nodes)
     clock.checks.append(not_overcommitted)
     clock.run(day)
     assert all(run.end is not None for run in clock.runs.values())
     for start in clock.engine.head_starts():
-        assert start.promised is None or start.started <= start.promised, start
+        assert start.planned is None or start.started <= start.planned, start
 
 
 @examples(30)
 @given(jobs(), st.sampled_from([0, 3]), st.sampled_from([1, 3]), st.sampled_from(SHARES))
-def test_nobody_starves_and_no_promise_is_passed(day: list[Any], nodes: int, depth: int, share: float) -> None:
+def test_nobody_starves_and_no_head_is_passed(day: list[Any], nodes: int, depth: int, share: float) -> None:
     policy = Backfill(depth=depth, revoke="Any", idle_share=share)
     clock = Clockwork(cluster_queue("q", 8 * (nodes or 3), backfill=policy), nodes=nodes)
     clock.checks.append(not_overcommitted)

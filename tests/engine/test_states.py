@@ -157,7 +157,7 @@ def test_each_part_of_a_workload_is_written_by_its_package_alone() -> None:
         "gang.quota.usage = {}",
         "del gang.quota.admission",
         "attempt.gang.nodes.healed |= nodes",
-        "held = gang.backfill; held.promised = None",
+        "held = gang.backfill; held.holds_back = False",
         "gang.attempts.last_reason, other = reason, None",
         "gang.quota.cells.append(cell)",
         "victim.queue = None",

@@ -23,7 +23,7 @@ def spread(jobs: int, mean: float) -> dict[str, Any]:
 def measures(mean: float, lost: float = 0.0, tenants: dict[str, float] | None = None, **more: Any) -> dict[str, Any]:
     of_tenants = {name: spread(50, wait) for name, wait in (tenants or {}).items()}
     sizes = {name: spread(50, mean) for name in conclusion.SIZES}
-    heads = {"heads": 0, "heads_late_share": None, "heads_mean_lateness": None}
+    heads = {"heads": 0, "heads_late_share": None, "heads_mean_lateness": None, "promises": {}}
     return {"wait": spread(150, mean), **sizes, "wait_by_tenant": of_tenants, "gpu_hours_lost": lost, **heads, **more}
 
 
@@ -62,9 +62,15 @@ def test_tenants_that_lose_are_named_the_most_first() -> None:
 
 
 def test_promises_and_policies_that_are_only_compared_with() -> None:
-    heads = {"heads": 40, "heads_late_share": 0.1, "heads_mean_lateness": 12.0}
-    found = {"easy": measures(4800), "ours": measures(2400, **heads)}
-    assert "90.0% of them began at most a minute later than first promised" in told(found)[-1]
+    promised = {"made": 30, "coverage": 0.9, "mean_lateness": 12.0, "mean_length": 3600.0, "missed_by": {"forecast": 3}}
+    found = {"easy": measures(4800), "ours": measures(2400, heads=40, promises=promised)}
+    assert told(found)[-1] == (
+        "ours held others back for 40 heads and promised 30 of them a start, 3,600 s ahead on average: 90.0% of these were kept "
+        "within a minute (missed by forecast 3); on average they were 12 s late."
+    )
+    nothing = {**promised, "made": 0, "coverage": None}
+    found = {"easy": measures(4800), "ours": measures(2400, heads=40, promises=nothing)}
+    assert told(found)[-1] == "ours held others back for 40 heads and promised 0 of them a start."
     assert told({"ours": measures(1)}) == [] and told({"easy": measures(1)}) == []
 
 

@@ -143,7 +143,7 @@ def of_the_past(result: ReplayResult, until: int) -> tuple[object, ...]:
         ]
         for outcome in result.outcomes
     ]
-    promises = {number: promise for number, promise in result.promises.items() if promise[1] < until}
+    promises = {number: head for number, head in result.heads.items() if head.started < until}
     return [sample for sample in result.samples if sample.at < until], stints, promises
 
 

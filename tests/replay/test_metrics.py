@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.replay.jobs import made
 
+from gangline.engine.model import ReservedHead
 from gangline.replay import metrics
 from gangline.replay.replayed import ReplayedCluster, ReplayedOutcome, ReplayResult, Sample, Stint
 
@@ -61,21 +62,34 @@ def test_unfinished_and_impossible_jobs_are_counted_never_dropped() -> None:
     assert (m["jobs"], m["finished"], m["unfinished"], m["impossible"]) == (3, 1, 1, 1)
 
 
-def test_promises_are_judged_by_how_late_heads_started() -> None:
+def head(started: int, promised: int | None = None, cause: str = "") -> ReservedHead:
+    """A head whose start was planned for the first second."""
+    return ReservedHead("replay/x", "q", planned=1000, started=started, promised=promised, cause=cause)
+
+
+def test_plans_and_promises_are_judged_by_how_late_heads_started() -> None:
     m = metrics.of(
         result(
             outcome(0, 0, 0, 10, 8),
-            promises={0: (1000, 1000), 1: (1000, 50_000), 2: (1000, 121_000)},
+            heads={0: head(1000), 1: head(50_000, 60_000), 2: head(121_000, 61_000), 3: head(122_000, 61_999, "nodes")},
             head_delay={"backfill": 3.0, "early_end": 4.0, "loss_budget": 5.0},
         )
     )
     assert (m["head_delay_backfill_seconds"], m["head_delay_early_end_seconds"]) == (3, 4)
     assert m["head_delay_loss_budget_seconds"] == 5
     assert (m["heads"], m["heads_late_share"], m["heads_mean_lateness"]) == (
-        3,
-        pytest.approx(1 / 3),
-        pytest.approx(169 / 3),
+        4,
+        pytest.approx(1 / 2),
+        pytest.approx(290 / 4),
     )
+    assert m["promises"] == {
+        "made": 3,
+        "coverage": pytest.approx(2 / 3),
+        "mean_lateness": pytest.approx(120.001 / 3),
+        "mean_length": pytest.approx(182.999 / 3),
+        "median_length": 61.0,
+        "missed_by": {"nodes": 1},
+    }
 
 
 def test_who_is_passed_by_later_ones_of_the_same_tenant() -> None:

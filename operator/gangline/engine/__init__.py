@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart, Lateness
+    from gangline.engine.backfill.head_delay import BACKFILL, BUDGET, EARLY_END, STOPPING
     from gangline.engine.backfill.revocation import REVOKED
     from gangline.engine.cards.card_amounts import CardRoom, Resident, card_name
     from gangline.engine.cycle.attempt import ARRAY_LIMIT, CycleRecord, Requeued
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gangline.engine.placing.scorers import Field
     from gangline.engine.queues.ordering import flavors_of
     from gangline.engine.queues.preemption_log import MOVED
+    from gangline.engine.queues.promises import LATE, Lateness, is_late, lateness_of
     from gangline.engine.quota.quota_ledger import BorrowingLimit, QuotaLimits
     from gangline.engine.simulation.outlook import HORIZON, ExpectedStart, Outlook, Stretch, outlook
     from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation
@@ -61,8 +62,6 @@ _MODULES: Final = {
         "BACKFILL",
         "BUDGET",
         "EARLY_END",
-        "HeadStart",
-        "Lateness",
         "STOPPING",
     ),
     "backfill.revocation": ("REVOKED",),
@@ -140,6 +139,7 @@ _MODULES: Final = {
     "placing.scorers": ("Field",),
     "queues.ordering": ("flavors_of",),
     "queues.preemption_log": ("MOVED",),
+    "queues.promises": ("LATE", "Lateness", "is_late", "lateness_of"),
     "quota.quota_ledger": (
         "BorrowingLimit",
         "QuotaLimits",
@@ -189,6 +189,7 @@ __all__ = [
     "FOR_OTHER_JOBS",
     "HORIZON",
     "HOSTNAME",
+    "LATE",
     "MODES",
     "MOVED",
     "NEVER_SATISFIED",
@@ -219,7 +220,6 @@ __all__ = [
     "Field",
     "Floor",
     "Fragments",
-    "HeadStart",
     "Host",
     "HostPlace",
     "IsolatedEngine",
@@ -255,7 +255,9 @@ __all__ = [
     "hours_text",
     "in_company",
     "is_accelerator",
+    "is_late",
     "kind_mark",
+    "lateness_of",
     "levels_of",
     "minute_text",
     "outlook",

@@ -6,10 +6,9 @@ Decisions are assumed at once: the fact that confirms one changes nothing, a fac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from gangline.engine.backfill.head_delay import HeadStart, Lateness
 from gangline.engine.cycle.attempt import CycleRecord, CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.flavors.assignment import verdict_of
@@ -36,6 +35,7 @@ from gangline.engine.model import (
     Put,
     QueueStatus,
     Recall,
+    ReservedHead,
     ReservedWindow,
     RuntimeForecast,
     SaveTime,
@@ -51,6 +51,7 @@ from gangline.engine.placing.hosts import CPU
 from gangline.engine.placing.policy_ranking import rank_nodes
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.preemption_log import PreemptionLog
+from gangline.engine.queues.promises import Lateness, Promises
 from gangline.engine.queues.states import Journal, Transition
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import QuotaLimits, limits
@@ -90,11 +91,12 @@ class Engine:
         self._journal = Journal()
         self._tally = CycleTally()
         self._preemptions = PreemptionLog()
+        self._promises = Promises()
         self._build()
 
     def _build(self) -> None:
         """The state of an engine without facts."""
-        self._store = store = Store(self.settings, self._journal, self._preemptions)
+        self._store = store = Store(self.settings, self._journal, self._preemptions, self._promises)
         self._intake = WorkloadIntake(store)
         self._cluster = ClusterIntake(store)
         self._lifecycle = Lifecycle(store)
@@ -356,12 +358,21 @@ class Engine:
         return {room.node.name: room.left() for room in self._store.node_ledger.nodes.values() if room.usable}
 
     def head_lateness(self) -> dict[str, Lateness]:
-        """ClusterQueue -> how late its heads started, measured by the first start promised to each."""
-        return self._scheduler.backfill.delays.lateness
+        """ClusterQueue -> how many of its heads were promised a start, and how late they started."""
+        return self._promises.lateness
 
-    def head_starts(self) -> list[HeadStart]:
-        """The last workloads that started from a reservation: the first promise, and the start."""
-        return list(self._scheduler.backfill.delays.starts)
+    def head_starts(self) -> list[ReservedHead]:
+        """The last workloads that started from a reservation: what was planned and promised, and the start."""
+        return list(self._promises.starts)
+
+    def promises(self) -> Iterator[ReservedHead]:
+        """What another process has to know to promise starts as this one does: the heads that wait, and the last that started."""
+        return self._promises.facts()
+
+    def promised_start(self, workload: str) -> Millis | None:
+        """By when a workload that waits was promised to have started; None: nothing was promised."""
+        gang = self._store.gangs.get(workload)
+        return self._promises.promised(gang) if gang is not None else None
 
     def queue_status(self, name: str) -> QueueStatus:
         self._store.settle()
@@ -589,7 +600,7 @@ def key_of(item: Item) -> str:
             return item.workload
         case Recall() | NodeEviction() | SaveTime() | Submitter():
             return item.workload
-        case LocalQueue() | ForeignPod() | PastPreemption() | Workload():
+        case LocalQueue() | ForeignPod() | PastPreemption() | ReservedHead() | Workload():
             return item.key
         case NodeCards():
             return item.node

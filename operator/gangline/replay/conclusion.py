@@ -158,12 +158,18 @@ def _change(waits: Waits) -> str:
 
 
 def _promises(policy: str, measures: Measures) -> Iterator[str]:
-    if measures["heads"]:
-        kept = 1 - measures["heads_late_share"]
-        yield (
-            f"{policy} promised a start to {measures['heads']:,} heads: {kept:.1%} of them began at most a minute later than "
-            f"first promised; on average they were {measures['heads_mean_lateness']:,.0f} s late."
-        )
+    if not measures["heads"]:
+        return
+    told = measures["promises"]
+    said = f"{policy} held others back for {measures['heads']:,} heads and promised {told['made']:,} of them a start"
+    if not told["made"]:
+        yield f"{said}."
+        return
+    missed = ", ".join(f"{cause} {count:,}" for cause, count in told["missed_by"].items())
+    yield (
+        f"{said}, {told['mean_length']:,.0f} s ahead on average: {told['coverage']:.1%} of these were kept within a minute"
+        f"{f' (missed by {missed})' if missed else ''}; on average they were {told['mean_lateness']:,.0f} s late."
+    )
 
 
 def as_json(found: Sequence[Comparison]) -> list[dict[str, Any]]:

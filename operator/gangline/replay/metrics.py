@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.engine import BACKFILL, BUDGET, EARLY_END, RECALLED
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, LATE, RECALLED, lateness_of
 from gangline.replay import windows
 from gangline.replay.replayed import ReplayedOutcome, ReplayResult
 
@@ -17,7 +17,6 @@ Floats = NDArray[np.float64]
 
 #: windows over which fairness between tenants is judged, by name
 _WINDOWS: Final = {"1h": 3600.0, "6h": 6 * 3600.0, "24h": 86400.0}
-_LATE: Final = 60.0  # a start is late when it is later than promised by more
 
 
 def of(result: ReplayResult) -> dict[str, Any]:
@@ -130,15 +129,26 @@ def _share(held: Floats, weights: Floats, capacity: int) -> float:
 
 
 def _promises(result: ReplayResult) -> dict[str, Any]:
-    """The delay of heads by backfill, and the errors of their first promises."""
-    late = np.array([max(0.0, (start - promised) / 1000) for promised, start in result.promises.values()])
+    """The delay of heads by backfill, the errors of their first plans, and what was promised."""
+    heads = result.heads.values()
+    late = np.array([max(0, head.started - head.planned) / 1000 for head in heads if head.planned is not None])
+    lengths = np.array([(head.promised - head.at) / 1000 for head in heads if head.promised is not None])
+    promised = lateness_of(heads)
     return {
         "head_delay_backfill_seconds": result.head_delay.get(BACKFILL, 0.0),
         "head_delay_loss_budget_seconds": result.head_delay.get(BUDGET, 0.0),
         "head_delay_early_end_seconds": result.head_delay.get(EARLY_END, 0.0),
         "heads": len(late),
-        "heads_late_share": float((late > _LATE).mean()) if len(late) else None,
+        "heads_late_share": float((late > LATE / 1000).mean()) if len(late) else None,
         "heads_mean_lateness": _mean(late),
+        "promises": {
+            "made": promised.promised,
+            "coverage": promised.coverage,
+            "mean_lateness": promised.seconds / promised.promised if promised.promised else None,
+            "mean_length": _mean(lengths),
+            "median_length": _quantile(lengths, 50),
+            "missed_by": dict(sorted(promised.causes.items())),
+        },
         "modes": [{"at": at / 1000, "tree": tree, "mode": mode} for at, tree, mode in result.modes],
     }
 

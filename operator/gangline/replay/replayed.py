@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gangline.engine.model import Millis
+from gangline.engine.model import Millis, ReservedHead
 from gangline.traces import TraceJob
 
 DAY: Final = 86_400_000
@@ -179,8 +179,8 @@ class ReplayResult:
     seconds: float = 0.0  #: CPU seconds of the replay
     #: seconds for which heads could have started but for backfilled jobs, by cause (engine.backfill.head_delay)
     head_delay: dict[str, float] = field(default_factory=dict[str, float])
-    #: of each reserved head, by its number: the first promised start, and its start
-    promises: dict[int, tuple[Millis, Millis]] = field(default_factory=dict[int, tuple[Millis, Millis]])
+    #: the jobs for which a start was planned and others were held back, by number: the first plan of each, and its start
+    heads: dict[int, ReservedHead] = field(default_factory=dict[int, ReservedHead])
     headships: list[Headship] = field(default_factory=list[Headship])
     #: when a cohort tree changed its mode (engine.floor): the time, the tree and the mode
     modes: list[tuple[Millis, str, str]] = field(default_factory=list[tuple[Millis, str, str]])

@@ -240,7 +240,9 @@ def _conclusion(done: Replay) -> str:
 
 
 #: columns about heads
-_HEADS: Final = ("head delay", "budget", "early ends", "heads late", "by")
+_HEADS: Final = ("head delay", "budget", "early ends")
+#: columns about what heads were promised
+_PROMISED: Final = ("policy", "heads", "after plan", "by", "promised", "kept", "late by", "ahead", "missed by")
 
 
 def _table(stories: Sequence[PolicyResult]) -> str:
@@ -249,6 +251,7 @@ def _table(stories: Sequence[PolicyResult]) -> str:
     losses = ("policy", "evicted", "lost", *_HEADS, "unfinished", "impossible")
     rows: list[Sequence[str]] = []
     lost: list[Sequence[str]] = []
+    promised: list[Sequence[str]] = []
     for story in stories:
         m = story.measures
         slowdown = m["bounded_slowdown"]
@@ -270,20 +273,39 @@ def _table(stories: Sequence[PolicyResult]) -> str:
                 _span(m["head_delay_backfill_seconds"]),
                 _span(m["head_delay_loss_budget_seconds"]),
                 _span(m["head_delay_early_end_seconds"]),
-                "–" if m["heads_late_share"] is None else f"{m['heads_late_share']:.1%}",
-                _span(m["heads_mean_lateness"]),
                 f"{m['unfinished']:,}",
                 f"{m['impossible']:,}",
+            )
+        )
+        told = m["promises"]
+        promised.append(
+            (
+                story.policy,
+                f"{m['heads']:,}",
+                _percent(m["heads_late_share"]),
+                _span(m["heads_mean_lateness"]),
+                f"{told['made']:,}",
+                _percent(told["coverage"]),
+                _span(told["mean_lateness"]),
+                _span(told["mean_length"]),
+                ", ".join(f"{cause} {count:,}" for cause, count in told["missed_by"].items()) or "–",
             )
         )
     note = (
         "Queue delay: completion time minus duration. Allocated: of all GPUs while jobs waited. Head delay: for how long "
         "reserved heads could have started but for backfilled jobs that overran (with revoke: Any, for any); budget: the same, "
-        "where the loss budget spared them; early ends: for backfilled jobs within their time. Heads late: started more than a "
-        "minute after the first start ever promised to them, and by how much all heads were late on average. Unfinished: never "
-        "ended; impossible: larger than the cluster."
+        "where the loss budget spared them; early ends: for backfilled jobs within their time. Unfinished: never ended; "
+        "impossible: larger than the cluster."
     )
-    return f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}{_html_table(losses, lost)}'
+    about = (
+        "Heads: jobs for which a start was planned and others were held back; how many started more than a minute after the "
+        "first plan, and by how much all did on average. Promised: to how many of these a start was promised; how many of the "
+        "promises were kept within a minute, by how much all were late on average, how far ahead they lay, and what missed ones "
+        "were missed by."
+    )
+    policies = f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}{_html_table(losses, lost)}'
+    told = f'<h2>Promises</h2><p class="note">{about}</p>{_html_table(_PROMISED, promised)}'
+    return policies + (told if any(story.measures["heads"] for story in stories) else "")
 
 
 def _html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -456,7 +478,7 @@ def _nodes(result: ReplayResult, start: int, rows: int) -> str:
         label="Which jobs ran on which nodes",
     )
     filled = _Lanes(per_node)
-    promises = result.promises
+    heads = result.heads
     spans = sorted(
         ((stint, outcome) for outcome in result.outcomes for stint in outcome.stints),
         key=lambda pair: pair[0].start,
@@ -467,16 +489,14 @@ def _nodes(result: ReplayResult, start: int, rows: int) -> str:
         if stint.end <= start or stint.start >= end:
             continue
         fill = _EVICTED if stint.lost else _BACKFILLED if stint.backfilled else _ORDINARY
-        promised = (
-            promises[outcome.job.number][0] if outcome.job.number in promises and stint.start == outcome.start else None
-        )
+        head = heads.get(outcome.job.number) if stint.start == outcome.start else None
         for node, gpus in places:
             lane = lanes[node]
             bottom, top = node + lane / per_node, node + (lane + gpus) / per_node
-            edge = _HEAD if promised is not None else ""
+            edge = _HEAD if head is not None else ""
             plot.box(stint.start, stint.end, bottom, top, fill, title=_words(outcome), stroke=edge)
-            if promised is not None and start <= promised <= end:
-                plot.tick(promised, bottom, top, _HEAD, f"promised to {outcome.job.id}")
+            if head is not None and head.promised is not None and start <= head.promised <= end:
+                plot.tick(head.promised, bottom, top, _HEAD, f"promised to {outcome.job.id}")
     return plot.text()
 
 

@@ -79,8 +79,8 @@ def write(result: ReplayResult, folder: Path, name: str, format_: Format = "csv"
 def _runs(result: ReplayResult) -> Iterator[_Row]:
     for outcome in result.outcomes:
         job = outcome.job
-        promised = result.promises.get(job.number)
-        about = (job.number, job.id, job.tenant, job.gpus, job.submit, job.duration, promised[0] if promised else None)
+        head = result.heads.get(job.number)
+        about = (job.number, job.id, job.tenant, job.gpus, job.submit, job.duration, head.promised if head else None)
         if not outcome.stints:
             yield *about, "impossible" if outcome.impossible else "waiting", *[None] * 7
         for number, stint in enumerate(outcome.stints, start=1):

@@ -30,6 +30,7 @@ from gangline.engine.model import (
     Millis,
     Put,
     QuotaAhead,
+    ReservedHead,
     ReservedWindow,
     ResourceGroup,
     RuntimeForecast,
@@ -154,7 +155,7 @@ class Simulator(Simulation):
         self._arrived = 0
         self._starts = 0
         self._samples: list[Sample] = []
-        self._promises: dict[int, tuple[Millis, Millis]] = {}
+        self._reserved: dict[int, ReservedHead] = {}
         self._headships: list[Headship] = []
         self._heads: dict[str, tuple[str, Millis]] = {}
         #: the windows that the engine knows, each with the time since when
@@ -183,7 +184,7 @@ class Simulator(Simulation):
             decisions=self.decided,
             seconds=time.perf_counter() - begun,
             head_delay=self._head_delay(),
-            promises=self._promises,
+            heads=self._reserved,
             headships=self._headships,
             modes=self._modes,
             windows=tuple(
@@ -387,8 +388,8 @@ class Simulator(Simulation):
     def _hear_of_heads(self) -> None:
         """The engine keeps its last thousand reserved heads; read often enough, none is missed."""
         for head in self.engine.head_starts():
-            if head.promised is not None:
-                self._promises.setdefault(number_of(head.workload), (head.promised, head.started))
+            if head.planned is not None:
+                self._reserved.setdefault(number_of(head.workload), head)
 
     def _head_delay(self) -> dict[str, float]:
         total: dict[str, float] = {}

@@ -16,7 +16,8 @@ from gangline.control.answers.workloads.words import why
 from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
-from gangline.engine import BACKFILL, BUDGET, EARLY_END, STOPPING, HeadStart
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, STOPPING
+from gangline.engine.model import ReservedHead
 from gangline.kube.resources import QUEUE_POLICIES
 
 JobId = tuple[str, str, str]  # kind, namespace, name
@@ -116,15 +117,15 @@ def kept(record: Path, views: Iterable[WorkloadView]) -> PromiseReport:
 def _lines(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     for head in outcome.heads:
-        if head.promised is None:
+        if head.planned is None:
             continue
         name, at = _named(head.workload, jobs), (head.started - outcome.first) / 1000
-        promised = (head.promised - outcome.first) / 1000
-        early = promised - at
+        planned = (head.planned - outcome.first) / 1000
+        early = planned - at
         word = f"{early:.1f} s earlier" if early >= 0 else f"{-early:.1f} s LATER"
         if early < 0 and not _passed(outcome, head):
             word = f"{-early:.1f} s later, because jobs that held its resources ran longer than forecast"
-        lines.append(f"{name} was promised to start at {promised:.1f} s; it started at {at:.1f} s, {word}")
+        lines.append(f"{name} was planned to start at {planned:.1f} s; it started at {at:.1f} s, {word}")
     lines.append(f"started before a reserved job: {_list((key for _, key in outcome.early), jobs) or 'none'}")
     lines.append(f"stopped because they overran: {_list(outcome.revocations, jobs) or 'none'}")
     delays = ", ".join(
@@ -138,20 +139,20 @@ def _lines(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
 
 def _broken(outcome: AuditResult, jobs: Mapping[str, str]) -> list[str]:
     broken = [
-        f"{_named(head.workload, jobs)} started {(head.started - (head.promised or 0)) / 1000:.1f} s later than promised"
-        for head in outcome.late
-        if _passed(outcome, head)
+        f"{_named(head.workload, jobs)} started {(head.started - head.planned) / 1000:.1f} s later than planned"
+        for head in outcome.heads
+        if head.planned is not None and head.started > head.planned and _passed(outcome, head)
     ]
     if outcome.broken:
         broken.append(f"a reserved job was delayed for {outcome.broken:.1f} s against the policy of its queue")
     if outcome.differing:
         broken.append(f"{outcome.differing} rounds of decisions differ in the replay")
-    if not any(head.promised is not None for head in outcome.heads):
-        broken.append("no job had a promised start")
+    if not any(head.planned is not None for head in outcome.heads):
+        broken.append("no job had a planned start")
     return broken
 
 
-def _passed(outcome: AuditResult, head: HeadStart) -> bool:
+def _passed(outcome: AuditResult, head: ReservedHead) -> bool:
     """Whether a job was backfilled while `head` was the reserved head: after the start of the previous head of its queue."""
     before = [h.started for h in outcome.heads if h.cluster_queue == head.cluster_queue and h.started < head.started]
     return any(max(before, default=0) <= at < head.started for at, _ in outcome.early)

@@ -245,7 +245,13 @@ class JobAnswers(Desk):
         rows = [row | {field: sight.text(row[field], jobs) for field in ("because", "cause")} for row in rows]
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
         started = told.started / 1000 if told is not None and told.started else None
-        found = {"promises": rows, "started": started, "record": self._queue_record(view.cluster_queue)}
+        promised = self.source.engine.promised_start(view.key)
+        found = {
+            "promises": rows,
+            "started": started,
+            "promisedBy": promised / 1000 if promised is not None else None,
+            "record": self._queue_record(view.cluster_queue),
+        }
         return as_item(shown, None), found
 
     async def why(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, list[Line]]:

@@ -30,7 +30,8 @@ from gangline.control.audit.decision_index import PreemptedSpan, RecordedDecisio
 from gangline.control.audit.decision_inputs import NotRepeatableError
 from gangline.control.audit.hindsight import Hindsight
 from gangline.control.audit.replay_process import ReplayError
-from gangline.engine import HeadStart
+from gangline.engine import Lateness
+from gangline.engine.model import ReservedHead
 from gangline.forecast.history.attempts import PREEMPTED, AttemptQuery, JobAttempt
 from gangline.forecast.history.usage import Window
 from gangline.kube import resources as kube
@@ -383,23 +384,23 @@ class RecordAnswers(Desk):
         ]
         return Listed(rows, max(0, len(queues) - page.offset - len(chosen)))
 
-    def _audit(self, queue: str, sight: Sight, starts: list[HeadStart], jobs: Mapping[str, str]) -> Json:
+    def _audit(self, queue: str, sight: Sight, starts: list[ReservedHead], jobs: Mapping[str, str]) -> Json:
         engine = self.source.engine
-        lateness, delays = engine.head_lateness().get(queue), engine.head_delay_seconds().get(queue, {})
+        lateness, delays = engine.head_lateness().get(queue, Lateness()), engine.head_delay_seconds().get(queue, {})
         name = sight.queue_name(queue)
         return {
             "metadata": {"name": name},
             "clusterQueue": name,
-            "promised": lateness.promised if lateness is not None else 0,
-            "late": lateness.late if lateness is not None else 0,
-            "lateSeconds": lateness.seconds if lateness is not None else 0.0,
+            **lateness.as_json(),
             "delaySeconds": {cause: round(seconds, 3) for cause, seconds in sorted(delays.items())},
             "starts": [
                 {
                     "job": sight.name(each.workload, jobs),
                     **self._whose(each.workload, sight),
-                    "promised": each.promised / 1000 if each.promised is not None else None,
+                    "planned": _seconds(each.planned),
+                    "promised": _seconds(each.promised),
                     "started": each.started / 1000,
+                    "missedBy": each.cause,
                 }
                 for each in starts[-_STARTS:]
             ],
@@ -410,6 +411,10 @@ class RecordAnswers(Desk):
         space = key.partition("/")[0]
         seen = sight.sees(space)
         return {"namespace": space if seen else "", "user": user_of_workload(self.source, key) if seen else ""}
+
+
+def _seconds(millis: int | None) -> float | None:
+    return None if millis is None else millis / 1000
 
 
 def _millis(seconds: float | None) -> int | None:

@@ -12,7 +12,7 @@ from typing import Final
 from gangline.control.audit import audit_log, fact_codec
 from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.control.audit.decision_index import LONGEST_LINE, lines
-from gangline.engine import BACKFILL, REVOKED, Engine, HeadStart, model
+from gangline.engine import BACKFILL, REVOKED, Engine, Lateness, is_late, lateness_of, model
 from gangline.files import read_lines
 from gangline.kube.resources import Json
 
@@ -50,7 +50,8 @@ class AuditResult:
     differences: list[Difference] = field(default_factory=list[Difference])
     #: ClusterQueue -> cause -> seconds
     head_delay: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
-    heads: list[HeadStart] = field(default_factory=list[HeadStart])  # the latest heads that started from a reservation
+    #: the latest heads that started from a reservation
+    heads: list[model.ReservedHead] = field(default_factory=list[model.ReservedHead])
     #: ClusterQueue -> its policy on revoking backfilled workloads
     revoke: dict[str, str] = field(default_factory=dict[str, str])
     #: (time, workload): would have started at that time if the operator had been started again
@@ -68,9 +69,15 @@ class AuditResult:
         return sum(s for queue, cause, s in delays if cause == BACKFILL and self.revoke.get(queue, "") in PROMISED)
 
     @property
-    def late(self) -> list[HeadStart]:
-        """Heads that started later than first promised, whatever the cause."""
-        return [head for head in self.heads if head.promised is not None and head.started > head.promised]
+    def late(self) -> list[model.ReservedHead]:
+        """Heads that started later than promised, whatever the cause."""
+        return [head for head in self.heads if is_late(head)]
+
+    @property
+    def promises(self) -> dict[str, Lateness]:
+        """ClusterQueue -> what its heads were promised, and what came true."""
+        queues = dict.fromkeys(head.cluster_queue for head in self.heads)
+        return {queue: lateness_of(head for head in self.heads if head.cluster_queue == queue) for queue in queues}
 
     @property
     def holds(self) -> bool:
@@ -94,6 +101,7 @@ class AuditResult:
             "revoke": self.revoke,
             "reservedHeadsStarted": len(self.heads),
             "reservedHeadsStartedLate": len(self.late),
+            "promises": {queue: sums.as_json() for queue, sums in sorted(self.promises.items())},
             "startsMissed": len(self.missed),
             "unreadableLines": self.unreadable,
             "beginsWithinARun": self.partial,

@@ -122,6 +122,8 @@ class Forecasting(Part):
             queues=self.expected.ledger.records,
             groups=self.forecasts.groups,
             judged=self.forecasts.forecaster.judged,
+            promised=engine.promises,
+            observe=engine.observe,
         )
         self._led = asyncio.Event()
         messages.subscribe(FactObserved, lambda message: self.note(message.change))

@@ -1,23 +1,26 @@
 """The accuracy of forecasts and expected starts over the lives of many processes: counted here, stored in the history.
 
 The leader counts; a new leader goes on from the counts saved last. They are saved twice a minute and at the end: a process that
-is killed loses at most half a minute of counts.
+is killed loses at most half a minute of counts. What reserved heads were promised is saved with them, and becomes facts for the
+engine of the next leader.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import orjson
 
+from gangline.control.audit import fact_codec
 from gangline.control.forecasting.expected_starts import Accuracy
 from gangline.control.forecasting.group_coverage import Groups, counts_of
 from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.promises import PromiseRecord as QueueRecord
 from gangline.control.forecasting.runtime_facts import EstimateRecord
+from gangline.engine import model
 from gangline.forecast.errors import StoreError
 from gangline.forecast.quantiles import LEVELS
 from gangline.kube.resources import Json
@@ -44,6 +47,9 @@ class Tallies:
     groups: Groups = field(default_factory=Groups)
     #: the errors of the model and its baseline, saved so that the model can be judged after a restart
     judged: Callable[[], list[list[float]]] = list
+    #: what reserved heads were promised, and what came of it; and what takes in what an earlier process saved of that
+    promised: Callable[[], Iterable[model.ReservedHead]] = tuple
+    observe: Callable[[model.Change], None] = lambda change: None
     #: when counting began, in Unix seconds
     since: float = 0.0
     #: the errors that an earlier process saved: held until a model is in use, which is judged by them as well
@@ -77,6 +83,7 @@ class Tallies:
             starts = saved["starts"]
             queues = {name: QueueRecord.of(row) for name, row in saved.get("queues", {}).items()}
             groups = counts_of(saved.get("groups", []))
+            heads = [fact_codec.from_json(model.ReservedHead, row) for row in saved.get("heads", [])]
             self.accuracy.restore(starts["starts"], starts["within_p50"], starts["within_p90"], starts["errors"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("the saved accuracy can't be read, counting starts again: %r", error)
@@ -85,6 +92,8 @@ class Tallies:
         self.queues.update(queues)
         self.groups.counts.update(groups)
         self.since = saved["since"]
+        for head in heads:
+            self.observe(model.Put(head))
         if not self._loaded:
             self.judgement = saved["judged"]
 
@@ -116,6 +125,7 @@ class Tallies:
         judged = self.judged() or self.judgement
         queues = {name: record.saved() for name, record in sorted(self.queues.items())}
         counts = {"runtimes": records, "starts": starts, "queues": queues, "groups": self.groups.saved()}
+        counts["heads"] = [fact_codec.written(head) for head in self.promised()]
         return {"shape": _SHAPE, "since": self.since, **counts, "judged": judged}
 
     def _name(self) -> str:

@@ -61,6 +61,10 @@ def _by_queue(
     return lambda: {(queue,): figure(sums) for queue, sums in read().items()}
 
 
+def _by_cause(read: Callable[[], Mapping[str, Lateness]]) -> Mapping[tuple[str, ...], float]:
+    return {(queue, cause): count for queue, sums in read().items() for cause, count in sums.causes.items()}
+
+
 class Metrics:
     """The operator's metrics, by name."""
 
@@ -250,15 +254,23 @@ class Metrics:
         self.registry.register(_Counts("gangline_telemetry_query_failures", text, labels, failures))
 
     def count_head_lateness(self, read: Callable[[], Mapping[str, Lateness]]) -> None:
-        """Count how late workloads started, measured by the first start that was promised to each by a reservation."""
+        """Count what reserved heads were promised, and how late they started."""
         queue = ["cluster_queue"]
+        about_planned = "Started workloads for which a start had been planned and others held back."
         about_promised = "Started workloads that had been promised a start by a reservation."
-        about_late = "Started workloads that started more than a minute after the first start promised to them."
-        about_by = "Time by which workloads started after the first start promised to them."
+        about_length = "Time between promises and the starts that they promised."
+        about_late = "Started workloads that started more than a minute after the start promised to them."
+        about_missed = "The same by what moved their starts beyond the promises."
+        about_by = "Time by which workloads started after the start promised to them."
+        planned = _Counts("gangline_head_planned", about_planned, queue, _by_queue(read, lambda sums: sums.planned))
+        length = _Counts(
+            "gangline_head_promised_seconds", about_length, queue, _by_queue(read, lambda sums: sums.seconds_ahead)
+        )
+        causes = _Counts("gangline_head_missed", about_missed, [*queue, "cause"], partial(_by_cause, read))
         promised = _Counts("gangline_head_promised", about_promised, queue, _by_queue(read, lambda sums: sums.promised))
         late = _Counts("gangline_head_late", about_late, queue, _by_queue(read, lambda sums: sums.late))
         by = _Counts("gangline_head_lateness_seconds", about_by, queue, _by_queue(read, lambda sums: sums.seconds))
-        for counts in (promised, late, by):
+        for counts in (planned, promised, length, late, causes, by):
             self.registry.register(counts)
 
     def recovered(self, queue: str, stages: Mapping[str, float]) -> None:

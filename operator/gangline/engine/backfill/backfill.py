@@ -31,6 +31,7 @@ from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import without_victims
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, queue_of
 from gangline.engine.queues.ordering import Estimates, Flavors, working_flavors
+from gangline.engine.queues.promises import FLOOR, IDLE_BUDGET, NEW_HEAD, PREEMPTION
 from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_parts import NO_NAMES
 from gangline.engine.queues.workload_state import WorkloadState
@@ -78,6 +79,7 @@ class BackfillPlanner:
         self.losses.keep(queues, now)
         if not queues:
             self._end_all()
+            self._settle_promises()
             return []
         for queue in queues:
             pending = queue.pending
@@ -86,7 +88,9 @@ class BackfillPlanner:
             if pending.ranking.renew(now):
                 pending.rank_all_again()
         self.timeline.level = max(_policy(queue).running for queue in queues)
-        return self._update_reservations(now)
+        decisions = self._update_reservations(now)
+        self._settle_promises()
+        return decisions
 
     def end(self, now: Millis) -> list[Decision]:
         """Finish the cycles: preempt at checkpoints for the present heads, and count the delay that backfill causes."""
@@ -105,6 +109,14 @@ class BackfillPlanner:
             self._reserve_heads(queue, [])
         self._move_reservations(now)
         return self._revoke(now)
+
+    def _settle_promises(self) -> None:
+        """Heads that have started in a tree which reserves nothing any more."""
+        for key in list(self._store.promises.open):
+            gang = self._store.gangs.get(key)
+            queue = queue_of(gang) if gang is not None and gang.holds else None
+            if gang is not None and queue is not None:
+                self._started(gang, queue, gang.quota.reserved_at)
 
     def _end_all(self) -> None:
         for reservation in list(self.timeline.reservations):
@@ -136,7 +148,9 @@ class BackfillPlanner:
             waits = self._store.gangs.get(gang.key) is gang and gang.queue is queue and not gang.holds
             if queue is None or not queue.reserves or not waits:
                 if gang.holds and queue is not None and gang.queue is queue:
-                    self.delays.started(gang, queue.name, now)
+                    self._started(gang, queue, now)
+                elif not gang.holds and (queue is None or queue.reserves):
+                    self._store.promises.forget(gang.key)
                 gang.backfill.preempted_for_it = NO_NAMES
                 self._drop(reservation)
 
@@ -154,7 +168,9 @@ class BackfillPlanner:
             if not stale:
                 continue
             moved = self.timeline.reserve(reservation, now)
-            self._idle_budget.promise(reservation, now)
+            if self._store.promises.breaks(reservation.gang, reservation.start):
+                self._store.promises.blame(reservation.gang, self._cause(reservation))
+            self._idle_budget.planned(reservation, now)
             if moved:
                 queue = self._store.queues[reservation.queue]
                 self._release_held_back(queue.root)
@@ -232,7 +248,9 @@ class BackfillPlanner:
         for gang in heads:
             if not any(r.gang is gang for r in present):
                 length = self.estimates.length(gang, self.timeline.level)
-                self.timeline.reservations.append(Reservation(gang, queue.name, length))
+                reservation = Reservation(gang, queue.name, length)
+                reservation.may_move(NEW_HEAD)  # if it was reserved before, another head has taken its place meanwhile
+                self.timeline.reservations.append(reservation)
         self._put_in_order()
         self._move_reservations(self._now)
         self._set_reserved(queue)
@@ -267,7 +285,10 @@ class BackfillPlanner:
     def remark(self, gang: WorkloadState) -> str:
         """What is added to the reason of a workload with a reservation; "" for others."""
         reservation = next((r for r in self.timeline.reservations if r.gang is gang), None)
-        return "" if reservation is None else start_text(reservation, self._idle_budget.holds_back(reservation))
+        if reservation is None:
+            return ""
+        promised = self._store.promises.promised(gang)
+        return start_text(reservation, self._idle_budget.holds_back(reservation), promised)
 
     def reserved_gangs(self) -> list[WorkloadState]:
         return [reservation.gang for reservation in self.timeline.reservations]
@@ -330,9 +351,36 @@ class BackfillPlanner:
         """The gang has its quota: pass its assignment on to the timeline."""
         gang = attempt.gang
         gang.backfill.backfilled = attempt.backfilled
-        if gang.backfill.promised is not None and all(r.gang is not gang for r in self.timeline.reservations):
-            self.delays.started(gang, attempt.queue.name, self._now)
+        if self._store.promises.of(gang) is not None and all(r.gang is not gang for r in self.timeline.reservations):
+            self._started(gang, attempt.queue, self._now)
         self._store.moved_holders[gang.key] = None
+
+    def preempts(self, gang: WorkloadState) -> None:
+        """Others are preempted for it."""
+        gang.backfill.made_room = True
+
+    def _started(self, gang: WorkloadState, queue: ClusterQueueState, now: Millis) -> None:
+        """A workload that is, or was, reserved a start holds its quota."""
+        gang.backfill.holds_back, gang.backfill.passed_by = False, NO_NAMES
+        self._store.promises.start(gang, queue.name, now, self._mode_cause(gang, queue) or NEW_HEAD)
+
+    def _cause(self, reservation: Reservation) -> str:
+        """What has moved the start of a head, as far as that is known (`queues.promises`)."""
+        head, newcomer, queue = reservation.gang, reservation.newcomer, self._store.queues[reservation.queue]
+        if cause := self._mode_cause(head, queue):
+            return cause
+        if newcomer is None or newcomer.backfill.backfilled:
+            return reservation.cause
+        if newcomer.backfill.made_room:
+            return PREEMPTION
+        pending = queue.pending
+        if not isinstance(pending, TimedQueue) or newcomer.queue is not queue:
+            return NEW_HEAD
+        return IDLE_BUDGET if pending.turn(newcomer) > pending.turn(head) else NEW_HEAD
+
+    def _mode_cause(self, head: WorkloadState, queue: ClusterQueueState) -> str:
+        planned = self._store.promises.of(head)
+        return FLOOR if planned is not None and planned.mode != queue.config.fallen_back else ""
 
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool:
         """Hold it back until it may start. Returns whether others of its shape were held back with it."""
@@ -376,7 +424,8 @@ class BackfillPlanner:
 
     def _preempt_for(self, gang: WorkloadState, head: WorkloadState, queue: ClusterQueueState) -> None:
         head.backfill.preempted_for_it |= {gang.uid}
-        gang.evict(f"Preempted so that {head.key} starts when it was promised", "Preempt")
+        self.preempts(head)
+        gang.evict(f"Preempted so that {head.key} starts as planned", "Preempt")
         self._store.touch(queue)
         self._store.moved_holders[gang.key] = None
 

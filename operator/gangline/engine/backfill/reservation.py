@@ -18,6 +18,7 @@ from gangline.engine.occupancy.node_ledger import NodeLedger, Placed
 from gangline.engine.preemption.preemptor import Need, Preemptor, Victim
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy
+from gangline.engine.queues.promises import FORECAST
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
 from gangline.engine.state.store import Store
@@ -224,10 +225,12 @@ class Reservation:
     __slots__ = (
         "beside",
         "better",
+        "cause",
         "gang",
         "hold",
         "lasts",
         "length",
+        "newcomer",
         "outlook",
         "queue",
         "start",
@@ -244,6 +247,9 @@ class Reservation:
         #: a holder stays longer than expected, or leaves earlier
         self.worse = True
         self.better = False
+        #: what may have moved its start (`queues.promises`), and the holder that came, if it was one
+        self.cause = FORECAST
+        self.newcomer: WorkloadState | None = None
         #: holders that may stay beyond the start: they were tested
         self.beside: set[str] = set()
         #: a lower bound of its start, by counting
@@ -256,6 +262,10 @@ class Reservation:
     @property
     def end(self) -> Millis:
         return min(NEVER, self.start + self.lasts)
+
+    def may_move(self, cause: str, newcomer: WorkloadState | None = None) -> None:
+        """Its start may be later than planned, for this cause."""
+        self.worse, self.cause, self.newcomer = True, cause, newcomer
 
     def hold_from(self, start: Millis, hold: HeldCapacity | None, lasts: Millis) -> None:
         """Let the workload hold this from `start` on, for so long; None = it is not known yet what it holds."""
@@ -291,13 +301,16 @@ Fits: TypeAlias = Callable[[Reservation], bool]
 Leaving: TypeAlias = Callable[[Reservation], Sequence[WorkloadState]]
 
 
-def start_text(reservation: Reservation, holds_back: bool) -> str:
-    """What is added to the reason of a reserved workload: when it starts, and whether others are held back for it."""
+def start_text(reservation: Reservation, holds_back: bool, promised: Millis | None) -> str:
+    """What is added to the reason of a reserved workload: by when it was promised to start, when it is planned to, and whether
+    others are held back for it.
+    """
+    said = f". Promised to start {moment_text(promised)}" if promised is not None else ""
     if reservation.start >= FAR:
-        return ". It goes first, but nobody knows when those before it will end"
+        return f"{said}. It goes first, but nobody knows when those before it will end"
     when = moment_text(reservation.start)
-    return (
-        f". Reserved to start {when}" if holds_back else f". Planned to start {when}; nothing is kept idle for it yet"
+    return f"{said}. Planned to start {when}; " + (
+        "others are held back for it" if holds_back else "nothing is kept idle for it yet"
     )
 
 

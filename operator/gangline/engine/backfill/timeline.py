@@ -28,6 +28,7 @@ from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.ordering import Estimates, flavors_of
+from gangline.engine.queues.promises import FORECAST, NODES, QUEUES
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
@@ -120,6 +121,7 @@ class Timeline:
     def _rebuild(self, now: Millis) -> None:
         """The configuration changed: everything is built again, and all reservations are examined."""
         store = self._store
+        cause = QUEUES if store.trees_rebuilt else NODES
         store.trees_rebuilt, store.moved_holders, store.capacity.moved = False, {}, {}
         self._capacity_nodes = store.capacity.nodes_version
         self._world = TimelineWorld(store)
@@ -129,17 +131,18 @@ class Timeline:
         self.backfilled_holders.start_over()
         for reservation in self.reservations:
             reservation.hold = None
-        self._note_nodes()
+        self._note_nodes(cause)
         for queue in store.queues.values():
             for gang in queue.holders.values():
                 self._renew(gang.key, now)
 
-    def _note_nodes(self) -> None:
+    def _note_nodes(self, cause: str = NODES) -> None:
         """Nodes came, left or changed: every reservation is examined again, and counts are void."""
         self._nodes = self._store.node_ledger.version
         self._outlooks.clear()
         for reservation in self.reservations:
-            reservation.worse, reservation.outlook = True, None
+            reservation.may_move(cause)
+            reservation.outlook = None
 
     def _renew(self, key: str, now: Millis) -> None:
         """Bring one holder in line with the present state."""
@@ -193,7 +196,7 @@ class Timeline:
         """Record the reservations that this may move: later if a holder stays beyond it, earlier if one leaves earlier."""
         for reservation in self.reservations:
             if after > before and before <= reservation.start < after and key not in reservation.beside:
-                reservation.worse = True
+                reservation.may_move(FORECAST, None if before else self._store.gangs.get(key))
             elif after < before:
                 reservation.better = True
 

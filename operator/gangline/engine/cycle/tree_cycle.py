@@ -76,6 +76,7 @@ class ReservationGuard(Protocol):
     def nominated(self, root: QuotaNode, attempts: Sequence[Attempt]) -> None: ...
     def objection(self, attempt: Attempt) -> Objection | None: ...
     def reserved(self, attempt: Attempt) -> None: ...
+    def preempts(self, gang: WorkloadState) -> None: ...
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool: ...
 
 
@@ -456,6 +457,8 @@ class TreeCycle:
                 self._preemptor.log.note(victim.gang, attempt.queue, self._preemptor.now, moved=moved)
                 victim.gang.evict(f"Preempted for {attempt.gang.key} ({victim.reason})", "Preempt")
                 attempt.new_victims.append(victim)
+        if attempt.new_victims and self._guard is not None:
+            self._guard.preempts(attempt.gang)
         attempt.requeue_reason = PENDING
         usage = {cell.fr: amount for cell, amount in attempt.assignment.usage.items()}
         victims, request = [victim.gang for victim in attempt.victims], attempt.assignment.capacity_request

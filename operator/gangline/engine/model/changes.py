@@ -30,6 +30,7 @@ from gangline.engine.model.queues import (
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
+    ReservedHead,
 )
 from gangline.engine.model.workloads import Dependencies, SpentBudget, Workload
 
@@ -58,6 +59,7 @@ Item: TypeAlias = (
     | SpentBudget
     | PastPreemption
     | PreemptionsUnknown
+    | ReservedHead
     | Workload
 )
 

@@ -321,6 +321,32 @@ class PastPreemption:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservedHead:
+    """A workload that was reserved a start, for which others were held back: what was planned and promised, and what came."""
+
+    workload: str
+    cluster_queue: str
+    uid: str = ""
+    #: the class of its size (engine.queues.promises)
+    size: int = 0
+    #: when a start was planned for it first since it waits, and that start; None: none could be
+    at: Millis = 0
+    planned: Millis | None = None
+    #: 0 while it waits
+    started: Millis = 0
+    #: by when it was promised to have started; None: nothing was promised
+    promised: Millis | None = None
+    #: what moved its start beyond the promise, "" while nothing has
+    cause: str = ""
+    #: what its queue followed when its start was planned, "" = its policy
+    mode: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.workload}@{self.at or self.started}"
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionsUnknown:
     """What was preempted before is not known yet: nobody is preempted by or in queues with limits, until that time at most."""
 

@@ -118,16 +118,18 @@ class NodesHeld:
 class BackfillRecord:
     """What reservations and backfill have done for a workload, or with it."""
 
-    __slots__ = ("backfilled", "passed_by", "preempted_for_it", "promised")
+    __slots__ = ("backfilled", "holds_back", "made_room", "passed_by", "preempted_for_it")
 
     def __init__(self) -> None:
         #: it was backfilled: admitted before a workload that precedes it and has a reservation
         self.backfilled = False
         #: uids of workloads preempted so that it can start: they do not start before it, and none is preempted for it twice
         self.preempted_for_it = NO_NAMES
-        #: when the first start was promised to it since it waits, and that start; None = none yet. And the keys of the workloads
-        #: that were backfilled before it since. A reservation may come and go meanwhile
-        self.promised: tuple[Millis, Millis] | None = None
+        #: others are held back for it since its wait paid for that; a reservation may come and go meanwhile. And the keys of the
+        #: workloads that were backfilled before it since
+        self.holds_back = False
+        #: others were preempted for it since it waits
+        self.made_room = False
         self.passed_by: AbstractSet[str] = NO_NAMES
 
     def learn(self, backfilled: bool) -> None:
@@ -142,7 +144,7 @@ class BackfillRecord:
 
     def release(self) -> None:
         """The workload holds nothing any more."""
-        self.backfilled, self.preempted_for_it = False, NO_NAMES
+        self.backfilled, self.made_room, self.preempted_for_it = False, False, NO_NAMES
 
 
 class WorkloadShape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gangline.engine.model import (
@@ -23,6 +24,7 @@ from gangline.engine.model import (
     PreemptionsUnknown,
     QuotaAhead,
     Recall,
+    ReservedHead,
     ReservedWindow,
     RuntimeForecast,
     SaveTime,
@@ -69,6 +71,7 @@ class ClusterIntake:
             SpentBudget: (store.budgets.known, self._put_spent_budget),
             PastPreemption: (store.preemptions.past, self._put_past_preemption),
             PreemptionsUnknown: (store.preemptions.unknown, self._put_preemptions_unknown),
+            ReservedHead: ({}, self._put_reserved_head),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -296,6 +299,15 @@ class ClusterIntake:
 
     def _put_past_preemption(self, past: PastPreemption | None, key: str) -> None:
         self._store.preemptions.put(key, past)
+
+    def _put_reserved_head(self, head: ReservedHead | None, key: str) -> None:
+        """An earlier process planned a start for it; what became of it meanwhile is seen."""
+        gang = self._store.gangs.get(head.workload) if head is not None else None
+        if head is None or (not head.started and (gang is None or gang.uid != head.uid)):
+            return
+        if gang is not None and gang.workload.admission is not None and not head.started:
+            head = replace(head, started=gang.workload.reserved_at)
+        self._store.promises.put(head)
 
     def _put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         _set(self._store.workload_pods, key, workload_pods)

@@ -328,6 +328,7 @@ def facts(store: Store) -> Iterator[Change]:
             yield Put(item)
     for gang in store.gangs.values():
         yield Put(as_assumed(gang))
+    yield from map(Put, store.promises.facts())
 
 
 def roots_with_a_history(store: Store) -> Iterator[QuotaNode]:

@@ -47,6 +47,7 @@ from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queu
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
 from gangline.engine.queues.ordering import Estimates
 from gangline.engine.queues.preemption_log import PreemptionLog
+from gangline.engine.queues.promises import Promises
 from gangline.engine.queues.quick_question import question_of
 from gangline.engine.queues.quota_holds import end_quota_hold, quota_holds_of
 from gangline.engine.queues.quotas_ahead import QuotasAhead
@@ -67,7 +68,7 @@ from gangline.engine.topology.topology_ledger import TopologyLedger
 
 
 class Store:
-    def __init__(self, settings: Settings, journal: Journal, preemptions: PreemptionLog) -> None:
+    def __init__(self, settings: Settings, journal: Journal, preemptions: PreemptionLog, promises: Promises) -> None:
         self.settings = settings
         self.journal = journal
         self.flavors: dict[str, Flavor] = {}
@@ -95,6 +96,8 @@ class Store:
         self._pair_speeds: PairSpeeds | None = None
         #: what was preempted lately
         self.preemptions = preemptions
+        #: what was promised to reserved heads
+        self.promises = promises
         #: estimated runtimes
         self.estimates = Estimates(self.forecasts)
         #: for engine.backfill.timeline: holders that came, left or changed, and whether any quota tree was built again

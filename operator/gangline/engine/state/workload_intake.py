@@ -37,6 +37,7 @@ class WorkloadIntake:
             return
         store.reviews.pop(key, None)
         store.estimates.forget(key)
+        store.promises.forget(key)
         store.gangs_of[gang.local_queue].pop(gang.uid, None)
         store.enrol(gang, leaves=True)
         queue = queue_of(gang)

@@ -27,7 +27,7 @@ from gangline.control.answers.workloads.words import age
 from gangline.control.audit import audit_check, decision_index
 from gangline.control.audit.audit_check import AuditResult
 from gangline.control.audit.fact_codec import FactError
-from gangline.engine import BACKFILL, BUDGET, EARLY_END
+from gangline.engine import BACKFILL, BUDGET, EARLY_END, lateness_of
 from gangline.kube.client import ApiClient
 from gangline.kube.resources import Json
 
@@ -199,7 +199,7 @@ async def _asked(api: ApiClient, namespace: str | None) -> list[Json]:
 
 def with_reservations(found: Iterable[Json]) -> list[Json]:
     """The audits of those ClusterQueues in which a job had a reservation."""
-    return [each for each in found if each["promised"] or each["delaySeconds"]]
+    return [each for each in found if each["planned"] or each["delaySeconds"]]
 
 
 def starts_of(found: Iterable[Json]) -> list[Json]:
@@ -212,12 +212,31 @@ def _seconds(causes: Json) -> str:
     return ", ".join(f"{cause} {seconds:.1f} s" for cause, seconds in sorted(causes.items()) if seconds) or "–"
 
 
+def _counts(causes: Json) -> str:
+    return ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items())) or "–"
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
 #: one row per ClusterQueue
 LISTING: Final[Listing[Json]] = Listing(
     columns=(
         Column("QUEUE", lambda each, _: each["clusterQueue"], least=20),
+        Column("RESERVED", lambda each, _: str(each["planned"]), right=True, key=lambda each, _: each["planned"]),
+        Column("PROMISED", lambda each, _: str(each["promised"]), right=True, key=lambda each, _: each["promised"]),
         Column(
-            "RESERVED STARTS", lambda each, _: str(each["promised"]), right=True, key=lambda each, _: each["promised"]
+            "KEPT",
+            lambda each, _: _share(each["coverage"]),
+            right=True,
+            key=lambda each, _: each["coverage"] if each["coverage"] is not None else 1.0,
+        ),
+        Column(
+            "AHEAD",
+            lambda each, _: age(each["promisedSeconds"] / each["promised"]) if each["promised"] else "–",
+            right=True,
+            wide=True,
         ),
         Column("LATE", lambda each, _: str(each["late"]), right=True, key=lambda each, _: each["late"]),
         Column(
@@ -226,10 +245,11 @@ LISTING: Final[Listing[Json]] = Listing(
             right=True,
             key=lambda each, _: each["lateSeconds"],
         ),
+        Column("MISSED BY", lambda each, _: _counts(each["missedBy"])),
         Column("DELAYED BY", lambda each, _: _seconds(each["delaySeconds"])),
     ),
     as_json=lambda each: each,
-    instants=("starts.promised", "starts.started"),
+    instants=("starts.planned", "starts.promised", "starts.started"),
     name=lambda each: f"clusterqueue/{each['clusterQueue']}",
     empty="No reserved job has started or was delayed since the operator began to lead.",
     queue=lambda each: (each["clusterQueue"],),
@@ -237,13 +257,14 @@ LISTING: Final[Listing[Json]] = Listing(
 
 
 def _late(start: Json) -> float | None:
-    """Seconds after the first promise; None where there was none."""
+    """Seconds after the promise; None where there was none."""
     return None if start["promised"] is None else max(0.0, start["started"] - start["promised"])
 
 
 def _late_text(start: Json) -> str:
     late = _late(start)
-    return "nothing was promised" if late is None else f"{late:.1f} s" if late else "as promised"
+    by = f" ({start['missedBy']})" if start.get("missedBy") else ""
+    return "nothing was promised" if late is None else f"{late:.1f} s{by}" if late else "as promised"
 
 
 #: one row per reserved start
@@ -258,11 +279,17 @@ STARTS: Final[Listing[Json]] = Listing(
             lambda start, now: clock.wall(start["promised"], now),
             key=lambda start, _: start["promised"],
         ),
+        Column(
+            "PLANNED",
+            lambda start, now: clock.wall(start["planned"], now),
+            key=lambda start, _: start["planned"],
+            wide=True,
+        ),
         Column("STARTED", lambda start, now: clock.when(start["started"], now), key=lambda start, _: start["started"]),
         Column("LATE BY", lambda start, _: _late_text(start), key=lambda start, _: _late(start)),
     ),
     as_json=lambda start: start,
-    instants=("promised", "started"),
+    instants=("planned", "promised", "started"),
     name=lambda start: start["job"],
     empty="No reserved job has started in this time.",
     user=lambda start: tuple(name for name in (start.get("user"), start.get("namespace")) if name),
@@ -339,22 +366,24 @@ def _heads(outcome: AuditResult, queues: Collection[str], earliest: int) -> Rows
         if queues and queue not in queues:
             continue
         started = [head for head in outcome.heads if head.cluster_queue == queue and head.started >= earliest]
-        late = [head for head in outcome.late if head.cluster_queue == queue and head.started >= earliest]
+        promised = lateness_of(started)
         delays = outcome.head_delay.get(queue, {})
         cells.append(
             (
                 queue,
                 outcome.revoke.get(queue, "–"),
                 str(len(started)),
-                str(len(late)),
+                str(promised.promised),
+                _share(promised.coverage),
+                _counts(promised.causes),
                 f"{delays.get(BACKFILL, 0.0):.1f} s",
                 f"{delays.get(BUDGET, 0.0):.1f} s",
                 f"{delays.get(EARLY_END, 0.0):.1f} s",
             )
         )
     delays_of = ("DELAY: BACKFILL", "DELAY: BUDGET", "DELAY: EARLY ENDS")
-    header = ("QUEUE", "REVOKE", "RESERVED STARTS", "LATER THAN PROMISED", *delays_of)
-    ranks = {"REVOKE": 3, "DELAY: BUDGET": 2, "RESERVED STARTS": 1}
+    header = ("QUEUE", "REVOKE", "RESERVED STARTS", "PROMISED", "KEPT", "MISSED BY", *delays_of)
+    ranks = {"REVOKE": 3, "DELAY: BUDGET": 2, "RESERVED STARTS": 1, "MISSED BY": 4}
     return Rows(header, tuple(cells), (), frozenset(header[2:]), ranks, {"QUEUE": 20})
 
 

@@ -39,7 +39,8 @@ from gangline.replay.trace_facts import SETTINGS
 
 #: columns of the report, the last ones of which a narrow terminal leaves out first
 _DISPENSABLE: Final = (
-    "OPEN", "LOST", "EVICTED", "SLOWDOWN", "P90", "HEAD DELAY", "LATE", "MAX", "P99", "BUDGET", "EARLY END", "<=8", ">8 GPUS"
+    "OPEN", "LOST", "EVICTED", "SLOWDOWN", "P90", "HEAD DELAY", "PROMISED", "KEPT", "MAX", "P99", "BUDGET", "EARLY END", "<=8",
+    ">8 GPUS",
 )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def lines(done: Replay, width: int | None = None) -> list[str]:
 def table(found: Mapping[str, Json]) -> Rows:
     """One row per policy, of its measures."""
     waits = ("WAIT", "P90", "P99", "MAX", ">8 GPUS", "<=8")
-    heads = ("HEAD DELAY", "BUDGET", "EARLY END", "LATE")
+    heads = ("HEAD DELAY", "BUDGET", "EARLY END", "PROMISED", "KEPT")
     header = ("POLICY", *waits, "SLOWDOWN", "USE", "EVICTED", "LOST", *heads, "OPEN", "SECONDS")
     rows: list[tuple[str, ...]] = []
     for policy, m in found.items():
@@ -81,7 +82,8 @@ def table(found: Mapping[str, Json]) -> Rows:
                 _seconds(m["head_delay_backfill_seconds"]),
                 _seconds(m["head_delay_loss_budget_seconds"]),
                 _seconds(m["head_delay_early_end_seconds"]),
-                "–" if m["heads_late_share"] is None else f"{m['heads_late_share']:.1%}",
+                str(m["promises"]["made"]),
+                _share(m["promises"]["coverage"]),
                 f"{m['unfinished']}+{m['impossible']}" if m["unfinished"] or m["impossible"] else "0",
                 f"{m['replay_seconds']:.1f}",
             )

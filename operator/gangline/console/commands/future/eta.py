@@ -144,7 +144,7 @@ def promise_rows(promises: Sequence[Json], now: float) -> Rows:
 
 
 def outcome_lines(told: Json, now: float) -> list[str]:
-    """Lines about a job that has started: its start compared with its first promise, and the record of its queue."""
+    """Lines about the start of a job: against its first promise, by its reservation, and the record of its queue."""
     lines: list[str] = []
     first, started = told["promises"][0], told["started"]
     if started is not None:
@@ -155,6 +155,8 @@ def outcome_lines(told: Json, now: float) -> list[str]:
         lines.append(
             f"started {clock.exact(started, now)} ({clock.distance(started, now)}): {side} the first p50, {kept}"
         )
+    if (promised := told.get("promisedBy")) is not None:
+        lines.append(f"its reservation: promised to start by {clock.exact(promised, now)}")
     if told["record"] is not None:
         lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {jobs.record_text(told['record'])}")
     return lines

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.flavors.assignment import Assignment, Grade, Mode
@@ -34,6 +35,7 @@ from gangline.engine.queues.preemption_log import HOUR, MOVED
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.quota_holds import hold_quota_for
 from gangline.engine.queues.quotas_ahead import QuotasAhead
+from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.wording import hours_text, minute_text
@@ -44,6 +46,12 @@ from gangline.engine.topology.topologies import Topologies
 TRIALS: Final = 16
 #: A workload for which nothing can be moved is examined again after this time, in milliseconds, or when something changes.
 PAUSE: Final[Millis] = 60_000
+#: So many searches for a shape may be in vain before the next ones wait, each twice as long as the one before it, for at most
+#: `PAUSE`: however much changes meanwhile.
+PATIENCE: Final = 4
+#: How long a search is not repeated while nothing has changed that it looks at. Costs change with time, and with these the sets
+#: that are tried.
+REPEATED: Final[Millis] = 10 * PAUSE
 #: Moments that are compared for a workload with a date.
 MOMENTS: Final = 16
 #: How long before its date a workload with a date has its room made, besides the restart: pods take time to end.
@@ -85,6 +93,33 @@ class Plan(NamedTuple):
 
     movers: tuple[WorkloadState, ...]
     cost: int
+
+
+#: A ClusterQueue, and the flavors of each pod set by resource.
+_Where: TypeAlias = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
+
+
+class _InVain(NamedTuple):
+    """The last search for a shape, which found nothing: when it was, how many in a row found nothing, how much room had become
+    free until then (`NodeLedger.openings`, `version`), and who ran and had to stay.
+    """
+
+    at: Millis
+    times: int
+    room: tuple[int, int]
+    stayed: frozenset[str]
+
+    @property
+    def rests_until(self) -> Millis:
+        """No search comes before this time."""
+        doubled = self.times - PATIENCE
+        return self.at + (min(PAUSE, 1000 << min(doubled, 16)) if doubled >= 0 else 0)
+
+    def holds(self, now: Millis, room: tuple[int, int], movers: Iterable[str]) -> bool:
+        """Whether a search would be in vain again: no room has become free, and nobody may move who had to stay. Whoever has
+        started since only takes room.
+        """
+        return now < self.at + REPEATED and room == self.room and self.stayed.isdisjoint(movers)
 
 
 @dataclass(slots=True)
@@ -156,6 +191,8 @@ class RoomByMoving:
         self._gangs = gangs
         self._flavors = flavors
         self._frozen = frozen
+        #: what searches were in vain, by the shape of the waiting workload
+        self._in_vain: WeakKeyDictionary[WorkloadShape, dict[_Where, _InVain]] = WeakKeyDictionary()
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
@@ -176,9 +213,9 @@ class RoomByMoving:
         if until := self._preemptor.log.unknown_until(now):
             self._wake(queue, until)
             return []
-        found = self.plan(search, now)
+        found, again = self._plan_now(search, now)
         if found is None:
-            self._wake(queue, now + PAUSE)
+            self._wake(queue, again)
             return []
         names = _names(found.movers)
         at = max(self._best_moment(search, found, now), gang.own_turn + policy.after)
@@ -195,6 +232,27 @@ class RoomByMoving:
             )
             return []
         return [Victim(each, MOVED) for each in found.movers]
+
+    def _plan_now(self, search: _Search, now: Millis) -> tuple[Plan | None, Millis]:
+        """A plan for this moment, and if there is none when to ask again. Searches in vain are costly, and a gang that waits for
+        hours would repeat them at each event: so they are repeated only where the result may be another one.
+        """
+        where = search.queue.name, tuple(tuple(sorted(each.items())) for each in search.restriction)
+        of_shape = self._in_vain.setdefault(search.gang.shape, {})
+        last = of_shape.get(where)
+        if last is not None and last.at <= now < last.rests_until:
+            return None, last.rests_until
+        movers = self._movers(search, now)
+        room, names = (self._ledger.openings.end, self._ledger.version), {each.gang.uid for each in movers}
+        if last is not None and last.at <= now and last.holds(now, room, names):
+            return None, min(now + PAUSE, last.at + REPEATED)
+        found = self.plan(search, movers)
+        if found is not None:
+            of_shape.pop(where, None)
+            return found, now
+        stayed = frozenset(each.uid for queue in self._queues.values() for each in queue.holders.values()) - names
+        of_shape[where] = last = _InVain(now, 1 if last is None else last.times + 1, room, stayed)
+        return None, max(now + PAUSE, last.rests_until)
 
     def _wake(self, queue: ClusterQueueState, until: Millis) -> None:
         self._preemptor.waits.note(queue.name, until)
@@ -229,7 +287,7 @@ class RoomByMoving:
         best = found.cost, now
         for moment in (*moments, last):
             search.left, search.stay = TRIALS, set()
-            other = self.plan(search, moment)
+            other = self.plan(search, self._movers(search, moment))
             if other is not None and (other.cost, moment) < best:
                 best = other.cost, moment
         restarts = sum(accelerators_of(mover.workload.pod_sets) for mover in found.movers) * policy.restart
@@ -333,9 +391,8 @@ class RoomByMoving:
         ]
         return _Search(gang, queue, [each.flavors for each in assignment.pod_sets], pod_sets, most)
 
-    def plan(self, search: _Search, at: Millis) -> Plan | None:
-        """The cheapest set that was found whose move at this time lets the workload start; None if there is none."""
-        movers = self._movers(search, at)
+    def plan(self, search: _Search, movers: Sequence[_Mover]) -> Plan | None:
+        """The cheapest set of these that was found whose move lets the workload start; None if there is none."""
         known = {mover.gang: mover for mover in movers}
         again = True
         while again and search.left > 0:

@@ -13,6 +13,7 @@ from tests.builders.clusters import NOW, gpujob
 
 from gangline.console.commands.admin import forecast as forecast_command
 from gangline.console.commands.future import eta, plan, whatif
+from gangline.console.output import clock
 from gangline.console.views import jobs as times
 from gangline.console.views import jobs as views
 from gangline.console.views import own_answers, reach, what_if

@@ -17,7 +17,7 @@ from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.whatif import Answer, Variant, WrongJobError
 from gangline.control.answers.sight import Everybody
-from gangline.engine.model import ClusterQueue, Put, QuotaAhead, QuotaStep
+from gangline.engine.model import ClusterQueue, Put, QuotaAhead, QuotaStep, ReservedWindow
 from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
@@ -215,7 +215,8 @@ def test_all_windows_of_reservations_before_the_date_are_known() -> None:
     spec = {"window": {"schedule": schedule}, "nodes": {"names": ["n1"]}}
     here = clusters.world_of((kube.RESERVATIONS, {"kind": "Reservation", "metadata": meta, "spec": spec}))
     found = whatif._windows_until(here.answers().source, 1000 * clusters.NOW + 10 * 24 * HOUR)
-    assert sum(each.item.begin <= 1000 * clusters.NOW + 10 * 24 * HOUR for each in found) == 10
+    windows = [each.item for each in found if isinstance(each, Put) and isinstance(each.item, ReservedWindow)]
+    assert sum(each.begin <= 1000 * clusters.NOW + 10 * 24 * HOUR for each in windows) == 10
 
 
 async def test_it_is_said_how_far_quotas_are_known() -> None:

@@ -92,7 +92,9 @@ class Variant:
         key = self.workload.key
         forecast = Put(fact(key, self.forecast, self.by_flavor))
         others = () if self.dependencies is None else (Put(self.dependencies),)
-        return Rehearsal(key, (*self.beside, Gone(RuntimeForecast, key), forecast, *others, Put(self.workload)), self.kind)
+        return Rehearsal(
+            key, (*self.beside, Gone(RuntimeForecast, key), forecast, *others, Put(self.workload)), self.kind
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,13 @@ class Answer:
 
 
 async def what_if(
-    source: Source, foresight: EngineOutlooks, sight: Sight, jobs: Mapping[str, str], namespace: str, job: object, date: object = None
+    source: Source,
+    foresight: EngineOutlooks,
+    sight: Sight,
+    jobs: Mapping[str, str],
+    namespace: str,
+    job: object,
+    date: object = None,
 ) -> Json:
     """The answer for a job of the namespace. `jobs`: names of jobs by the keys of their Workloads. `date`: when the job would
     be submitted, as text; None: now. Seconds count from that time.
@@ -211,8 +219,8 @@ def _assumed(source: Source, original: Variant, at: Millis) -> str:
         "Assumed: jobs that run or wait now take as long as forecast, and nobody submits others. Nodes stay as they are, "
         "except in windows of Reservations; quotas are those of the QuotaPlans"
     )
-    for fact in source.engine.facts():
-        match fact:
+    for known in source.engine.facts():
+        match known:
             case Put(QuotaAhead(name=name, steps=steps)) if local is not None and name == local.cluster_queue:
                 if len(steps) >= MOST_STEPS and steps[-1].at < at:
                     return f"{told}, which are known until {conditions.timestamp(steps[-1].at)}."

@@ -484,6 +484,24 @@ def test_a_shape_that_often_searched_in_vain_waits_and_never_longer_than_a_minut
         assert world.now <= until
 
 
+def test_who_has_no_room_elsewhere_is_not_tried_until_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = hopeless()
+    tried: list[str] = []
+    homes = RoomByMoving.homes
+
+    def noted(self: RoomByMoving, assignment: Any, queue: Any, movers: Any) -> Any:
+        tried.extend(mover.key for mover in movers)
+        return homes(self, assignment, queue, movers)
+
+    monkeypatch.setattr(RoomByMoving, "homes", noted)
+    world.put(job("other", 7))
+    assert moved(world) == [] and not tried, "that was found for the first gang"
+    world.put(node("n2", gpus=5))
+    assert moved(world) == [] and not tried, "too small for any of them"
+    world.put(node("n3", gpus=6))
+    assert moved(world) == ["s0"] and "team/s0" in tried
+
+
 def test_another_shape_is_searched_for_at_once(searches: list[str]) -> None:
     world = hopeless()
     world.put(job("other", 7))

@@ -104,6 +104,27 @@ def test_a_valid_one_is_accepted_and_nodes_that_add_up_are_said() -> None:
     assert admission.warnings(resource()) == []
 
 
+def test_a_window_that_is_over_and_queues_that_are_not_there_are_said() -> None:
+    once = resource(window={"start": "2026-12-01T08:00:00Z", "end": "2026-12-01T10:00:00Z"})
+    end = instant("2026-12-01T10:00:00Z")
+    assert admission.warnings(once, admission.AdmissionFacts(now=end - 1)) == []
+    [told] = admission.warnings(once, admission.AdmissionFacts(now=end))
+    assert told == "spec.window: the window is over, so it has no effect"
+    assert admission.warnings(resource(window=schedule()), admission.AdmissionFacts(now=end)) == []
+    owners = {
+        "clusterQueues": ["a", *(f"x{n}" for n in range(20))],
+        "localQueues": [{"namespace": "ml", "name": name} for name in "ab"],
+    }
+    facts = admission.AdmissionFacts(
+        cluster_queue_is_missing=lambda name: name != "a",
+        local_queue_is_missing=lambda namespace, name: (namespace, name) == ("ml", "b"),
+    )
+    assert admission.warnings(resource(**{"for": owners}), facts) == [
+        *(f"spec.for.clusterQueues: there is no ClusterQueue {name} yet" for name in ("x0", "x1", "x10")),
+        "spec.for.localQueues: there is no LocalQueue ml/b yet",
+    ], "so many are asked for"
+
+
 def test_a_long_name_is_refused() -> None:
     named = resource() | {"metadata": {"name": "a" * 64}}
     assert [e.path for e in admission.validate(named, None, admission.AdmissionFacts())] == ["metadata.name"]

@@ -13,6 +13,7 @@ from tests.builders.clusters import NOW, gpujob
 
 from gangline.console.commands.admin import forecast as forecast_command
 from gangline.console.commands.future import eta, plan, whatif
+from gangline.console.output import clock
 from gangline.console.views import jobs as times
 from gangline.console.views import jobs as views
 from gangline.console.views import own_answers, reach, what_if
@@ -114,6 +115,14 @@ async def test_what_if_prints_the_start_and_what_gains(capsys: pytest.CaptureFix
     assert told.startswith("Submitted now to queue a, it would start in ")
     assert "(Hint, from 0 finished runs)." in told
     assert "1  at once" in told and "submit it to queue b (ClusterQueue b)" in told
+
+
+async def test_what_if_of_a_date_says_what_it_assumes(capsys: pytest.CaptureFixture[str]) -> None:
+    date = clock.rfc3339(clusters.NOW + 86_400)
+    whatif._show(await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 2, "1h"), date))
+    told = capsys.readouterr().out
+    assert told.startswith(f"Submitted at {date} to queue a, it would start at once")
+    assert "\nAssumed: jobs that run or wait now take as long as forecast" in told
 
 
 async def test_what_if_says_why_nothing_helps(capsys: pytest.CaptureFixture[str]) -> None:

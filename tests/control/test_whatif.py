@@ -10,10 +10,14 @@ import pytest
 from tests.builders import clusters
 from tests.builders.clusters import gpujob
 
+from gangline.api.quota_plans import MOST_STEPS
+from gangline.api.read.conditions import timestamp
+from gangline.api.schedules import DAYS
 from gangline.console.views.own_answers import ClusterInstant
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.whatif import Answer, Variant, WrongJobError
 from gangline.control.answers.sight import Everybody
+from gangline.engine.model import ClusterQueue, Put, QuotaAhead, QuotaStep, ReservedWindow
 from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
@@ -156,3 +160,75 @@ async def test_the_default_queue_is_taken() -> None:
     told = await here.answers().what_if(Everybody(), "ml", with_meta(labels={}))
     assert told["queue"] == "default" and told["startsInSeconds"]["p50"] == 0
     assert here.mirror.get(kube.LOCAL_QUEUES, "ml/default") is not None
+
+
+# --- a date -----------------------------------------------------------------------------------------------------------
+
+HOUR = 3_600_000
+
+
+def at(hours: float) -> str:
+    return timestamp(1000 * clusters.NOW + round(hours * HOUR))
+
+
+async def asked(here: ClusterInstant, workers: int, hours: float) -> Json:
+    return await here.answers().what_if(Everybody(), "ml", gpujob("mine", workers, "1h"), at(hours))
+
+
+def plan(gpus: int) -> clusters.Entry:
+    """Queue a has so many GPUs from in an hour until in 20 hours."""
+    change = {"flavor": "h100", "resource": "nvidia.com/gpu", "nominalQuota": gpus}
+    window = {"start": at(1), "end": at(20)}
+    spec = {"clusterQueue": "a", "overrides": [{"name": "night", "window": window, "quotas": [change]}]}
+    return kube.QUOTA_PLANS, {"kind": "QuotaPlan", "metadata": {"name": "p", "uid": "p"}, "spec": spec}
+
+
+async def test_a_job_submitted_later_finds_the_cluster_as_it_will_be() -> None:
+    now, later = await answer(clusters.busy(), workers=2), await asked(clusters.busy(), 2, hours=24)
+    assert now["startsInSeconds"]["p50"] > 0 and now["submittedAt"] is None and not now["assumed"]
+    assert later["startsInSeconds"] == {"p50": 0, "p90": 0}, "seconds count from its submission"
+    assert later["submittedAt"] == clusters.NOW + 24 * 3600
+    assert later["suggestions"] == [] and "as long as forecast" in later["assumed"]
+
+
+async def test_it_waits_behind_those_that_wait_before_it_and_not_before_its_date() -> None:
+    told = await asked(clusters.busy(), 4, hours=0.5)
+    assert told["startsInSeconds"]["p50"] > 1800, "all that waits now goes first"
+
+
+@pytest.mark.parametrize(("hours", "starts"), [(10.0, 36_000.0), (30.0, 0.0)])
+async def test_the_quotas_of_that_time_count(hours: float, starts: float) -> None:
+    """Ten hours on, the queue has no quota, which it gets back in ten more."""
+    here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32), plan(gpus=0))
+    told = await asked(here, 2, hours)
+    assert told["startsInSeconds"]["p50"] == starts
+
+
+async def test_what_never_fits_says_why_at_any_date() -> None:
+    told = await asked(clusters.busy(), 8, hours=24)
+    assert told["startsInSeconds"] is None and "maximum capacity" in told["obstacle"]
+
+
+def test_all_windows_of_reservations_before_the_date_are_known() -> None:
+    schedule = {"days": list(DAYS), "time": "08:00", "duration": "1h"}
+    meta = {"name": "daily", "uid": "daily", "creationTimestamp": at(-1)}
+    spec = {"window": {"schedule": schedule}, "nodes": {"names": ["n1"]}}
+    here = clusters.world_of((kube.RESERVATIONS, {"kind": "Reservation", "metadata": meta, "spec": spec}))
+    found = whatif._windows_until(here.answers().source, 1000 * clusters.NOW + 10 * 24 * HOUR)
+    windows = [each.item for each in found if isinstance(each, Put) and isinstance(each.item, ReservedWindow)]
+    assert sum(each.begin <= 1000 * clusters.NOW + 10 * 24 * HOUR for each in windows) == 10
+
+
+async def test_it_is_said_how_far_quotas_are_known() -> None:
+    here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32))
+    queue = next(f.item for f in here.engine.facts() if isinstance(f, Put) and isinstance(f.item, ClusterQueue))
+    steps = tuple(QuotaStep(1000 * clusters.NOW + n * HOUR, queue.groups) for n in range(1, 1 + MOST_STEPS))
+    here.engine.observe(Put(QuotaAhead("a", "p", steps)))
+    assert f"known until {at(MOST_STEPS)}" in (await asked(here, 2, hours=24))["assumed"]
+    assert "known until" not in (await asked(here, 2, hours=8))["assumed"]
+
+
+@pytest.mark.parametrize("date", [at(-1), at(0), at(15 * 24), "tomorrow", 5, "", {}, "9" * 10_000])
+async def test_a_date_that_is_none_or_too_far_is_refused(date: Any) -> None:
+    with pytest.raises(WrongJobError, match=r"^spec\.at: must be "):
+        await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 1, "1h"), date)

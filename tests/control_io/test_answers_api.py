@@ -225,6 +225,8 @@ async def test_what_cannot_be_answered_is_refused_by_its_name(client: Client, pa
         ({"kind": "Job"}, 422, "kind: must be WhatIf, not 'Job'"),
         ({"spec": []}, 422, "spec: must be an object"),
         ({"spec": {"job": {}, "jobs": 1}}, 422, "spec.'jobs': there is no such field"),
+        ({"spec": {"job": gpujob("x", 1, "1h"), "at": "soon"}}, 422, "spec.at: must be a time such as"),
+        ({"spec": {"change": {"drain": "n1"}, "at": "soon"}}, 422, "spec.at: is the time at which spec.job"),
         ({"spec": {"job": {"kind": "Pod"}}}, 422, "spec.job: must be a Job, a JobSet or a GPUJob"),
         ({"spec": {"job": gpujob("x", 1, "1h", namespace="theirs")}}, 422, "spec.job.metadata.namespace"),
     ],

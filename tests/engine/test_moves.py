@@ -37,7 +37,7 @@ from gangline.engine.model import (
     WriteFailed,
     accelerators_of,
 )
-from gangline.engine.preemption.moves import TRIALS
+from gangline.engine.preemption.moves import PATIENCE, PAUSE, REPEATED, TRIALS, RoomByMoving
 
 MINUTE, HOUR = 60_000, 3_600_000
 MOVES = Moves(lost_gpu_hours_per_day=10.0, after_seconds=0.0)
@@ -412,6 +412,104 @@ def test_nodes_that_have_too_few_cards_are_not_tried() -> None:
     world.complete_evictions()
     assert sorted(of(world.settle(), Admit)) == ["h0", "whole"]
     assert nodes_of(world, "whole") == ["wide"]
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The workloads for which moves were searched for, once for each search."""
+    found: list[str] = []
+    search = RoomByMoving.plan
+
+    def noted(self: RoomByMoving, wanted: Any, movers: Any) -> Any:
+        found.append(wanted.gang.key)
+        return search(self, wanted, movers)
+
+    monkeypatch.setattr(RoomByMoving, "plan", noted)
+    return found
+
+
+def hopeless() -> Cluster:
+    """Two nodes, each with a job of six GPUs, which has no other room."""
+    world = scattered(2, queue(), small=6, checkpoint_seconds=60.0)
+    world.put(job("big", 8))
+    assert moved(world) == []
+    return world
+
+
+def pause(world: Cluster, searches: list[str], span: int) -> int:
+    """How many searches there are in this time, in which nothing happens."""
+    before, end = len(searches), world.now + span
+    while world.now < end:
+        after(world, PAUSE)
+        assert moved(world) == []
+    return len(searches) - before
+
+
+def test_a_search_in_vain_is_not_repeated_while_nothing_changes(searches: list[str]) -> None:
+    world = hopeless()
+    assert len(searches) == 1
+    assert pause(world, searches, REPEATED - PAUSE) == 0
+    assert pause(world, searches, PAUSE) == 1, "costs change with time"
+    world.put(job("more", 1))
+    assert moved(world) == [] and pause(world, searches, PAUSE) == 0, "what starts helps nobody"
+    world.put(node("n2", gpus=6))
+    assert moved(world) == ["s1"], "a change is noticed at once"
+
+
+def test_whoever_may_move_from_now_on_makes_a_search_worth_while(searches: list[str]) -> None:
+    world = scattered(3, queue(moves=replace(MOVES, longest_loss_seconds=60.0)), checkpoint_seconds=600.0)
+    after(world, 5 * MINUTE)
+    world.put(job("big", 8))
+    assert moved(world) == [] and len(searches) == 1
+    assert pause(world, searches, 4 * MINUTE) == 0
+    after(world, PAUSE)
+    assert moved(world) == ["s0"], "all have just saved their work"
+
+
+def test_a_shape_that_often_searched_in_vain_waits_and_never_longer_than_a_minute(searches: list[str]) -> None:
+    world = hopeless()
+    world.put(job("y1", 1, queue="filler"))
+    assert not moved(world)
+    began = world.now
+    for second in range(200):  # every few seconds room becomes free, and is taken
+        world.finish(f"y{second + 1}")
+        world.put(job(f"y{second + 2}", 1, queue="filler"))
+        after(world, 1000)
+        assert not moved(world)
+    assert 10 < len(searches) <= PATIENCE + 7 + (world.now - began) // PAUSE
+    world.put(node("n2", gpus=6))
+    until = world.now + PAUSE
+    while not moved(world):
+        after(world, 1000)
+        assert world.now <= until
+
+
+def test_who_has_no_room_elsewhere_is_not_tried_until_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = hopeless()
+    tried: list[str] = []
+    homes = RoomByMoving.homes
+
+    def noted(self: RoomByMoving, assignment: Any, queue: Any, movers: Any) -> Any:
+        tried.extend(mover.key for mover in movers)
+        return homes(self, assignment, queue, movers)
+
+    monkeypatch.setattr(RoomByMoving, "homes", noted)
+    world.put(job("other", 7))
+    assert moved(world) == [] and not tried, "that was found for the first gang"
+    world.put(node("n2", gpus=5))
+    assert moved(world) == [] and not tried, "too small for any of them"
+    world.put(node("n3", gpus=6))
+    assert moved(world) == ["s0"] and "team/s0" in tried
+
+
+def test_another_shape_is_searched_for_at_once(searches: list[str]) -> None:
+    world = hopeless()
+    world.put(job("other", 7))
+    assert moved(world) == [] and searches[-1] == "team/other"
+    world.put(replace(job("high", 8), priority=1))
+    assert moved(world) == [] and searches[-1] == "team/high"
+    world.put(job("alike", 8))
+    assert moved(world) == [] and searches[-1] == "team/high"
 
 
 def test_a_gang_with_a_date_waits_for_the_moment_at_which_others_lose_least() -> None:

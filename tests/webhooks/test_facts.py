@@ -112,6 +112,16 @@ async def test_what_is_missing_is_only_said_when_it_is_certain():
     assert len(cluster.reads) == reads, "asked once in ten seconds"
 
 
+async def test_rules_know_the_time_and_which_cluster_queue_is_missing() -> None:
+    cluster = Cluster(clusterqueues_a={})
+    facts = Facts(cluster, Clock(), wall=lambda: 1_700_000_000.5)
+    assert await facts.run(lambda context: context.now) == 1_700_000_000_500
+    for name, missing in (("a", False), ("b", True), ("", False)):
+        assert await facts.run(lambda context, name=name: context.cluster_queue_is_missing(name)) is missing
+    silent = Facts(None, Clock())
+    assert not await silent.run(lambda context: context.cluster_queue_is_missing("b")), "only what is certain is said"
+
+
 async def test_what_describes_a_job_is_read_anew_and_is_unknown_where_it_cannot_be_read():
     cluster, clock = Cluster(trainingruntimes_own={"spec": 1}), Clock()
     known = Facts(cluster, clock)

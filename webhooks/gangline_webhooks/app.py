@@ -229,7 +229,10 @@ def create_app(
         errors = await facts.run(lambda context: admission.validate(asked.obj, asked.old, context))
         errors = errors or _unqueueable(asked, every=facts.managed.without_queue)
         errors = errors or await facts.run(lambda context: _class_errors(asked, context))
-        return review.denied(asked, errors) if errors else review.allowed(asked, warnings=admission.warnings(asked.obj))
+        if errors:
+            return review.denied(asked, errors)
+        told = await facts.run(lambda context: admission.warnings(asked.obj, context))
+        return review.allowed(asked, warnings=told)
 
     async def convert_all(body: bytes) -> bytes:
         return orjson.dumps(answer(body, convert))

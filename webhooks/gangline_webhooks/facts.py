@@ -77,7 +77,7 @@ class _Exists:
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """Whether there is certainly no such object: only the author of a job is told so, and nothing depends on it."""
+    """Whether there is certainly no such object: only the author of what names it is told so, and nothing depends on it."""
 
     resource: Resource
     namespace: str | None
@@ -145,11 +145,13 @@ class Facts:
         reader: Reader | None,
         clock: Callable[[], float] = time.monotonic,
         managed: ManagedJobs = EVERY_QUEUED,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._reader = reader
         self._clock = clock
         #: which jobs are managed, as configured
         self.managed = managed
+        self._wall = wall
         self._cache: dict[_Question, tuple[float, bool]] = {}
         self._asking: dict[_Question, asyncio.Task[bool]] = {}
         self._resting_until = float("-inf")
@@ -161,7 +163,7 @@ class Facts:
         objects: dict[_Object, Json | None] = {}
         while len(known) + len(objects) <= MAX_QUESTIONS:
             try:
-                return rule(_context(known, objects, self.managed))
+                return rule(_context(known, objects, self.managed, round(1000 * self._wall())))
             except _UnansweredError as unanswered:
                 question = unanswered.question
                 if isinstance(question, _Object):
@@ -373,7 +375,9 @@ def _head_of_child(child: Json) -> bytes:
     return orjson.dumps({**head, "metadata": {"name": name, **labels}, "spec": {"parallelism": pods}})
 
 
-def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], managed: ManagedJobs) -> AdmissionFacts:
+def _context(
+    known: dict[_Question, bool], seen: dict[_Object, Json | None], managed: ManagedJobs, now: int
+) -> AdmissionFacts:
     def ask(question: _Question) -> bool:
         if question not in known:
             raise _UnansweredError(question)
@@ -402,6 +406,9 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
 
     def priority_class_is_missing(name: str) -> bool:
         return bool(name) and ask(_Missing(WORKLOAD_PRIORITY_CLASSES, None, name))
+
+    def cluster_queue_is_missing(name: str) -> bool:
+        return bool(name) and ask(_Missing(CLUSTER_QUEUES, None, name))
 
     def classes_are_limited(namespace: str) -> bool:
         return bool(namespace) and ask(_Limited(namespace))
@@ -432,4 +439,6 @@ def _context(known: dict[_Question, bool], seen: dict[_Object, Json | None], man
         look,
         classes_are_limited,
         owner_waits,
+        cluster_queue_is_missing,
+        now,
     )

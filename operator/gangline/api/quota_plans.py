@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -221,12 +221,14 @@ def steps(groups: tuple[ResourceGroup, ...], plan: Sequence[Stage], beneath: Cou
     return found
 
 
-def unknown_quotas(facts: QuotaPlanFacts, written: tuple[ResourceGroup, ...]) -> tuple[str, ...]:
-    """What of a plan is not honoured, as sentences: the quotas that the ClusterQueue does not have."""
-    there: set[FlavorResource] = {
-        (flavor.name, resource) for group in written for flavor in group.flavors for resource in flavor.resources
-    }
-    missing = sorted(facts.about - there)
+def quotas_of(groups: tuple[ResourceGroup, ...]) -> Iterator[FlavorResource]:
+    """What there are quotas of."""
+    return ((flavor.name, resource) for group in groups for flavor in group.flavors for resource in flavor.resources)
+
+
+def unknown_quotas(facts: QuotaPlanFacts, there: Iterable[FlavorResource]) -> tuple[str, ...]:
+    """What of a plan is not honoured, as sentences: quotas that are not among those of the ClusterQueue (`there`)."""
+    missing = sorted(facts.about.difference(there))
     if not missing:
         return ()
     named = bounded.some([f"{resource} in flavor {flavor}" for flavor, resource in missing], 3)

@@ -139,6 +139,16 @@ def windows(when: Span | Weekly, after: Millis, most: int) -> list[Span]:
     return list(islice(_joined(_weekly_from(when, after)), most))
 
 
+def is_over(when: Span | Weekly, now: Millis) -> bool:
+    """Whether no window comes any more."""
+    return isinstance(when, Span) and when.end <= now
+
+
+def over(path: str) -> str:
+    """What is said of such windows."""
+    return f"{path}: the window is over, so it has no effect"
+
+
 def _joined(spans: Iterator[Span]) -> Iterator[Span]:
     """Spans in order, those that overlap or touch as one; a schedule without a gap is cut after the longest window."""
     current: Span | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from gangline.api.quota_plans import QuotaPlanFacts, quota_plan, stages, steps, unknown_quotas
+from gangline.api.quota_plans import QuotaPlanFacts, quota_plan, quotas_of, stages, steps, unknown_quotas
 from gangline.engine.model import ClusterQueue, Millis, QuotaAhead, ResourceGroup, changes_between
 from gangline.kube import resources as kube
 from gangline.record import values
@@ -97,5 +97,7 @@ class _State:
             elif (other := of_queue.setdefault(queue, name)) != name:
                 found.append(f"QuotaPlan {name}: QuotaPlan {other} of ClusterQueue {queue} is older")
             else:
-                found += [f"QuotaPlan {name}: {trouble}" for trouble in unknown_quotas(plan, self.written[queue])]
+                found += [
+                    f"QuotaPlan {name}: {trouble}" for trouble in unknown_quotas(plan, quotas_of(self.written[queue]))
+                ]
         return found

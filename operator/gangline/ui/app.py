@@ -470,7 +470,7 @@ class Server:
             namespace = self._dashboard.namespace
         path = f"{_scope(namespace)}/whatifs"
         async with self._client(request) as client:
-            spec = {name: body[name] for name in ("job", "change") if name in body}
+            spec = {name: body[name] for name in ("job", "change", "at") if name in body}
             return JSONResponse((await upstream.ask_with(client, path, {"spec": spec}))["status"])
 
     # --- actions ------------------------------------------------------------------------------------------------------

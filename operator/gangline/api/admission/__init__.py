@@ -72,6 +72,8 @@ KINDS: Final[Mapping[tuple[str, str], KindRules]] = {
 }
 
 
+#: nothing is known of the cluster
+NO_FACTS: Final = AdmissionFacts()
 #: groups of kinds that make no pods; those of a GPUJob are the operator's to write
 _OWN: Final = (names.GROUP, names.OWN_GROUP)
 #: groups of kinds that make new pods when their template changes
@@ -118,9 +120,10 @@ def _too_large(obj: Json, old: Json | None) -> list[FieldError]:
     return [FieldError(path, NOTHING, words, TOO_LONG)]
 
 
-def warnings(obj: Json) -> list[str]:
+def warnings(obj: Json, context: AdmissionFacts = NO_FACTS) -> list[str]:
     """What the author of a valid object should know. Raises UnknownKindError."""
-    found = list(_rules(obj).warn(obj))
+    rules = _rules(obj)
+    found = [*rules.warn(obj), *rules.doubt(obj, context)]
     if queue_name(obj) and not text(obj.get("apiVersion")).startswith(f"{names.GROUP}/"):
         found += gpu_shares.doubts(obj)
     return found

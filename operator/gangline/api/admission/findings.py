@@ -136,7 +136,7 @@ def _no_local_queue(namespace: str, name: str) -> bool:
     return False
 
 
-def _no_priority_class(name: str) -> bool:
+def _no_name(name: str) -> bool:
     return False
 
 
@@ -163,7 +163,7 @@ class AdmissionFacts:
     #: whether there is a LocalQueue of this (namespace, name)
     local_queue_exists: Callable[[str, str], bool] = _no_local_queue
     #: whether there is a WorkloadPriorityClass of this name
-    priority_class_exists: Callable[[str], bool] = _no_priority_class
+    priority_class_exists: Callable[[str], bool] = _no_name
     #: whether the owner in this (namespace, owner reference), or an ancestor of it, is in a queue, and creates this child
     owner_is_queued: Callable[[str, Json, Json], bool] = _no_owner
     #: whether jobs in this namespace are managed, of those that name a queue (True) or of those that do not
@@ -174,7 +174,7 @@ class AdmissionFacts:
     runs_elsewhere: Callable[[str, str], bool] = _no_local_queue
     #: whether it is certain that there is no LocalQueue of this (namespace, name), and no WorkloadPriorityClass of this name
     local_queue_is_missing: Callable[[str, str], bool] = _no_local_queue
-    priority_class_is_missing: Callable[[str], bool] = _no_priority_class
+    priority_class_is_missing: Callable[[str], bool] = _no_name
     #: the rules of a kind whose jobs `may_leave` (`jobs.job_rules`) hold for one that loses its queue, too
     leaving_checked: bool = True
     #: jobs may grow and shrink while they run (the gate ElasticJobsViaWorkloadSlices)
@@ -184,9 +184,13 @@ class AdmissionFacts:
     #: the object that describes the pods of a job; None if it is not there, or not known
     look: Look = _unknown
     #: whether an administrator has said which priority classes jobs of this namespace may name
-    classes_are_limited: Callable[[str], bool] = _no_priority_class
+    classes_are_limited: Callable[[str], bool] = _no_name
     #: whether the queued one among the owners of a child, in this (namespace, owner reference), waits for its quota now
     owner_waits: Callable[[str, Json], bool] = _no_waiting_owner
+    #: whether it is certain that there is no ClusterQueue of this name
+    cluster_queue_is_missing: Callable[[str], bool] = _no_name
+    #: the time, in milliseconds since 1970; 0 = it is not known
+    now: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +209,19 @@ Validate: TypeAlias = Callable[[Json, Json | None, AdmissionFacts], list[FieldEr
 Warn: TypeAlias = Callable[[Json], list[str]]
 
 
+#: what the author of a valid object should know of it beside the rest of the cluster
+Doubt: TypeAlias = Callable[[Json, AdmissionFacts], list[str]]
+
+
 def _no_default(obj: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
     return []
 
 
 def _no_warning(obj: Json) -> list[str]:
+    return []
+
+
+def _no_doubt(obj: Json, context: AdmissionFacts) -> list[str]:
     return []
 
 
@@ -220,6 +232,7 @@ class KindRules:
     validate: Validate
     default: Default = _no_default
     warn: Warn = _no_warning
+    doubt: Doubt = _no_doubt
 
 
 # --- reading JSON of unknown shape ------------------------------------------------------------------------------------

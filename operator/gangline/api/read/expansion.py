@@ -75,8 +75,9 @@ def expand(
     cluster_queues: Iterable[str],
     local_queues: Iterable[str],
     now: int,
+    ahead: int = AHEAD,
 ) -> list[Expanded]:
-    """All Reservations, those in force first."""
+    """All Reservations, those in force first, each with so many windows `ahead`."""
     found: list[Expanded] = []
     known = frozenset(cluster_queues), frozenset(local_queues)
     for obj in sorted(reservations, key=lambda each: (_created(each), _name(each))):
@@ -90,7 +91,7 @@ def expand(
             found.append(Expanded(name, None, troubles=(str(error),)))
             continue
         chosen, lacking = _nodes(facts, obj, nodes, flavors)
-        spans = tuple(windows(facts.when, now, AHEAD))
+        spans = tuple(windows(facts.when, now, ahead))
         found.append(Expanded(name, facts, spans, chosen, (*lacking, *_unknown_queues(facts, *known))))
     return _with_overlaps(found, nodes, flavors)
 

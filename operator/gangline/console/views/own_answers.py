@@ -290,10 +290,10 @@ async def plan(api: ApiClient, cluster_queue: str | None, horizon: float, error:
         raise click.ClickException(str(wrong)) from wrong
 
 
-async def what_if(api: ApiClient, namespace: str, submitted: Json, error: Exception) -> Json:
+async def what_if(api: ApiClient, namespace: str, submitted: Json, date: str, error: Exception) -> Json:
     here = await _load(api, error)
     try:
-        return await here.answers().what_if(Everybody(), namespace, submitted)
+        return await here.answers().what_if(Everybody(), namespace, submitted, date or None)
     except _WRONG as wrong:
         raise click.ClickException(str(wrong)) from wrong
 

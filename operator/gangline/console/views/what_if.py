@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gangline.console.output import presenting
+from gangline.console.output import clock, presenting
 from gangline.console.output.layout import Rows, wrapped
 from gangline.console.views import asking, own_rights
 from gangline.control.answers.api.discovery import ANSWERS
@@ -14,16 +14,18 @@ from gangline.kube.errors import ApiError, Invalid
 from gangline.kube.resources import Json, Resource
 
 
-async def submitted(api: ApiClient, job: Json, resource: Resource) -> Json:
-    """The operator's answer about a job with a namespace; without an operator, what the user's own rights let know."""
+async def submitted(api: ApiClient, job: Json, resource: Resource, date: str = "") -> Json:
+    """The operator's answer about a job with a namespace; without an operator, what the user's own rights let know. `date`: when
+    it would be submitted; "": now.
+    """
     namespace = job["metadata"]["namespace"]
     job = await accepted(api, job, resource)
     try:
-        return await asked(api, namespace, {"job": job})
+        return await asked(api, namespace, {"job": job, **({"at": date} if date else {})})
     except own_rights.NoOperator as error:
         from gangline.console.views import own_answers
 
-        return await own_answers.what_if(api, namespace, job, error)
+        return await own_answers.what_if(api, namespace, job, date, error)
 
 
 async def asked(api: ApiClient, namespace: str, spec: Json) -> Json:
@@ -53,9 +55,12 @@ def answer_lines(answer: Json, columns: int | None) -> list[str]:
     starts = answer["startsInSeconds"]
     start = f"no start within the horizon{obstacle}" if starts is None else f"it would start {_span(answer)}"
     source = f"{answer['forecast']['source']}, from {answer['forecast']['samples']} finished runs"
+    at = answer.get("submittedAt")
+    when = "now" if at is None else f"at {clock.rfc3339(at)}"
     lines = [
-        f"Submitted now to queue {answer['queue']}, {start}{reason}",
+        f"Submitted {when} to queue {answer['queue']}, {start}{reason}",
         f"and run for {_runs(answer)} ({source}).",
+        *([answer["assumed"]] if at is not None else ()),
         "",
     ]
     lines = [part for line in lines for part in wrapped(line, columns)]

@@ -190,9 +190,9 @@ class QueueAnswers(Desk):
             raise NotReadableError("only who may list the Workloads of all namespaces may ask about quotas and nodes")
         return await changes.compare(self.source, self._foresight, sight, self.job_names(), wanted, view)
 
-    async def what_if(self, asker: Asker, namespace: str, job: object) -> Json:
-        """The expected start of a job that is not submitted, in the namespace: see `whatif`. Raises WrongJobError,
-        NoForecastsError.
+    async def what_if(self, asker: Asker, namespace: str, job: object, date: object = None) -> Json:
+        """The expected start of a job that is not submitted, in the namespace, if it were at a date; None: now. See `whatif`.
+        Raises WrongJobError, NoForecastsError.
         """
         sight = await asker.sight({namespace}, self._own_queues(namespace, self._routes()))
-        return await whatif.what_if(self.source, self._foresight, sight, self.job_names(), namespace, job)
+        return await whatif.what_if(self.source, self._foresight, sight, self.job_names(), namespace, job, date)

@@ -245,10 +245,14 @@ def rehearse(
 
 
 def _obstacle(facts: Sequence[Change], settings: Settings, now: Millis, rehearsal: Rehearsal) -> str:
-    """The engine's message after one decision round."""
+    """The engine's message after one decision round. A workload that is submitted later counts as submitted now."""
     engine = Engine(settings)
     for fact in facts:
-        engine.observe(fact)
+        match fact:
+            case Put(Workload(requeue_at=int()) as later) if later.key == rehearsal.workload:
+                engine.observe(Put(replace(later, requeue_at=None)))
+            case _:
+                engine.observe(fact)
     engine.decide(now)
     explanation = engine.explain(rehearsal.workload)
     return explanation.message if explanation is not None else ""

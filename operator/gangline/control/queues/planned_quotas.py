@@ -12,6 +12,7 @@ from gangline.api.quota_plans import (
     Stage,
     course,
     quota_plan,
+    quotas_of,
     stages,
     steps,
     unknown_quotas,
@@ -90,7 +91,7 @@ def expand(
             found.append(Planned(obj.name, None, troubles=(f"There is no ClusterQueue {queue}",)))
         else:
             of_queue[queue] = obj.name
-            troubles = unknown_quotas(facts, written[queue])
+            troubles = unknown_quotas(facts, quotas_of(written[queue]))
             ahead = tuple(stages(facts, now))
             begun = ahead[0].at
             unfinished = facts.recall is not None and finished.get(obj.name) != begun and _foretold(obj, begun)

@@ -16,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.flavors.assignment import Assignment, Grade, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
-from gangline.engine.model import Device, Flavor, Millis, PodSet, Settings, Share, accelerators_of, is_accelerator
+from gangline.engine.model import Device, Flavor, Millis, Node, PodSet, Settings, Share, accelerators_of, is_accelerator
 from gangline.engine.model.runtime import NEVER
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests, how_many
-from gangline.engine.occupancy.node_ledger import HOSTS, NOWHERE, Assigned, Placed, TrackedNode
+from gangline.engine.occupancy.node_ledger import HOSTS, NOWHERE, Assigned, Opening, Placed, TrackedNode
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.preemption.victim_search import Victim, lost_work
@@ -34,6 +35,7 @@ from gangline.engine.queues.preemption_log import HOUR, MOVED
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.quota_holds import hold_quota_for
 from gangline.engine.queues.quotas_ahead import QuotasAhead
+from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.wording import hours_text, minute_text
@@ -44,6 +46,12 @@ from gangline.engine.topology.topologies import Topologies
 TRIALS: Final = 16
 #: A workload for which nothing can be moved is examined again after this time, in milliseconds, or when something changes.
 PAUSE: Final[Millis] = 60_000
+#: So many searches for a shape may be in vain, each within two pauses of the one before it, before the next ones wait: each
+#: twice as long as the one before it, and at most `PAUSE`, however much changes meanwhile.
+PATIENCE: Final = 4
+#: How long a search is not repeated, and a workload counts as one without other room, while no room becomes free. Costs change
+#: with time, and with these the sets that are tried.
+REPEATED: Final[Millis] = 10 * PAUSE
 #: Moments that are compared for a workload with a date.
 MOMENTS: Final = 16
 #: How long before its date a workload with a date has its room made, besides the restart: pods take time to end.
@@ -85,6 +93,48 @@ class Plan(NamedTuple):
 
     movers: tuple[WorkloadState, ...]
     cost: int
+
+
+#: A ClusterQueue, and the flavors of each pod set by resource.
+_Where: TypeAlias = tuple[str, tuple[tuple[tuple[str, str], ...], ...]]
+
+
+class _InVain(NamedTuple):
+    """The last search for a shape, which found nothing: when it was, how many in a row found nothing, up to where it had seen
+    room become free (`NodeLedger.openings`), and who ran and had to stay. `cut`: there were more sets than it might try.
+    """
+
+    at: Millis
+    times: int
+    seen: int
+    stayed: frozenset[str]
+    cut: bool
+
+    @property
+    def rests_until(self) -> Millis:
+        """No search comes before this time."""
+        doubled = self.times - PATIENCE
+        return self.at + (min(PAUSE, 1000 << min(doubled, 16)) if doubled >= 0 else 0)
+
+    @property
+    def repeated_at(self) -> Millis:
+        """The search is repeated at this time, whether anything has changed or not."""
+        return self.at + (PAUSE if self.cut else REPEATED)
+
+    def holds(self, now: Millis, seen: int, movers: Iterable[str]) -> bool:
+        """Whether a search would be in vain again: no room has become free, and nobody may move who had to stay. Whoever has
+        started since only takes room.
+        """
+        return now < self.repeated_at and seen == self.seen and self.stayed.isdisjoint(movers)
+
+
+class _Homeless(NamedTuple):
+    """When workloads of a shape in a queue were found to have no room but their own, and up to where room that has become free
+    (`NodeLedger.openings`) is known to have none.
+    """
+
+    at: Millis
+    seen: int
 
 
 @dataclass(slots=True)
@@ -156,6 +206,10 @@ class RoomByMoving:
         self._gangs = gangs
         self._flavors = flavors
         self._frozen = frozen
+        #: what searches were in vain, by the shape of the waiting workload
+        self._in_vain: WeakKeyDictionary[WorkloadShape, dict[_Where, _InVain]] = WeakKeyDictionary()
+        #: which workloads have no room but their own, by shape and ClusterQueue
+        self._homeless: WeakKeyDictionary[WorkloadShape, dict[str, _Homeless]] = WeakKeyDictionary()
 
     # --- deciding -----------------------------------------------------------------------------------------------------
 
@@ -176,9 +230,9 @@ class RoomByMoving:
         if until := self._preemptor.log.unknown_until(now):
             self._wake(queue, until)
             return []
-        found = self.plan(search, now)
+        found, again = self._plan_now(search, now)
         if found is None:
-            self._wake(queue, now + PAUSE)
+            self._wake(queue, again)
             return []
         names = _names(found.movers)
         at = max(self._best_moment(search, found, now), gang.own_turn + policy.after)
@@ -195,6 +249,28 @@ class RoomByMoving:
             )
             return []
         return [Victim(each, MOVED) for each in found.movers]
+
+    def _plan_now(self, search: _Search, now: Millis) -> tuple[Plan | None, Millis]:
+        """A plan for this moment, and if there is none when to ask again. Searches in vain are costly, and a gang that waits for
+        hours would repeat them at each event: so they are repeated only where the result may be another one.
+        """
+        where = search.queue.name, tuple(tuple(sorted(each.items())) for each in search.restriction)
+        of_shape = self._in_vain.setdefault(search.gang.shape, {})
+        last = of_shape.get(where)
+        if last is not None and last.at <= now < last.rests_until:
+            return None, last.rests_until
+        movers = self._movers(search, now)
+        seen, names = self._ledger.openings.end, {each.gang.uid for each in movers}
+        if last is not None and last.at <= now and last.holds(now, seen, names):
+            return None, min(now + PAUSE, last.repeated_at)
+        found = self.plan(search, movers)
+        if found is not None:
+            of_shape.pop(where, None)
+            return found, now
+        stayed = frozenset(each.uid for queue in self._queues.values() for each in queue.holders.values()) - names
+        times = last.times + 1 if last is not None and last.at <= now < last.at + 2 * PAUSE else 1
+        of_shape[where] = last = _InVain(now, times, seen, stayed, search.left <= 0)
+        return None, max(now + PAUSE, last.rests_until)
 
     def _wake(self, queue: ClusterQueueState, until: Millis) -> None:
         self._preemptor.waits.note(queue.name, until)
@@ -229,7 +305,7 @@ class RoomByMoving:
         best = found.cost, now
         for moment in (*moments, last):
             search.left, search.stay = TRIALS, set()
-            other = self.plan(search, moment)
+            other = self.plan(search, self._movers(search, moment))
             if other is not None and (other.cost, moment) < best:
                 best = other.cost, moment
         restarts = sum(accelerators_of(mover.workload.pod_sets) for mover in found.movers) * policy.restart
@@ -333,10 +409,10 @@ class RoomByMoving:
         ]
         return _Search(gang, queue, [each.flavors for each in assignment.pod_sets], pod_sets, most)
 
-    def plan(self, search: _Search, at: Millis) -> Plan | None:
-        """The cheapest set that was found whose move at this time lets the workload start; None if there is none."""
-        movers = self._movers(search, at)
+    def plan(self, search: _Search, movers: Sequence[_Mover]) -> Plan | None:
+        """The cheapest set of these that was found whose move lets the workload start; None if there is none."""
         known = {mover.gang: mover for mover in movers}
+        search.stay.update(each.gang for each in movers if self._is_homeless(each.gang, each.queue))
         again = True
         while again and search.left > 0:
             stayed = len(search.stay)
@@ -375,8 +451,51 @@ class RoomByMoving:
         if found is None:
             return False
         homes = self.homes(found, search.queue, movers)
-        search.stay.update(mover for mover in movers if mover not in homes)
+        for mover in movers:
+            if mover not in homes:
+                search.stay.add(mover)
+                self._note_homeless(mover)
         return len(homes) == len(movers)
+
+    def _note_homeless(self, mover: WorkloadState) -> None:
+        """A workload found no room beside one that waits. If it has none but its own, spare other searches the trial.
+
+        Several pods may stay in a part of their own room: of these nothing is noted.
+        """
+        queue = queue_of(mover)
+        if queue is None or sum(each.count for each in mover.demands) != 1:
+            return
+        with simulate(removed=(mover,), places=False):
+            if Assigner(mover, queue, self._oracle).assign().mode is Mode.FIT:
+                return
+        of_shape = self._homeless.setdefault(mover.shape, {})
+        of_shape[queue.name] = _Homeless(self._preemptor.now, self._ledger.openings.end)
+
+    def _is_homeless(self, mover: WorkloadState, queue: ClusterQueueState) -> bool:
+        """Whether a workload is known to have no room but its own: there was none, and none has become free for its pod since."""
+        of_shape = self._homeless.get(mover.shape)
+        known = of_shape.get(queue.name) if of_shape is not None else None
+        if of_shape is None or known is None:
+            return False
+        log = self._ledger.openings
+        opened = log.since(known.seen) if known.at <= self._preemptor.now < known.at + REPEATED else None
+        if opened is None or any(self._may_take(mover, each) for each in opened):
+            del of_shape[queue.name]
+            return False
+        of_shape[queue.name] = known._replace(seen=log.end)
+        return True
+
+    def _may_take(self, mover: WorkloadState, opening: Opening) -> bool:
+        """Whether what has become free somewhere could be room for the one pod of a workload."""
+        tracked = self._ledger.nodes.get(opening.name) if isinstance(opening, Node) else None
+        if tracked is None:
+            return True
+        left = tracked.left()
+        return all(
+            left.get(resource, amount) >= amount
+            for each in mover.demands
+            for resource, amount in each.pod_set.requests.items()
+        )
 
     def homes(
         self, assignment: Assignment, queue: ClusterQueueState, movers: Iterable[WorkloadState]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gangline.api import schedules
 from gangline.api.admission import syntax
 from gangline.api.admission.findings import (
     NOTHING,
@@ -21,6 +22,8 @@ from gangline.api.spec_fields import SpecError
 
 #: characters of the longest name: it is a part of the names of windows, and of a label's value
 LONGEST_NAME: Final = 63
+#: ClusterQueues and LocalQueues of which it is asked whether there are such
+MOST_QUEUES: Final = 4
 
 
 def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
@@ -46,4 +49,18 @@ def warn(obj: Json) -> list[str]:
     return [f"spec.nodes: {' and '.join(given)} add up: a node that any of them selects is reserved"]
 
 
-RULES: Final = KindRules(validate=validate, warn=warn)
+def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
+    """A window that is over, and queues that there are not."""
+    facts = reservation(obj)
+    found = [schedules.over("spec.window")] if schedules.is_over(facts.when, context.now) else []
+    for name in sorted(facts.owners.cluster_queues)[:MOST_QUEUES]:
+        if context.cluster_queue_is_missing(name):
+            found.append(f"spec.for.clusterQueues: there is no ClusterQueue {name} yet")
+    for key in sorted(facts.owners.local_queues)[:MOST_QUEUES]:
+        namespace, _, name = key.partition("/")
+        if context.local_queue_is_missing(namespace, name):
+            found.append(f"spec.for.localQueues: there is no LocalQueue {key} yet")
+    return found
+
+
+RULES: Final = KindRules(validate=validate, warn=warn, doubt=doubt)

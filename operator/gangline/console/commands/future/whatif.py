@@ -45,7 +45,14 @@ if TYPE_CHECKING:
     help="The queue whose quota of --flavor would be --gpus.",
 )
 @click.option("--flavor", default="", help="The ResourceFlavor of --quota.")
-@click.option("--at", "at", default="", metavar="TIME", help="The quota would change then: 2026-01-31T20:00:00Z.")
+@click.option(
+    "--at",
+    "--date",
+    "at",
+    default="",
+    metavar="TIME",
+    help="The job in FILE would be submitted then, or the quota change: 2026-01-31T20:00:00Z.",
+)
 @click.option(
     "--drain",
     metavar="NODE",
@@ -77,8 +84,8 @@ def command(
     namespace: str | None,
     output: OutputFormat,
 ) -> None:
-    """Show when the job in FILE would start if submitted now, and whether a smaller size, a shorter runtime or another queue
-    would start it earlier.
+    """Show when the job in FILE would start if submitted now, or at TIME (--at), and whether a smaller size, a shorter runtime
+    or another queue would start it earlier.
 
     Or show what a change would do, who would start earlier and who later: of JOB, which waits (--time, --gpus, --queue), of a
     quota (--quota CLUSTERQUEUE --flavor NAME --gpus N, with --at from a time on), of a node (--drain NODE), or of
@@ -103,12 +110,10 @@ def command(
         else:
             terminal.say(*change_lines(told, presenting.width()))
         return
-    if duration is not None or gpus is not None or queue or flavor or at:
-        raise click.UsageError(
-            "--time, --gpus, --queue, --flavor and --at change what is there: name it instead of a file"
-        )
+    if duration is not None or gpus is not None or queue or flavor:
+        raise click.UsageError("--time, --gpus, --queue and --flavor change what is there: name it instead of a file")
     job_of_file, kind = read(file)
-    answer = access.run(_submitted(kubeconfig, context, namespace, job_of_file, kind))
+    answer = access.run(_submitted(kubeconfig, context, namespace, job_of_file, kind, at))
     if output.kind:
         terminal.say(document(output.kind, _as_json(answer)))
         return
@@ -116,11 +121,11 @@ def command(
 
 
 async def _submitted(
-    kubeconfig: Path | None, context: str | None, namespace: str | None, job: Json, kind: JobKind
+    kubeconfig: Path | None, context: str | None, namespace: str | None, job: Json, kind: JobKind, at: str
 ) -> Json:
     async with access.client(kubeconfig, context) as api:
         job["metadata"].setdefault("namespace", namespace or api.login.namespace)
-        return await what_if.submitted(api, job, kind.resource)
+        return await what_if.submitted(api, job, kind.resource, at)
 
 
 async def _changed(kubeconfig: Path | None, context: str | None, namespace: str | None, change: Json) -> Json:
@@ -210,4 +215,5 @@ def change_lines(told: Json, columns: int | None) -> list[str]:
 
 def _as_json(answer: Json) -> dict[str, Any]:
     first = ("change", "startsInSeconds", "gainedHours", "runsForSeconds", "flavor", "because", "suggestions")
-    return {name: answer[name] for name in first}
+    later = ("submittedAt", "assumed") if answer["submittedAt"] is not None else ()
+    return {name: answer[name] for name in (*first, *later)}

@@ -11,9 +11,7 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api import names, quantity
-from gangline.api.read.expansion import expand
 from gangline.api.reservations import reservation
-from gangline.api.schedules import instant
 from gangline.api.spec_fields import SpecError
 from gangline.control.answers.ahead import whatif
 from gangline.control.answers.ahead.remedies import starts_in, with_quota
@@ -96,7 +94,7 @@ def read(given: object) -> WantedChange:
         cluster_queue=fields.get("clusterQueue", ""),
         flavor=fields.get("flavor", ""),
         drain=fields.get("drain", ""),
-        at=_instant(fields.get("at")),
+        at=whatif.instant_of(fields.get("at"), "spec.change.at", WrongChangeError),
         reservation=_reservation(fields),
     )
     if wanted.of_job and wanted.duration is None and wanted.gpus is None and not wanted.queue:
@@ -125,15 +123,6 @@ def _reservation(fields: Mapping[str, Any]) -> Json | None:
     except SpecError as error:
         raise WrongChangeError(f"spec.change.reservation{error.path.removeprefix('spec')}: {error.message}") from None
     return spec
-
-
-def _instant(value: object) -> Millis | None:
-    if value is None:
-        return None
-    try:
-        return instant(value if isinstance(value, str) else "")
-    except (OverflowError, ValueError):
-        raise WrongChangeError("spec.change.at: must be a time such as 2026-01-31T12:00:00Z") from None
 
 
 def _whole(fields: Mapping[str, Any]) -> int | None:
@@ -363,21 +352,9 @@ def _of_node(source: Source, wanted: WantedChange) -> _Played:
 
 def _of_reservation(source: Source, spec: Json) -> _Played:
     """The windows that a Reservation would have beside those of the others."""
-    objects = source.mirror.objects
     new: Json = {"metadata": {"name": _NAME, "creationTimestamp": "9999"}, "spec": spec}
-    others = [each for each in objects[kube.RESERVATIONS].values() if each.name != _NAME]
-    own = next(
-        each
-        for each in expand(
-            [*others, new],
-            source.mirror.nodes,
-            objects[kube.RESOURCE_FLAVORS],
-            objects[kube.CLUSTER_QUEUES],
-            objects[kube.LOCAL_QUEUES],
-            source.now(),
-        )
-        if each.name == _NAME
-    )
+    others = [each for each in source.mirror.objects[kube.RESERVATIONS].values() if each.name != _NAME]
+    own = next(each for each in whatif.expanded(source, [*others, new]) if each.name == _NAME)
     windows = own.windows()
     remarks = [f"Not honoured: {trouble}." for trouble in own.troubles]
     if not windows:

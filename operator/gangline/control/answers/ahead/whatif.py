@@ -6,13 +6,16 @@ are facts of rehearsals only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gangline.api import admission, names
 from gangline.api.admission.findings import AdmissionFacts
+from gangline.api.quota_plans import HORIZON, MOST_STEPS
 from gangline.api.read import conditions, parse
+from gangline.api.read.expansion import AHEAD, Expanded, expand
+from gangline.api.schedules import instant
 from gangline.bounded import shown
 from gangline.control.answers.ahead.times import admissions_of
 from gangline.control.answers.sight import Sight
@@ -25,7 +28,17 @@ from gangline.control.forecasting.runtime_facts import fact
 from gangline.control.isolation.time_limit import TookTooLongError, limited
 from gangline.control.kinds.dependencies import as_submitted
 from gangline.engine import ExpectedStart, accelerators_of, is_accelerator
-from gangline.engine.model import Dependencies, Gone, PodSet, Put, RuntimeForecast, Workload
+from gangline.engine.model import (
+    Change,
+    Dependencies,
+    Gone,
+    Millis,
+    PodSet,
+    Put,
+    QuotaAhead,
+    RuntimeForecast,
+    Workload,
+)
 from gangline.forecast.quantiles import Forecast
 from gangline.jobs import kind_of
 from gangline.jobs import workload as workloads
@@ -48,6 +61,7 @@ MORE_TIME: Final = 5.0
 #: characters of a refusal
 MOST_WORDS: Final = 2000
 _UID: Final = "whatif"
+_DAY: Final[Millis] = 86_400_000
 
 
 class WrongJobError(ValueError):
@@ -66,6 +80,8 @@ class Variant:
     by_flavor: Mapping[str, Forecast] = field(default_factory=dict[str, Forecast])
     #: the jobs that it waits for; None: it waits for none
     dependencies: Dependencies | None = None
+    #: further facts: what is known of the time before a later submission
+    beside: tuple[Change, ...] = ()
 
     def scaled(self, factor: float) -> tuple[Forecast, Mapping[str, Forecast]]:
         """The forecasts for a runtime multiplied by `factor`: the general one and those by flavor."""
@@ -76,7 +92,9 @@ class Variant:
         key = self.workload.key
         forecast = Put(fact(key, self.forecast, self.by_flavor))
         others = () if self.dependencies is None else (Put(self.dependencies),)
-        return Rehearsal(key, (Gone(RuntimeForecast, key), forecast, *others, Put(self.workload)), self.kind)
+        return Rehearsal(
+            key, (*self.beside, Gone(RuntimeForecast, key), forecast, *others, Put(self.workload)), self.kind
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +123,25 @@ class Answer:
 
 
 async def what_if(
-    source: Source, foresight: EngineOutlooks, sight: Sight, jobs: Mapping[str, str], namespace: str, job: object
+    source: Source,
+    foresight: EngineOutlooks,
+    sight: Sight,
+    jobs: Mapping[str, str],
+    namespace: str,
+    job: object,
+    date: object = None,
 ) -> Json:
-    """The answer for a job of the namespace. `jobs`: names of jobs by the keys of their Workloads.
+    """The answer for a job of the namespace. `jobs`: names of jobs by the keys of their Workloads. `date`: when the job would
+    be submitted, as text; None: now. Seconds count from that time.
 
     Raises WrongJobError, NoForecastsError.
     """
+    at = _later(date, source.now())
     try:
-        variants = limited(lambda: list(_variants(source, namespace, job)))
+        variants = limited(lambda: list(_variants(source, namespace, job, at)))
     except TookTooLongError as error:
         raise WrongJobError(f"spec.job: {error}") from None
-    original, now = variants[0], source.now()
+    original, now = variants[0], at or source.now()
     done = await foresight.rehearse([variant.rehearsal for variant in variants], TIME, BEST)
     first = _start(done.first, original)
     offers = [
@@ -134,6 +160,8 @@ async def what_if(
         "obstacle": sight.text(done.first.obstacle, jobs),
         "forecast": {"source": original.forecast.source, "samples": original.forecast.samples},
         "unexamined": done.unexamined,
+        "submittedAt": None if at is None else at / 1000,
+        "assumed": "" if at is None else _assumed(source, original, at),
         "suggestions": [answer.as_json() for answer in best(offers)],
     }
 
@@ -150,11 +178,62 @@ async def _much_smaller(
     return [(v.kind, _answer(v, start, first, now)) for v, start in starts if start.start is not None][:1]
 
 
+# --- a later time -------------------------------------------------------------------------------------------------------
+
+
+def instant_of(value: object, path: str, error: type[ValueError]) -> Millis | None:
+    """A time in a request, None where none is given. Raises such an error, naming the field."""
+    if value is None:
+        return None
+    try:
+        return instant(value if isinstance(value, str) else "")
+    except (OverflowError, ValueError):
+        raise error(f"{path}: must be a time such as 2026-01-31T12:00:00Z") from None
+
+
+def _later(value: object, now: Millis) -> Millis | None:
+    at = instant_of(value, "spec.at", WrongJobError)
+    if at is not None and not now < at <= now + HORIZON:
+        raise WrongJobError(f"spec.at: must be within the {HORIZON // _DAY} days to come, for which quotas are planned")
+    return at
+
+
+def expanded(source: Source, reservations: Iterable[Json], ahead: int = AHEAD) -> list[Expanded]:
+    """These Reservations on the cluster as it is, each with so many windows ahead."""
+    objects = source.mirror.objects
+    queues = objects[kube.CLUSTER_QUEUES], objects[kube.LOCAL_QUEUES]
+    return expand(reservations, source.mirror.nodes, objects[kube.RESOURCE_FLAVORS], *queues, source.now(), ahead)
+
+
+def _windows_until(source: Source, at: Millis) -> list[Change]:
+    """All windows of Reservations that begin before a time: the engine knows only the next few of each."""
+    reservations = source.mirror.objects[kube.RESERVATIONS].values()
+    most = AHEAD + -(-(at - source.now()) // _DAY)
+    return [Put(window) for each in expanded(source, reservations, most) for window in each.windows()]
+
+
+def _assumed(source: Source, original: Variant, at: Millis) -> str:
+    """What an answer about a later time assumes, as sentences."""
+    local = source.mirror.local_queues.get(f"{original.workload.namespace}/{original.workload.queue}")
+    told = (
+        "Assumed: jobs that run or wait now take as long as forecast, and nobody submits others. Nodes stay as they are, "
+        "except in windows of Reservations; quotas are those of the QuotaPlans"
+    )
+    for known in source.engine.facts():
+        match known:
+            case Put(QuotaAhead(name=name, steps=steps)) if local is not None and name == local.cluster_queue:
+                if len(steps) >= MOST_STEPS and steps[-1].at < at:
+                    return f"{told}, which are known until {conditions.timestamp(steps[-1].at)}."
+            case _:
+                pass
+    return f"{told}."
+
+
 # --- from a manifest to variants ----------------------------------------------------------------------------------------
 
 
-def _variants(source: Source, namespace: str, document: object) -> Iterator[Variant]:
-    """The job as it is, and with each change. Raises WrongJobError, NoForecastsError."""
+def _variants(source: Source, namespace: str, document: object, at: Millis | None = None) -> Iterator[Variant]:
+    """The job as it is, and with each change, submitted at this time; None: now. Raises WrongJobError, NoForecastsError."""
     if source.forecasts is None:
         raise NoForecastsError("this operator makes no forecasts")
     job, kind = checked(source, document, namespace)
@@ -172,7 +251,11 @@ def _variants(source: Source, namespace: str, document: object) -> Iterator[Vari
     try:
         estimate = forecaster.forecasts([run.uid], source.now() / 1000, conditional=False)[run.uid]
         value, others = as_submitted(source.mirror, value, raw.annotations)
-        original = Variant("", "as it is", value, estimate, _by_flavor(source, value, estimate), others)
+        windows: Sequence[Change] = ()
+        if at is not None:  # nothing tries it before
+            value, windows = replace(value, created=at, requeue_at=at), _windows_until(source, at)
+        by_flavor = _by_flavor(source, value, estimate)
+        original = Variant("", "as it is", value, estimate, by_flavor, others, tuple(windows))
         yield original
         yield from changed(source, original)
     finally:

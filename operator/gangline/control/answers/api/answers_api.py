@@ -504,14 +504,16 @@ class AnswersApi:
         if not isinstance(spec, dict):
             raise whatif.WrongJobError("spec: must be an object with the field job or change")
         for name in spec:
-            if name not in ("job", "change"):
+            if name not in ("job", "change", "at"):
                 raise whatif.WrongJobError(f"spec.{bounded.shown(name)}: there is no such field")
         if "change" in spec:
             if "job" in spec:
                 raise whatif.WrongJobError("spec: must have job or change, not both")
+            if "at" in spec:
+                raise whatif.WrongJobError("spec.at: is the time at which spec.job would be submitted")
             told = await self._answers.what_if_changed(self._asker(request), request.namespace, spec["change"])
             return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": told}
-        status = await self._answers.what_if(self._asker(request), request.namespace, spec.get("job"))
+        status = await self._answers.what_if(self._asker(request), request.namespace, spec.get("job"), spec.get("at"))
         return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
 
     def _listed(self, found: Listed, page: ListPage) -> Json:

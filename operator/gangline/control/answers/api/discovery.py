@@ -391,8 +391,8 @@ ANSWERS: Final = ApiGroup(
             "WhatIf",
             ("create",),
             singular="whatif",
-            about="When the job in spec.job would start, and what would start it earlier; or what spec.change would do: to a "
-            "waiting job, a queue's quota or a node. Nothing is stored.",
+            about="When the job in spec.job would start, if submitted now or at the time spec.at, and what would start it "
+            "earlier; or what spec.change would do: to a waiting job, a queue's quota or a node. Nothing is stored.",
         ),
     ),
 )

@@ -12,6 +12,10 @@ from gangline.engine.model.units import Millis, Requests
 #: Beside resources, rooms count what pods take of interfaces, in Mbit/s, under this with the interface's name. No resource has a
 #: name with spaces.
 INTERFACE: Final = "interface "
+#: … the accelerators of pods of a class, under this with the digest of the class; and those that pods have without requesting any
+#: by number
+DRAWN: Final = "drawn by "
+DRAWN_BESIDES: Final = "drawn besides"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class Node:
     images: Mapping[str, int] = field(default_factory=dict[str, int])
     #: network interface -> its Mbit/s, as the node's owner says
     interfaces: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: what the node draws without any work, and the limit of each of its accelerators, in watts, as its owner says; 0 = not said
+    idle_watts: int = 0
+    gpu_watts: int = 0
 
 
 @dataclass(frozen=True, slots=True)

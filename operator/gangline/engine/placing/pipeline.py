@@ -75,6 +75,8 @@ PROFILES: Final[Mapping[str, PlacingProfile]] = {
     "Balance": _profile(["CardBalance"], ["Spread"]),
     # where all pods together are fastest, then full hosts and cards
     "Interference": _profile(["Interference"], ["Pack"], ["CardPack"]),
+    # least power more for the pod: cards and hosts at work and sparing ones first; then as Fragmentation
+    "Green": _profile(["Power"], ["Fragmentation"], [_TIGHTEST]),
     # near first, then empty
     "Edge": _profile(["NetworkCost"], ["ImageLocality", "DataLocality"], ["Spread"]),
 }

@@ -28,6 +28,10 @@ def no_replacement(host: str) -> str:
     return f"cannot find replacement assignment for unhealthy node: {host}"
 
 
+def over_power(topology: str) -> str:
+    return f'topology "{topology}" has room, but not within the caps of power for a leader and its workers together'
+
+
 def does_not_fit(
     counts: Counts, goal: Goal, fitting: int, *, level: int, topology: str, levels: Sequence[str], hostnames: bool
 ) -> str:

@@ -245,6 +245,7 @@ HEALTH_SIGNALS: Final[tuple[HealthSignal, ...]] = (
     HealthSignal("Maintenance", "Label", "cloud.google.com/active-node-maintenance", LEAVING),
     HealthSignal("MaintenanceDue", "Due", "cloud.google.com/scheduled-maintenance-time", LEAVING),
     HealthSignal("Quarantined", "Label", "dgxc.nvidia.com/nvsentinel-state", SUSPECT, values=frozenset(_UNFIT_STATES)),
+    HealthSignal("Throttled", "Annotation", "gangline.io/throttled", SUSPECT, values=frozenset({"true"})),
     HealthSignal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
     # NVSentinel: fatal conditions of a GPU or of its links
     *(

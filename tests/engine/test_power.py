@@ -11,6 +11,7 @@ import pytest
 from bench.power_proof import Cap, PoweredNode, PowerProof
 from hypothesis import given
 from tests.builders.engine import GPU, EngineWorld, gang, group, of
+from tests.engine.node_world import NodeWorld
 from tests.engine.test_card_admission import why
 from tests.engine.test_placement_policy import HOSTS, POOL, places
 from tests.examples import examples
@@ -30,6 +31,7 @@ from gangline.engine.model import (
     PowerCap,
     Preempt,
     PreemptionPolicy,
+    Recovery,
     RuntimeForecast,
     SpeedAlone,
     Topology,
@@ -215,6 +217,35 @@ def test_no_backfilled_gang_takes_the_watts_of_the_head() -> None:
     cluster.decide()
     cluster.put(gang("w2", 4), lasts("w2", 30), gang("w3", 1), lasts("w3", 300), gang("w4", 1), lasts("w4", 5))
     assert admitted(cluster) == ["w4"]
+
+
+def test_lost_pods_are_replaced_in_a_full_rack() -> None:
+    """Those on the failed node count no more, and those that replace them do."""
+    cluster = NodeWorld(
+        Flavor("plain", POOL),
+        HOSTS,
+        queue("q", capped(caps(2_000)), recovery=Recovery()),
+        *(rack(name) for name in ("r1-n0", "r1-n1", "r1-n2")),
+    )
+    cluster.put(gang("w1", 4))
+    cluster.decide()
+    assert places(cluster, "w1") == {"r1-n0": 1}
+    cluster.fail("r1-n0")
+    for _ in range(4):
+        cluster.tick(60)
+        cluster.decide()
+    assert places(cluster, "w1") == {"r1-n1": 1}
+    cluster.put(gang("w2", 1))
+    assert admitted(cluster) == []
+
+
+def test_a_message_names_few_of_many_domains() -> None:
+    cluster = world(capped(caps(400)), *(rack(f"r{number}-n0") for number in range(9)))
+    cluster.put(gang("w1", 1), gang("w2", 1, "r"))
+    assert admitted(cluster) == []
+    assert "power of 6 other domains: 6" in why(cluster, "w1")
+    assert why(cluster, "w2").count("power of ") == 3
+    assert "; 6 more)" in why(cluster, "w2")
 
 
 def test_a_lowered_cap_stops_nobody_and_starts_nobody() -> None:

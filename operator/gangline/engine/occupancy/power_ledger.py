@@ -22,6 +22,11 @@ from gangline.engine.occupancy.fitting import ANY_NUMBER, add
 #: the label by which feature discovery names the model of a node's accelerators
 _PRODUCT: Final = "nvidia.com/gpu.product"
 
+#: reasons begin so that name a domain
+POWER_OF: Final = "power of "
+#: domains that one message names
+MOST_NAMED: Final = 3
+
 #: A node label and its value.
 PowerKey: TypeAlias = tuple[str, str]
 
@@ -133,7 +138,7 @@ class PowerDomain:
     @property
     def text(self) -> str:
         """What is used of it, in words."""
-        return f"power of {self.name}: {self.used} W used, {self.usable} W of {self.cap} W may be"
+        return f"{POWER_OF}{self.name}: {self.used} W used, {self.usable} W of {self.cap} W may be"
 
 
 class PowerLedger:
@@ -277,6 +282,12 @@ class PowerLedger:
         """The nodes for which something else is left when the node draws more."""
         return (peer for domain in self.domains_of(name) for peer in domain.nodes)
 
+    def affected(self, name: str) -> Iterator[str]:
+        """The nodes that may get fewer or more pods, or other points, once a few pods more or fewer are on this one."""
+        for domain in self.domains_of(name):
+            if self.rules.scored or domain.left < 2 * domain.widest:
+                yield from domain.nodes
+
     def how_many(self, name: str, ask: PowerAsk, *, empty: bool = False) -> int:
         """How many such pods the caps of a node's domains allow there, or would if no pod ran (`empty`)."""
         domains = self._of.get(name)
@@ -299,8 +310,8 @@ class PowerLedger:
         """The domains of these nodes with the least left, in words."""
         found = {domain.key: domain for name in names for domain in self.domains_of(name) if self.watts(name, ask)}
         least = sorted(found.values(), key=lambda each: (each.left, each.key))
-        more = f"; {len(least) - _TOLD} more" if len(least) > _TOLD else ""
-        return "; ".join(each.text for each in least[:_TOLD]) + more
+        more = f"; {len(least) - MOST_NAMED} more" if len(least) > MOST_NAMED else ""
+        return "; ".join(each.text for each in least[:MOST_NAMED]) + more
 
     def used(self, names: Iterable[str]) -> dict[PowerKey, int]:
         """What is used of the domains of these nodes."""
@@ -339,6 +350,4 @@ def _order(cap: PowerCap) -> tuple[object, ...]:
 
 #: the scorer that looks at what is left of caps
 THERMAL: Final = "Thermal"
-#: domains that a reason names
-_TOLD: Final = 3
 _NOTHING: Final[Mapping[str, int]] = {}

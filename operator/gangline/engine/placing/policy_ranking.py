@@ -180,7 +180,7 @@ class PolicyRanking:
     def _note_peers(self, pipeline: Pipeline, power: tuple[str, PowerLedger]) -> None:
         """Other hosts may draw less now, or more again."""
         node, ledger = power
-        for position in self._ledger.positions_of(ledger.peers(node)):
+        for position in self._ledger.positions_of(ledger.affected(node)):
             pipeline.changed(position)
 
     def scores(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gangline.engine.occupancy.power_ledger import MOST_NAMED, POWER_OF
 from gangline.engine.topology.balanced import DealtShare, LevelCounts, balanced_start
 from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_request import Goal, Unplaceable
@@ -46,7 +47,12 @@ def does_not_fit(
 
 
 def _exclusions(counts: Counts) -> str:
-    reasons = sorted(f"{reason}: {leaves}" for reason, leaves in counts.tally.items() if leaves)
+    tally = {reason: leaves for reason, leaves in counts.tally.items() if leaves}
+    by_power = sorted(reason for reason in tally if reason.startswith(POWER_OF))
+    if len(by_power) > MOST_NAMED:
+        rest = sum(tally.pop(reason) for reason in by_power[MOST_NAMED:])
+        tally[f"{POWER_OF}{len(by_power) - MOST_NAMED} other domains"] = rest
+    reasons = sorted(f"{reason}: {leaves}" for reason, leaves in tally.items())
     return f". Total nodes: {len(counts.reasons)}; excluded: {', '.join(reasons)}" if reasons else ""
 
 

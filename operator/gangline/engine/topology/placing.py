@@ -392,12 +392,33 @@ def replace_node(
                 continue
             name = request.pod_set.pod_set.name
             try:
-                moved = _move(ledger, request.pod_set, remaining, missing, host, profile)
+                with _without_draw(ledger, request, host):
+                    moved = _move(ledger, request.pod_set, remaining, missing, host, profile)
             except Unplaceable as failure:
                 return PlacementResult(placed, str(failure), (name,))
             assume.take(moved, request.pod_set.takes)
             placed[name] = merge(ledger, moved, remaining)
     return PlacementResult(placed)
+
+
+@contextmanager
+def _without_draw(ledger: TopologyLedger, request: ReplacementRequest, host: str) -> Generator[None]:
+    """The power domains as they are when the pods on the failed host draw nothing any more."""
+    power = ledger.node_ledger.power
+    if power is None:
+        yield
+        return
+    lost = [domain for domain in request.existing.domains if domain.values[-1] == host]
+    gone = [
+        (name, usage_at(domain, request.pod_set.takes)) for domain in lost for name in ledger.node_ledger.nodes_at(host)
+    ]
+    for name, amounts in gone:
+        power.assume(name, amounts, -1)
+    try:
+        yield
+    finally:
+        for name, amounts in gone:
+            power.assume(name, amounts, 1)
 
 
 def _without_host(existing: TopologyAssignment, host: str) -> tuple[TopologyAssignment, int]:

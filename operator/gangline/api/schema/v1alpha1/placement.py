@@ -222,7 +222,7 @@ class PlacementSpec(ApiModel):
     """Pack: full nodes first, so that whole nodes stay free. Spread: empty nodes first. Fragmentation: as little free GPU as
     possible that typical pods cannot use, then the tightest node. Standalone: nodes with pods of the same class only, then full
     ones. Balance: nodes whose GPUs are used least, then empty ones. Interference: cards where all pods are fastest together, then
-    full nodes and cards. Green: where the pod adds the fewest watts, then as Fragmentation. Edge: near nodes, then those with
+    full nodes and cards. Green: where the pod adds few watts, with the Fragmentation score. Edge: near nodes, then those with
     the pod's images and data, then empty ones. Unset, without scores: Fragmentation."""
     scores: Annotated[list[PlacementScoreSpec], Field(min_length=1, max_length=16)] | None = None
     """Scorers instead of those of a profile."""

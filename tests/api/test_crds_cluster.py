@@ -333,6 +333,12 @@ BAD = {
         "spec.preemption.nonPreemptibleGpus",
     ),
     "a profile that needs cards": (placing(profile="CardPack"), 'Unsupported value: "CardPack"'),
+    "a heat of nothing": (placing(scores=[{"name": "Thermal", "most": 80}]), "to Thermal with an annotation"),
+    "a heat of another scorer": (placing(scores=[{"name": "Pack", "annotation": "a"}]), "annotation belongs to"),
+    "two caps of a domain": (
+        placing(power=[{"domainLabel": "rack", "capWatts": 9, "domains": [{"domain": "a", "capWatts": 1}] * 2}]),
+        "Duplicate value",
+    ),
     "a margin of nothing": (placing(filters=[{"name": "RDMA", "percent": 5}]), "percent and perPod belong to MemSafe"),
     "a pod's memory of nothing": (placing(filters=[{"name": "BandwidthFit", "perPod": "1Gi"}]), "belong to MemSafe"),
     "half a card of margin": (

@@ -888,9 +888,37 @@ def test_filters_by_what_is_free_have_margins_or_the_usual_ones() -> None:
     assert read({"name": "BandwidthFit"}) == (model.PlacementFilter("BandwidthFit"),)
 
 
+def test_caps_of_power_are_read_with_the_usual_margin() -> None:
+    def read(said: dict[str, Any]) -> tuple[model.PowerCap, ...]:
+        found = policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": {"power": [said]}}})
+        assert found is not None
+        return found.power
+
+    said = {"domainLabel": "rack", "capWatts": 40_000}
+    assert read(said) == (model.PowerCap("rack", 40_000, percent=95, gpu_watts=700),)
+    own = {"domains": [{"domain": "r7", "capWatts": 20_000}], "percent": 80, "gpuWatts": 400, "draw": "Measured"}
+    (cap,) = read(said | own)
+    assert cap == model.PowerCap("rack", 40_000, (("r7", 20_000),), 80, 400, measured=True)
+    assert (cap.watts_of("r7"), cap.watts_of("r1")) == (20_000, 40_000)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"), [("700", 700), ("0", 0), ("1e3", 0), ("-1", 0), ("1234567", 0), ("", 0), ("9" * 5000, 0)]
+)
+def test_what_a_node_draws_is_read_or_not_said(written: str, expected: int) -> None:
+    told = {"gangline.io/gpu-watts": written, "gangline.io/idle-watts": written}
+    node = parse.node({"metadata": {"name": "n", "annotations": told}, "spec": {}, "status": {}})
+    assert (node.gpu_watts, node.idle_watts) == (expected, expected)
+
+
 @pytest.mark.parametrize(
     ("placement", "complaint"),
     [
+        ({"power": []}, "spec.placement.power: "),
+        ({"power": [{"domainLabel": "rack"}]}, "spec.placement.power[0].capWatts: "),
+        ({"power": [{"domainLabel": "rack", "capWatts": 0}]}, "spec.placement.power[0].capWatts: "),
+        ({"power": [{"domainLabel": "rack", "capWatts": 1, "percent": 101}]}, "spec.placement.power[0].percent: "),
+        ({"power": [{"domainLabel": "rack", "capWatts": 1, "draw": "None"}]}, "spec.placement.power[0].draw: "),
         ({"filters": [{"name": "MemSafe", "percent": 51}]}, "spec.placement.filters[0].percent: "),
         ({"filters": [{"name": "MemSafe", "perPod": "2Ti"}]}, "spec.placement.filters[0].perPod: "),
         ({"filters": [{"name": "MemSafe", "perPod": "-1"}]}, "spec.placement.filters[0].perPod: "),

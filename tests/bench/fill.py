@@ -68,6 +68,8 @@ class Filled:
     placed: int
     #: CPU seconds of the placements
     seconds: float
+    #: watts on average over all arrivals up to a part of the demand: with all hosts on, and where idle ones are off
+    watts: Mapping[str, tuple[float, float]]
     #: why pods found no host: hosts by reason, summed over these pods
     reasons: Mapping[str, int]
 
@@ -131,7 +133,32 @@ def nodes_of(path: Path) -> tuple[TraceNode, ...]:
 def host_of(node: TraceNode, pods: int) -> Host:
     total = {"cpu": node.cpu_milli, "memory": node.memory, "pods": pods}
     cards = [CardRoom(Device(node.name, f"{node.name}/{number}", number, node.flavor)) for number in range(node.gpus)]
-    return Host(node.name, total, dict(total), {}, cards)
+    watts = CARD_WATTS.get(node.flavor, (0, 0))[1]
+    return Host(node.name, total, dict(total), {}, cards, idle_watts=NODE_WATTS, gpu_watts=watts)
+
+
+#: model -> watts of a card that nobody uses, and its limit, by the makers' data sheets. The list says G2 and G3 for cards that it
+#: does not name: these are counted as an A10 and an A100
+CARD_WATTS: Final[Mapping[str, tuple[int, int]]] = {
+    "T4": (10, 70),
+    "P100": (25, 250),
+    "V100M16": (30, 300),
+    "V100M32": (30, 300),
+    "G2": (30, 150),
+    "G3": (50, 400),
+    "A10": (30, 150),
+}
+#: watts of a host that is on, without its cards
+NODE_WATTS: Final = 200
+
+
+def draws(host: Host) -> tuple[int, int]:
+    """What a host draws: with all hosts on, and where hosts without pods are off. A card with any pod draws its limit."""
+    model = host.cards[0].device.model if host.cards else ""
+    idle, limit = CARD_WATTS.get(model, (0, 0))
+    busy = sum(bool(room.residents) for room in host.cards)
+    watts = NODE_WATTS + busy * limit + (len(host.cards) - busy) * idle
+    return watts, 0 if host.free == host.total else watts
 
 
 def demanded(pods: Sequence[TraceJob], total: int, load: float, seed: int) -> list[TraceJob]:
@@ -173,21 +200,40 @@ def _fill(
     start = thread_time()
     pipeline = Pipeline(_OTHERS.get(name) or PROFILES[name], hosts, Field(fragments=fragments))
     source = random.Random(seed) if name == RANDOM else None
-    given = placed = 0
+    given = placed = arrived = 0
     reasons: Counter[str] = Counter()
+    drawn = {host.name: draws(host) for host in hosts}
+    now = [sum(column) for column in zip(*drawn.values(), strict=True)]
+    sums, arrivals = {part: [0.0, 0.0] for part in PARTS}, dict.fromkeys(PARTS, 0)
     for pod in order:
         ask = ask_of(pod)
+        arrived += _milli(pod)
+        for part in PARTS:
+            if arrived <= part * total:
+                sums[part] = [sum(pair) for pair in zip(sums[part], now, strict=True)]
+                arrivals[part] += 1
         choice = pipeline.best(ask) if source is None else pipeline.any(ask, source.choice)
         if choice is None:
             reasons += pipeline.reasons(ask)
             continue
         _take(choice, ask, pod.id)
         pipeline.changed(choice.position)
+        host = choice.place.host
+        before, drawn[host.name] = drawn[host.name], draws(host)
+        now = [watts + new - old for watts, new, old in zip(now, drawn[host.name], before, strict=True)]
         given += _milli(pod)
         placed += 1
     seconds = thread_time() - start
     asked = sum(_milli(pod) for pod in order)
-    return Filled(name, seed, total, asked, given, len(order), placed, seconds, reasons)
+    watts = {
+        f"{part:.0%}": (sums[part][0] / max(1, arrivals[part]), sums[part][1] / max(1, arrivals[part]))
+        for part in PARTS
+    }
+    return Filled(name, seed, total, asked, given, len(order), placed, seconds, watts, reasons)
+
+
+#: parts of all GPUs that pods ask for, up to which power is averaged
+PARTS: Final = (0.3, 0.5, 0.7, 1.0)
 
 
 def _take(choice: BestPlace, ask: PodRequest, holder: str) -> None:
@@ -215,9 +261,16 @@ def report(results: Iterable[Filled]) -> dict[str, Any]:
             "placed": sum(run.placed for run in runs) / len(runs),
             "of": tried / len(runs),
             "ms_per_placement": round(1000 * seconds / tried, 3) if tried else 0.0,
+            "kilowatts_all_on": _mean_watts(runs, 0),
+            "kilowatts_idle_off": _mean_watts(runs, 1),
             "unplaced": dict(sum((Counter(run.reasons) for run in runs), Counter[str]()).most_common(5)),
         }
     return found
+
+
+def _mean_watts(runs: Sequence[Filled], which: int) -> dict[str, float]:
+    """Kilowatts by part of the demand, on average over seeds."""
+    return {part: round(sum(run.watts[part][which] for run in runs) / len(runs) / 1000, 1) for part in runs[0].watts}
 
 
 def run(arguments: Sequence[str] | None = None) -> dict[str, Any]:

@@ -72,6 +72,7 @@ SHOWN: dict[str, dict[str, Any]] = {
     "Maintenance": {"labels": {"cloud.google.com/active-node-maintenance": "ONGOING"}},
     "MaintenanceDue": {"labels": {"cloud.google.com/scheduled-maintenance-time": str(NOW // 1000 + 600)}},
     "Quarantined": {"labels": {"dgxc.nvidia.com/nvsentinel-state": "quarantined"}},
+    "Throttled": {"annotations": {"gangline.io/throttled": "true"}},
     "QuarantineEvent": {"annotations": {"quarantineHealthEvent": "{}"}},
 }
 
@@ -103,6 +104,7 @@ def test_every_signal_counts_when_its_grace_is_over(signal: Any) -> None:
         {"labels": {"cloud.google.com/active-node-maintenance": "false"}},
         {"labels": {"dgxc.nvidia.com/nvsentinel-state": "remediation-succeeded"}},
         {"labels": {"cloud.google.com/scheduled-maintenance-time": "soon"}},
+        {"annotations": {"gangline.io/throttled": "false"}},
         {"conditions": {"Ready": ("True", NOW), "KernelDeadlock": ("False", NOW), "MemoryPressure": ("True", NOW)}},
         tainted("dedicated"),
     ],

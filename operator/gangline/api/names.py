@@ -252,6 +252,9 @@ GPU_EXCLUSION: Final = f"{OWN_GROUP}/gpu-exclusion"
 #: annotation on nodes: the Mbit/s of their network interfaces, such as ib0=200000,ib1=200000; and on pod templates: how much of
 #: them each pod takes
 NETWORK: Final = f"{OWN_GROUP}/network-mbps"
+#: annotations on nodes: what the node draws without work, and what each of its accelerators draws at most, in watts
+IDLE_WATTS: Final = f"{OWN_GROUP}/idle-watts"
+GPU_WATTS: Final = f"{OWN_GROUP}/gpu-watts"
 #: annotation on pod templates: the kind of work; placement policies put equal kinds together
 CLASS: Final = f"{OWN_GROUP}/class"
 #: annotation on pod templates with a class: how much pods that share their card or node may slow this one, such as 1.25

@@ -244,6 +244,8 @@ def node(obj: Any, *, images: bool = False) -> model.Node:
         capacity=amounts(status, "capacity", "status"),
         images=_images(status) if images else {},
         interfaces=dict(traits.interfaces_of(written)) if names.NETWORK in written else {},
+        idle_watts=traits.watts(written[names.IDLE_WATTS]) or 0 if names.IDLE_WATTS in written else 0,
+        gpu_watts=traits.watts(written[names.GPU_WATTS]) or 0 if names.GPU_WATTS in written else 0,
     )
 
 

@@ -23,6 +23,7 @@ from gangline.api.schema.v1alpha1.placement import (
     PlacementScoreSpec,
     PlacementSpec,
     PlacementWeights,
+    PowerCapSpec,
     TelemetryLimit,
     TelemetryRuleSpec,
 )
@@ -281,7 +282,19 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
         scores=tuple(_score(each, i, readings) for i, each in enumerate(section.scores or ())),
         filters=(*(_filter(each, i) for i, each in enumerate(section.filters or ())), *excluding),
         interference=_interference(section),
+        power=tuple(map(_power, section.power or ())),
         dry_run=section.dry_run,
+    )
+
+
+def _power(said: PowerCapSpec) -> model.PowerCap:
+    return model.PowerCap(
+        label=said.domain_label,
+        watts=said.cap_watts,
+        own=tuple((each.domain, each.cap_watts) for each in said.domains or ()),
+        percent=said.percent,
+        gpu_watts=said.gpu_watts,
+        measured=said.draw == "Measured",
     )
 
 

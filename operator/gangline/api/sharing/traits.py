@@ -133,6 +133,12 @@ def interfaces(written: str) -> tuple[tuple[str, int], ...] | None:
     return tuple(sorted(found.items())) or None
 
 
+@bounded.parser(6, instead=None, worst=("9",))
+def watts(written: str) -> int | None:
+    """What a node says that it draws; None where it cannot be read."""
+    return bounded.whole(written)
+
+
 @bounded.parser(32, instead=None, worst=("9Gi", "0."))
 def _bytes(written: str) -> int | None:
     try:

@@ -5,6 +5,7 @@ annotation gangline.io/class. A speed is a part of the speed alone: 0.5 is half 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
 from gangline.engine.model.devices import Mode
@@ -16,6 +17,11 @@ Unknown: TypeAlias = Literal["Alone", "Probe", "Share"]
 #: The least and the highest speed that is believed. A job may gain a little from company, by caches or by clocks.
 LEAST_SPEED: Final = 0.05
 MOST_SPEED: Final = 1.1
+
+
+def class_digest(name: str) -> str:
+    """A class in marks of ledgers: of letters that no resource of accelerators has."""
+    return blake2b(name.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

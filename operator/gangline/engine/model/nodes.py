@@ -12,6 +12,10 @@ from gangline.engine.model.units import Millis, Requests
 #: Beside resources, rooms count what pods take of interfaces, in Mbit/s, under this with the interface's name. No resource has a
 #: name with spaces.
 INTERFACE: Final = "interface "
+#: … the accelerators of pods of a class, under this with the digest of the class; and those that pods have without requesting any
+#: by number
+DRAWN: Final = "drawn by "
+DRAWN_BESIDES: Final = "drawn besides"
 
 #: Beside annotations, nodes have what telemetry rules say of them: under this with the rule's policy and name the number that was
 #: measured, and with these endings the CPU that was taken then, and why the rule excludes the node. No annotation of a cluster
@@ -47,6 +51,9 @@ class Node:
     images: Mapping[str, int] = field(default_factory=dict[str, int])
     #: network interface -> its Mbit/s, as the node's owner says
     interfaces: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: what the node draws without any work, and the limit of each of its accelerators, in watts, as its owner says; 0 = not said
+    idle_watts: int = 0
+    gpu_watts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +261,7 @@ HEALTH_SIGNALS: Final[tuple[HealthSignal, ...]] = (
     HealthSignal("Maintenance", "Label", "cloud.google.com/active-node-maintenance", LEAVING),
     HealthSignal("MaintenanceDue", "Due", "cloud.google.com/scheduled-maintenance-time", LEAVING),
     HealthSignal("Quarantined", "Label", "dgxc.nvidia.com/nvsentinel-state", SUSPECT, values=frozenset(_UNFIT_STATES)),
+    HealthSignal("Throttled", "Annotation", "gangline.io/throttled", SUSPECT, values=frozenset({"true"})),
     HealthSignal("QuarantineEvent", "Annotation", "quarantineHealthEvent", SUSPECT),
     # NVSentinel: fatal conditions of a GPU or of its links
     *(

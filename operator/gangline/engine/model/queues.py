@@ -199,6 +199,30 @@ class PlacementFilter:
     beyond: int = 600
 
 
+#: what an accelerator counts on a node that does not say what it draws, in watts
+USUAL_GPU_WATTS: Final = 700
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCap:
+    """What the nodes with one value of a label may draw together (QueuePolicy.spec.placement.power). It holds for all queues."""
+
+    #: the label whose values are domains
+    label: str
+    #: of each domain, and of those that have another cap
+    watts: int
+    own: tuple[tuple[str, int], ...] = ()
+    #: percent of the cap that may be used
+    percent: int = 95
+    #: of an accelerator on nodes that do not say
+    gpu_watts: int = USUAL_GPU_WATTS
+    #: the watts of JobProfiles are trusted
+    measured: bool = False
+
+    def watts_of(self, value: str) -> int:
+        return next((watts for name, watts in self.own if name == value), self.watts)
+
+
 @dataclass(frozen=True, slots=True)
 class PlacementPolicy:
     """The order of nodes for the pods of a queue (QueuePolicy.spec.placement).
@@ -212,6 +236,8 @@ class PlacementPolicy:
     filters: tuple[PlacementFilter, ...] = ()
     #: whom pods may have as company on cards and nodes; None = anybody
     interference: CompanyPolicy | None = None
+    #: what power domains may draw, whichever queue their pods are of
+    power: tuple[PowerCap, ...] = ()
     #: its choice is worked out and shown, and nothing follows from it
     dry_run: bool = False
 

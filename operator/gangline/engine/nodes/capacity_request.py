@@ -48,6 +48,10 @@ class CapacityRequest:
 
     def shortage(self) -> Shortage | None:
         """What is missing, as things are."""
+        short = self._shortage()
+        return short if short is None or short.member.shape.power is None else self._told_apart(short)
+
+    def _shortage(self) -> Shortage | None:
         capacity = self._capacity
         packer = Packer(capacity.rooms, self._gang.key, None, self._gang.workload.avoid)
         self.assigned = None
@@ -68,11 +72,22 @@ class CapacityRequest:
         finally:
             packer.undo()
 
+    def _told_apart(self, short: Shortage) -> Shortage:
+        """The shortage, with the caps of power that alone are in the way."""
+        each, rooms = short.member, self._capacity.rooms
+        power = rooms.ledger.power
+        if power is None or each.ground is None or each.shape.power is None or each.exclusive or short.spares:
+            return short
+        if sum(each.bounded(rooms.without_caps(each.ground, each.shape)).values()) < short.wanted:
+            return short
+        return replace(short, power=power.why(each.ground.names, each.shape.power))
+
     def lacks(self) -> Shortage | None:
         """`shortage` without computing an assignment where counting is enough."""
         (first, *others) = self._members
         simple = not (others or first.exclusive or first.most_per_node)
-        if not simple or first.ground is None or self._spares(first) is not NO_SPARES:
+        by_power = first.shape.power is not None  # the caps bound nodes together
+        if not simple or first.ground is None or by_power or self._spares(first) is not NO_SPARES:
             return self.shortage()
         room = self._capacity.rooms.table(first.ground, first.shape).total
         return Shortage(first, first.count, room) if room < first.count else None
@@ -167,6 +182,11 @@ class CapacityRequest:
             return (
                 f"insufficient healthy capacity in flavor {flavor}: {short.wanted} free domains of {each.exclusive} needed"
                 f" for pod set {each.name}, {short.found} available{kept}{because}"
+            )
+        if short.power:
+            return (
+                f"insufficient power in flavor {flavor}: for {short.found} out of {short.wanted} pods of pod set"
+                f" {each.name}{kept} ({short.power})"
             )
         return (
             f"insufficient healthy capacity in flavor {flavor}: room for {short.found} out of {short.wanted} pods of"

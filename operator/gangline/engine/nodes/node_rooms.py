@@ -13,6 +13,7 @@ from typing import Final
 from gangline.engine.model import Node, Requests
 from gangline.engine.occupancy.fitting import PodRequests, how_many_more
 from gangline.engine.occupancy.node_ledger import HOSTS, LeafKey, NodeLedger, TrackedNode
+from gangline.engine.occupancy.power_ledger import PowerAsk
 from gangline.engine.topology.node_filter import NodeSelection
 
 #: Counts of nodes that the tables of one ground keep together, some 100 MB; the oldest table is dropped first.
@@ -27,6 +28,8 @@ class PodShape:
 
     requests: PodRequests
     selection: NodeSelection
+    #: None = no policy caps power
+    power: PowerAsk | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +106,13 @@ class NodeRooms:
     def cards_put(self, node: str) -> None:
         """Cards do not bound assigned pods: device plugins choose them."""
 
+    def power_capped(self) -> None:
+        self._version += 1
+        self._forget_grounds()
+
+    def power_shifted(self, nodes: Iterable[str]) -> None:
+        self.ledger.changes.extend(name for name in nodes if name in self.ledger.nodes)
+
     def released(self, key: str) -> None:
         """What it took was given back before."""
 
@@ -154,6 +164,8 @@ class NodeRooms:
                 continue
             table.total -= table.counts.pop(name, 0)
             count = _count(nodes[name], shape.selection, counted)
+            if shape.power is not None:
+                count = self.within_power(name, shape, count)
             if count:
                 table.counts[name] = count
                 table.total += count
@@ -163,7 +175,21 @@ class NodeRooms:
         nodes, selection, counted = self.ledger.nodes, shape.selection, ground.counted(shape)
         self.ledger.looks += len(ground.names)
         each = ((name, _count(nodes[name], selection, counted, empty=empty)) for name in ground.names)
+        if shape.power is not None and self.ledger.power is not None:
+            each = ((name, self.within_power(name, shape, count, empty=empty)) for name, count in each)
         return {name: count for name, count in each if count}
+
+    def within_power(self, name: str, shape: PodShape, count: int, *, empty: bool = False) -> int:
+        """How many of so many pods that fit on a node the caps of its power domains allow, for these pods alone."""
+        power = self.ledger.power
+        if power is None or shape.power is None or not count:
+            return count
+        return min(count, power.how_many(name, shape.power, empty=empty))
+
+    def without_caps(self, ground: Ground, shape: PodShape) -> dict[str, int]:
+        """How many pods would fit on each node if no domain of power had a cap."""
+        nodes, counted = self.ledger.nodes, ground.counted(shape)
+        return {name: _count(nodes[name], shape.selection, counted) for name in ground.names}
 
     def empty_table(self, ground: Ground, shape: PodShape) -> FitTable:
         """How many pods would fit on each usable node if no gang held anything."""

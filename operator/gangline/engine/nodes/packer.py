@@ -16,6 +16,7 @@ from gangline.engine.model.nodes import RESERVED
 from gangline.engine.nodes.node_rooms import FitTable, Ground, NodeRooms, PodShape
 from gangline.engine.occupancy.fitting import add, as_pod_requests
 from gangline.engine.occupancy.node_ledger import NOWHERE, Assigned, DomainKey
+from gangline.engine.occupancy.power_ledger import PowerAsk, power_marks
 from gangline.engine.topology.node_filter import NodeSelection
 
 #: (pod set, node)
@@ -48,16 +49,26 @@ class PackedPodSet:
 
 
 def member(
-    pod_set: PodSet, count: int, ground: Ground | None, flavors: tuple[str, ...], tolerations: tuple[Toleration, ...]
+    pod_set: PodSet,
+    count: int,
+    ground: Ground | None,
+    flavors: tuple[str, ...],
+    tolerations: tuple[Toleration, ...],
+    *,
+    by_power: bool = False,
 ) -> PackedPodSet:
-    """The member of a pod set; `tolerations` are added by the flavors."""
+    """The member of a pod set; `tolerations` are added by the flavors. `by_power`: policies cap the power of nodes."""
     requests = as_pod_requests(pod_set.requests)
-    shape = PodShape(requests, NodeSelection.of(pod_set, tolerations, scored=False))
+    power = PowerAsk.of_pods(pod_set) if by_power else None
+    shape = PodShape(requests, NodeSelection.of(pod_set, tolerations, scored=False), power)
+    takes = dict(requests)
+    if by_power:
+        takes |= power_marks(pod_set.requests, pod_set.shares, pod_set.traits.kind)
     exclusive = bool(pod_set.exclusive and pod_set.domains > 0 and pod_set.count > 0)
     return PackedPodSet(
         pod_set.name,
         count,
-        dict(requests),
+        takes,
         shape,
         ground,
         flavors,
@@ -115,6 +126,8 @@ class Shortage:
     wanted: int  # pods, or domains
     found: int
     spares: int = 0  # nodes or domains that are held back
+    #: the domains of power whose caps alone are in the way, in words; "" = there is not enough room either
+    power: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +184,8 @@ class Packer:
         total = sum(counts.values()) if member.most_per_node else table.total
         if total < count:
             return Shortage(member, count, total)
-        self._deal(member, count, self._in_order(member, table, member.ground.names), counts)
-        return None
+        left = self._deal(member, count, self._in_order(member, table, member.ground.names), counts)
+        return Shortage(member, count, count - left) if left else None  # nodes share the caps of their power domains
 
     def _left(self, member: PackedPodSet, table: FitTable) -> Mapping[str, int]:
         """How many more pods each room takes."""
@@ -213,6 +226,8 @@ class Packer:
             self.assigned.missing[member.name] = self.assigned.missing.get(member.name, 0) + self._deal(
                 member, lacking, order, counts
             )
+            if self._ledger.power is not None and self.assigned.missing[member.name]:
+                return Shortage(member, member.domains, member.domains - left)
             left -= 1
         if left == 0:
             return None
@@ -289,6 +304,8 @@ class Packer:
         return max(0, self._before.at(place) - self.assigned.at(place))
 
     def _keep(self, member: PackedPodSet, node: str, count: int, known: dict[str, int]) -> int:
+        if count > 0 and member.shape.power is not None:
+            count = self._rooms.within_power(node, member.shape, count)
         if count > 0:
             place = member.name, node
             self.assigned.kept[place] = self.assigned.kept.get(place, 0) + count
@@ -354,8 +371,16 @@ class Grounds:
 
     def members(self, asks: Iterable[Ask]) -> list[PackedPodSet]:
         """The pod sets with pods, as the packer needs them."""
+        by_power = self._rooms.ledger.power is not None
         return [
-            member(pod_set, count, self.ground(flavors), tuple(sorted(set(flavors))), self.tolerations(flavors))
+            member(
+                pod_set,
+                count,
+                self.ground(flavors),
+                tuple(sorted(set(flavors))),
+                self.tolerations(flavors),
+                by_power=by_power,
+            )
             for pod_set, count, flavors in asks
             if count > 0
         ]

@@ -210,6 +210,11 @@ class CardLedger:
         cards = self._cards.get(node)
         return cards.devices if cards is not None else ()
 
+    def number_and_model(self, node: str) -> tuple[int, str]:
+        """How many cards a node has, and the model of the first; none where nothing is known of them."""
+        devices = self.devices(node)
+        return len(devices), devices[0].model if devices else ""
+
     def lost(self) -> dict[str, LostCards]:
         """The lost cards by host. Nothing is known of cards of a node without inventory."""
         found: dict[str, LostCards] = {}

@@ -21,9 +21,10 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakSet
 
 from gangline.engine.cards import card_amounts
-from gangline.engine.model import ForeignPod, Node, NodeCards, Requests
+from gangline.engine.model import ForeignPod, JobProfile, Node, NodeCards, Requests
 from gangline.engine.occupancy.card_ledger import CardLedger
 from gangline.engine.occupancy.fitting import HOSTNAME, shift, usage_of
+from gangline.engine.occupancy.power_ledger import PowerLedger, PowerRules
 from gangline.engine.text.change_log import ChangeLog
 
 #: A lowest domain as topology assignments name it: the hostname alone where that is the lowest level, otherwise the whole path.
@@ -107,6 +108,8 @@ class Watcher(Protocol):
     def node_gone(self, name: str) -> None: ...
     def cards_put(self, node: str) -> None: ...
     def foreign_shifted(self, node: str, amounts: Requests, sign: int) -> None: ...
+    def power_capped(self) -> None: ...
+    def power_shifted(self, nodes: Iterable[str]) -> None: ...
     def released(self, key: str) -> None: ...
 
 
@@ -139,6 +142,9 @@ class NodeLedger:
         #: nodes on which others have come to take more (`drain_intruded`)
         self._intruded: set[str] = set()
         self.cards = CardLedger(self)
+        #: None = no policy caps power
+        self.power: PowerLedger | None = None
+        self.power_profiles: Mapping[str, JobProfile] = {}
         self._owners: dict[DomainKey, dict[str, int]] = {}
         self._holders: dict[str, _Holder] = {}
         #: node -> the holders with assigned pods there
@@ -161,6 +167,8 @@ class NodeLedger:
             other.put_foreign(pod)
         for node in self.cards.nodes():
             other.cards.copy_from(self.cards, node)
+        if self.power is not None:
+            other.cap_power(self.power.rules, self.power_profiles)
         self._mirrors.add(other)
 
     # --- watching -----------------------------------------------------------------------------------------------------
@@ -180,7 +188,8 @@ class NodeLedger:
         """A node as it is now; `usable`: it is trusted with new pods."""
         tracked, name, host = self.nodes.get(node.name), node.name, host_of(node)
         old = tracked.node if tracked is not None else None
-        if tracked is None or old is None or tracked.usable != usable or _offer(old) != _offer(node):
+        offers_otherwise = old is None or _offer(old) != _offer(node)
+        if tracked is None or old is None or tracked.usable != usable or offers_otherwise:
             self.version += 1
             self.openings.extend((node,) if old is None else (old, node))
         if tracked is None:
@@ -191,6 +200,8 @@ class NodeLedger:
                 self._unsettle(host_of(old), name)
                 tracked.placed = self._settle(host, name)
             tracked.node, tracked.usable = node, usable
+        if self.power is not None and offers_otherwise:
+            self.power.put_node(name)
         for watcher in self._watchers:
             watcher.node_put(tracked, old)
         for mirror in self._mirrors:
@@ -208,6 +219,8 @@ class NodeLedger:
             self._elsewhere[name] = tracked.assigned
         if not tracked.others:
             del self._others[name]
+        if self.power is not None:
+            self.power.remove_node(name)
         for watcher in self._watchers:
             watcher.node_gone(name)
         for mirror in self._mirrors:
@@ -266,6 +279,8 @@ class NodeLedger:
         shift(taken, amounts, sign)
         if not taken and node not in self.nodes:
             del self._others[node]
+        if self.power is not None:
+            self.power.renew(node)
         if sign > 0:
             self._intruded.add(node)
         else:
@@ -314,6 +329,8 @@ class NodeLedger:
     def cards_changed(self, node: str | None) -> None:
         self.version += 1
         if node is not None:
+            if self.power is not None and node in self.nodes:
+                self.power.put_node(node)
             for watcher in self._watchers:
                 watcher.cards_put(node)
 
@@ -330,6 +347,37 @@ class NodeLedger:
 
     def has_seats(self, key: str) -> bool:
         return any(card_amounts.cards_in(amounts) for _, amounts in self.placed(key))
+
+    # --- power --------------------------------------------------------------------------------------------------------
+
+    def cap_power(self, rules: PowerRules, profiles: Mapping[str, JobProfile]) -> None:
+        """The caps of power domains, and what was measured of classes, as they are now."""
+        before, self.power_profiles = self.power, dict(profiles)
+        self.power = None
+        if rules:
+            shifted = self._power_shifted
+            self.power = PowerLedger(rules, profiles.values(), self.nodes, self.cards.number_and_model, shifted)
+        elif before is None:
+            return
+        self.version += 1
+        for watcher in self._watchers:
+            watcher.power_capped()
+        self.openings.extend(tracked.node for tracked in self.nodes.values())
+        for mirror in self._mirrors:
+            mirror.cap_power(rules, profiles)
+
+    def _power_shifted(self, nodes: Iterable[str]) -> None:
+        for watcher in self._watchers:
+            watcher.power_shifted(nodes)
+
+    def within_power(self, placed: Placed) -> bool:
+        """Whether the caps allow pods there beside all others."""
+        power = self.power
+        if power is None:
+            return True
+        before = power.used(name for (_, key), _ in placed for name in self.nodes_at(key[-1]))
+        with self.beside(placed):
+            return power.exceeds(before) is None
 
     # --- holders ------------------------------------------------------------------------------------------------------
 
@@ -370,6 +418,8 @@ class NodeLedger:
                 self._open(name for name, tracked in self.nodes.items() if tracked.node.labels.get(label) == value)
 
     def _open(self, nodes: Iterable[str]) -> None:
+        if self.power is not None:
+            nodes = {peer for name in nodes for peer in (name, *self.power.peers(name))}
         known = (self.nodes.get(name) for name in nodes)
         self.openings.extend(tracked.node for tracked in known if tracked is not None)
 
@@ -484,6 +534,9 @@ class NodeLedger:
         if not held:
             self._tidy(spot)
         flavor, key = spot
+        if self.power is not None and flavor == HOSTS:
+            for name in self.nodes_at(key[0]):
+                self.power.renew(name)
         for watcher in self._spot_watchers.get(flavor, ()):
             watcher.spot_shifted(key, amounts, sign)
 
@@ -504,15 +557,20 @@ class NodeLedger:
         shift(held, amounts, count)
         if tracked is not None:
             self.changes.append(name)
+            if self.power is not None:
+                self.power.renew(name)
         elif not held:
             del self._elsewhere[name]
 
     def has_room(self, assigned: Assigned) -> bool:
         """Whether all of this fits beside what is taken."""
+        power = self.power
+        used = power.used(name for name, _ in assigned.on_nodes) if power is not None else {}
         self._shift_assigned(_SIMULATED, assigned, 1)
+        within = power is None or power.exceeds(used) is None
         taken = [tracked for name, _ in assigned.on_nodes if (tracked := self.nodes.get(name)) is not None]
         domains = (self.owners(domain) for domain, _ in assigned.domains)
-        free = not any(tracked.overfull for tracked in taken) and all(len(owners) == 1 for owners in domains)
+        free = within and not any(tracked.overfull for tracked in taken) and all(len(owners) == 1 for owners in domains)
         self._shift_assigned(_SIMULATED, assigned, -1)
         return free
 
@@ -554,7 +612,16 @@ def host_of(node: Node) -> str:
 
 def _offer(node: Node) -> object:
     """What a node offers, and to which pods."""
-    return node.labels, node.allocatable, node.taints, node.ready, node.unschedulable, node.interfaces
+    return (
+        node.labels,
+        node.allocatable,
+        node.taints,
+        node.ready,
+        node.unschedulable,
+        node.interfaces,
+        node.gpu_watts,
+        node.idle_watts,
+    )
 
 
 #: key of the holder in a trial

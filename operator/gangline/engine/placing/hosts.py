@@ -11,7 +11,9 @@ from gangline.engine.cards.card_seating import bound, cheapest, why_none, why_no
 from gangline.engine.interference.joining import CompanyShare
 from gangline.engine.model import Share, Taint, accelerators, is_accelerator
 from gangline.engine.model.devices import WHOLE
-from gangline.engine.occupancy.fitting import PodRequests, how_many, limit
+from gangline.engine.model.queues import USUAL_GPU_WATTS
+from gangline.engine.occupancy.fitting import PODS, PodRequests, how_many, limit
+from gangline.engine.occupancy.power_ledger import PowerAsk, PowerLedger
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection
 from gangline.engine.topology.policy_filter import KIND_MARK, SPARED, how_many_join, kind_mark
 
@@ -39,6 +41,11 @@ class Host:
     taints: Sequence[Taint] = ()
     #: those that policies look at
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: what it draws without work and what one of its accelerators draws at most, in watts; 0 = not said
+    idle_watts: int = 0
+    gpu_watts: int = 0
+    #: the name of its node, and the caps of power that bound it; None = there are none
+    power: tuple[str, PowerLedger] | None = None
     #: thousandths of CPU of the gang's pods that were given to it just now
     dealt_cpu: int = 0
 
@@ -52,6 +59,22 @@ class Host:
         """Percent of one accelerator that the pods there use, all together: all of what they request, unless they say less."""
         total, free = accelerators(self.total), accelerators(self.free)
         return max(0, 100 * (total - free) + self.free.get(SPARED, 0))
+
+    def watts_of(self, ask: PodRequest) -> int:
+        """What one accelerator draws at most with the pod."""
+        if self.power is not None:
+            node, power = self.power
+            return power.watts(node, PowerAsk(1, ask.power.kind))
+        return self.gpu_watts or USUAL_GPU_WATTS
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether nobody works there: on its accelerators, or, on a host without any, at all."""
+        if self.cards:
+            return all(room.milli >= room.device.milli and not room.residents for room in self.cards)
+        if number := accelerators(self.total):
+            return accelerators(self.free) >= number
+        return self.free.get(PODS, 0) >= self.total.get(PODS, 0)
 
     def card_milli(self) -> tuple[int, ...]:
         """What is free of each card, in thousandths, least first. Without an inventory each free accelerator is a whole card."""
@@ -97,6 +120,10 @@ class PodRequest:
         if self.shares:
             return sum(share.count * (WHOLE if share.exclusive or share.unit else share.milli) for share in self.shares)
         return WHOLE * self.whole_cards
+
+    @property
+    def power(self) -> PowerAsk:
+        return PowerAsk.of(dict(self.requests), self.shares, self.kind)
 
     @property
     def whole_cards(self) -> int:
@@ -224,6 +251,10 @@ def fits(ask: PodRequest, host: Host) -> str:
     """Amounts of the node, and each card for itself: what is free of two cards does not add up."""
     if not how_many(host.free, ask.requests):
         return limit(host.free, ask.requests)
+    if host.power is not None:
+        node, power = host.power
+        if reason := power.refuses(node, ask.power):
+            return reason
     shares = host.bound(ask) if host.cards and ask.shares else ()
     if shares and isinstance(shares[0], CompanyShare):
         number, reason = how_many_join(shares[0].company, host.free, 1)

@@ -75,6 +75,9 @@ PROFILES: Final[Mapping[str, PlacingProfile]] = {
     "Balance": _profile(["CardBalance"], ["Spread"]),
     # where all pods together are fastest, then full hosts and cards
     "Interference": _profile(["Interference"], ["Pack"], ["CardPack"]),
+    # few watts more for the pod: cards and hosts at work and sparing ones, as far as that fragments little (weights by the fill
+    # benchmark on other pods, nodes and seeds than those of its page)
+    "Green": _profile(["Power", Score("Fragmentation", weight=8)], [_TIGHTEST]),
     # near first, then empty
     "Edge": _profile(["NetworkCost"], ["ImageLocality", "DataLocality"], ["Spread"]),
 }

@@ -24,6 +24,7 @@ from gangline.engine.model import (
 from gangline.engine.model.nodes import INTERFACE
 from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests, how_many, limit
 from gangline.engine.occupancy.node_ledger import LeafKey
+from gangline.engine.occupancy.power_ledger import PowerLedger, power_marks
 from gangline.engine.placing.hosts import CPU, Host, PodRequest
 from gangline.engine.placing.own_scorers import Fragments, TypicalPod
 from gangline.engine.placing.pipeline import PROFILES, Pipeline, PlacingProfile, Score
@@ -147,6 +148,7 @@ class PolicyRanking:
         taken = dict(pod_requests)
         if selection.policy is not None:
             taken |= marks_of(selection.policy.traits, taken)
+        drawn = taken | power_marks(taken, shares, ask.kind)
         dealt: dict[int, list[tuple[CardSeat, ...]]] = {}
         try:
             for _ in range(count):
@@ -164,12 +166,25 @@ class PolicyRanking:
                 for room, resident in seated:
                     room.seat(resident)
                 pipeline.changed(choice.position)
+                if host.power is not None:
+                    host.power[1].assume(host.power[0], drawn, 1)
+                    self._note_peers(pipeline, host.power)
         finally:
-            for position in dealt:
+            for position, pods in dealt.items():
+                if (power := pipeline.hosts[position].power) is not None:
+                    for _ in pods:
+                        power[1].assume(power[0], drawn, -1)
+                    self._note_peers(pipeline, power)
                 leaf, host = self._leaves[position], pipeline.hosts[position]
                 host.free, host.cards, host.dealt_cpu = leaf.free, rooms_of(leaf.devices, leaf.free), 0
                 pipeline.changed(position)
         return tuple(_domain(self._leaves[position].key, pods) for position, pods in sorted(dealt.items()))
+
+    def _note_peers(self, pipeline: Pipeline, power: tuple[str, PowerLedger]) -> None:
+        """Other hosts may draw less now, or more again."""
+        node, ledger = power
+        for position in self._ledger.positions_of(ledger.affected(node)):
+            pipeline.changed(position)
 
     def scores(
         self, pod_requests: PodRequests, selection: NodeSelection, shares: tuple[Share, ...] = ()
@@ -191,7 +206,8 @@ class PolicyRanking:
         for position in set(changed):
             leaf, host = self._leaves[position], self._pipeline.hosts[position]
             host.free, host.labels, host.taints, host.total = leaf.free, leaf.labels, leaf.taints, _total(leaf)
-            host.annotations, host.images = leaf.annotations, leaf.images
+            host.annotations, host.images, host.power = leaf.annotations, leaf.images, leaf.power
+            host.idle_watts, host.gpu_watts = _watts(leaf)
             host.cards = rooms_of(leaf.devices, leaf.free)
             self._pipeline.field.grow(host)
             self._pipeline.changed(position)
@@ -209,6 +225,7 @@ class PolicyRanking:
 
 
 def _host(leaf: Leaf) -> Host:
+    idle_watts, gpu_watts = _watts(leaf)
     return Host(
         leaf.path[-1],
         _total(leaf),
@@ -218,12 +235,20 @@ def _host(leaf: Leaf) -> Host:
         taints=leaf.taints,
         images=leaf.images,
         annotations=leaf.annotations,
+        idle_watts=idle_watts,
+        gpu_watts=gpu_watts,
+        power=leaf.power,
         told_apart=False,
     )
 
 
 def _domain(values: LeafKey, pods: list[tuple[CardSeat, ...]]) -> Domain:
     return Domain(values, len(pods), tuple(pods) if any(pods) else ())
+
+
+def _watts(leaf: Leaf) -> tuple[int, int]:
+    node = leaf.nodes[min(leaf.nodes)]
+    return node.idle_watts, node.gpu_watts
 
 
 def _total(leaf: Leaf) -> dict[str, int]:
@@ -271,4 +296,13 @@ def _single_host(node: Node, taken: Sequence[Requests]) -> Host:
     free = dict(node.allocatable) | {INTERFACE + name: amount for name, amount in node.interfaces.items()}
     for amounts in taken:
         add(free, amounts, -1)
-    return Host(node.name, node.allocatable, free, node.labels, images=node.images, annotations=node.annotations)
+    return Host(
+        node.name,
+        node.allocatable,
+        free,
+        node.labels,
+        images=node.images,
+        annotations=node.annotations,
+        idle_watts=node.idle_watts,
+        gpu_watts=node.gpu_watts,
+    )

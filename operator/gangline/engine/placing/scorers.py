@@ -399,6 +399,44 @@ def _whole(args: Args, name: str, unless: int) -> int:
     return found if isinstance(found, int) else unless
 
 
+# --- power and heat -----------------------------------------------------------------------------------------------------
+
+
+def _power(_: Args) -> Scorer:
+    """What the host draws more with the pod: of the cards that it wakes, and of the host where nobody works yet."""
+
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
+        host = place.host
+        seated = {position for position, _ in place.seats(ask)}
+        if seated:
+            rooms = [host.cards[position] for position in seated]
+            woken = sum(room.milli >= room.device.milli and not room.residents for room in rooms)
+        else:
+            woken = ask.power.accelerators
+        return woken * host.watts_of(ask) + (host.idle_watts if host.sleeps else 0)
+
+    return Scorer(measure, relative=True, by_card=True)
+
+
+def _thermal(args: Args) -> Scorer:
+    """What is left of the cap of its power domain with the pod: 100 points for all of it. A node that is too hot has none."""
+    key, most = str(args.get("annotation", "")), _whole(args, "most", 100)
+
+    def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
+        host = place.host
+        heat = number(host.annotations.get(key)) if key else None
+        if heat is not None and heat > most:
+            return 0
+        if host.power is None:
+            return _NOT_KNOWN
+        node, power = host.power
+        watts = power.watts(node, ask.power)
+        left = [MOST * (each.cap - each.used - watts) // max(1, each.cap) for each in power.domains_of(node)]
+        return _within(min(left)) if left else _NOT_KNOWN
+
+    return Scorer(measure)
+
+
 # --- scorers of users ---------------------------------------------------------------------------------------------------
 
 
@@ -436,5 +474,7 @@ SCORERS: Final[Mapping[str, Callable[[Args], Scorer]]] = {
     "NodeMetric": _node_metric,
     "TargetLoad": _target_load,
     "RiskBalance": _risk_balance,
+    "Power": _power,
+    "Thermal": _thermal,
     "Plugin": _plugin,
 }

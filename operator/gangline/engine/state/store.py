@@ -42,6 +42,7 @@ from gangline.engine.nodes.openings import Openings
 from gangline.engine.nodes.windows import Windows
 from gangline.engine.occupancy.fitting import HOSTNAME
 from gangline.engine.occupancy.node_ledger import NodeLedger, host_of
+from gangline.engine.occupancy.power_ledger import PowerRules
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
@@ -162,7 +163,21 @@ class Store:
     def regard_pairs(self) -> None:
         """What is known of pairs changed."""
         self._pair_speeds = None
+        if self.node_ledger.power is not None:
+            self.cap_power()
         self.hierarchy.move(lambda config: config.placement is not None and config.placement.interference is not None)
+
+    def cap_power(self) -> None:
+        """The caps of power domains, which hold for all queues, and what was measured of classes, as they are now."""
+        rules = PowerRules.of(
+            config.placement for config in self.cluster_queues.values() if config.placement is not None
+        )
+        ledger, power = self.node_ledger, self.node_ledger.power
+        if not rules and power is None:
+            return
+        if power is None or power.rules != rules or (rules.measured and ledger.power_profiles != self.profiles):
+            ledger.cap_power(rules, self.profiles)
+            self.capacity.regard_flavors()  # what holders draw by their classes is noted only where it matters
 
     def ranking(self, ledger: TopologyLedger, policy: PlacementPolicy) -> LeafRanking:
         """A placement policy on a topology."""
@@ -246,6 +261,7 @@ class Store:
             frozenset(key for policy in policies for key in looks_at(policy)),
             frozenset(key for policy in policies for key in excludes_by(policy)),
         )
+        self.cap_power()
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
         self.moving = any(config.moves is not None for config in self.cluster_queues.values())
         for queue in done.gone:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gangline.engine.cards import card_amounts, card_seating
 from gangline.engine.interference.joining import CompanyShare
 from gangline.engine.model import Device, Share
 from gangline.engine.occupancy.fitting import PodRequests, how_many, how_many_beside, limit
+from gangline.engine.occupancy.power_ledger import PowerAsk
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection, Verdict
 from gangline.engine.topology.placement_request import TopologyTree
 from gangline.engine.topology.policy_filter import how_many_join
@@ -38,6 +39,10 @@ class NodeRoom(Protocol):
         """The cards of the node, of which `free` and `idle` say what is left."""
         ...
 
+    def within_power(self, ask: PowerAsk, count: int, most: int, *, empty: bool) -> tuple[int, str]:
+        """How many of so many pods the caps of power allow, for these pods alone and at most `most`; and why none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class CountsKey:
@@ -54,6 +59,13 @@ class CountsKey:
     #: what each pod, and the leader, asks of cards
     shares: tuple[Share, ...] = ()
     leader_shares: tuple[Share, ...] = ()
+    #: what decides how much each pod, and the leader, draws; None = no policy caps power
+    power: PowerAsk | None = None
+    leader_power: PowerAsk | None = None
+
+
+#: every leaf may get as many pods as it has room for
+NO_LIMITS: Final[Mapping[int, int]] = {}
 
 
 class Counts:
@@ -66,6 +78,7 @@ class Counts:
 
     __slots__ = (
         "_inner",
+        "_most",
         "demand",
         "leads",
         "led_pods",
@@ -82,6 +95,7 @@ class Counts:
         self.tree = tree
         self.demand = demand
         self._inner = dict(demand.inner_sizes)
+        self._most: Mapping[int, int] = NO_LIMITS
         self.pods = self._zeros()
         single_pods = demand.slice_size == 1 and demand.slice_level == tree.lowest
         self.slices = self.pods if single_pods else self._zeros()
@@ -99,8 +113,17 @@ class Counts:
 
     # --- filling ------------------------------------------------------------------------------------------------------
 
-    def fill(self, rooms: Sequence[NodeRoom], verdicts: Sequence[Verdict], within: range | None = None) -> None:
-        """Count everything afresh. Leaves outside `within` are excluded as outside the topology domain."""
+    def fill(
+        self,
+        rooms: Sequence[NodeRoom],
+        verdicts: Sequence[Verdict],
+        within: range | None = None,
+        most: Mapping[int, int] = NO_LIMITS,
+    ) -> None:
+        """Count everything afresh. Leaves outside `within` are excluded as outside the topology domain. Some leaves get at most
+        so many pods (`most`).
+        """
+        self._most = most
         everything = range(len(rooms))
         for leaf in everything:
             verdict = verdicts[leaf]
@@ -137,6 +160,8 @@ class Counts:
             if room.devices and (demand.shares or demand.leader_shares):
                 fitting, leading, beside, lacking = _on_cards(demand, room.devices, free, (fitting, leading, beside))
                 reason = reason or lacking
+            if demand.power is not None and not reason:
+                fitting, leading, beside, reason = self._by_power(demand.power, leaf, room, (fitting, leading, beside))
         self._note(leaf, reason)
         at_slice_level = demand.slice_level == lowest
         self.pods[lowest][leaf] = fitting
@@ -149,6 +174,17 @@ class Counts:
                 self.led_slices[lowest][leaf] = beside // demand.slice_size
         if self.scores is not None:
             self.scores[lowest][leaf] = score
+
+    def _by_power(
+        self, ask: PowerAsk, leaf: int, room: NodeRoom, counts: tuple[int, int, int]
+    ) -> tuple[int, int, int, str]:
+        """How many of so many pods, and leaders, and pods beside a leader, the caps of power allow; and why none."""
+        demand, (fitting, leading, beside) = self.demand, counts
+        empty = demand.simulate_empty
+        fitting, reason = room.within_power(ask, fitting, self._most.get(leaf, fitting), empty=empty)
+        if demand.leader_power is not None and leading:
+            leading, _ = room.within_power(demand.leader_power, leading, leading, empty=empty)
+        return fitting, leading, min(beside, fitting), reason
 
     def _note(self, leaf: int, reason: str) -> None:
         before = self.reasons[leaf]
@@ -208,6 +244,7 @@ class Counts:
         twin = object.__new__(Counts)
         twin.tree, twin.demand = self.tree, self.demand
         twin._inner, twin.reasons, twin.tally, twin.scores = self._inner, self.reasons, self.tally, self.scores
+        twin._most = self._most
         twin.pods = _copy(self.pods)
         twin.slices = twin.pods if self.slices is self.pods else _copy(self.slices)
         twin.led_pods, twin.led_slices, twin.leads = twin.pods, twin.slices, None

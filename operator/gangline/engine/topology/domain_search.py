@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gangline.engine.occupancy.power_ledger import MOST_NAMED, POWER_OF
 from gangline.engine.topology.balanced import DealtShare, LevelCounts, balanced_start
 from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_request import Goal, Unplaceable
@@ -28,6 +29,10 @@ def no_replacement(host: str) -> str:
     return f"cannot find replacement assignment for unhealthy node: {host}"
 
 
+def over_power(topology: str) -> str:
+    return f'topology "{topology}" has room, but not within the caps of power for a leader and its workers together'
+
+
 def does_not_fit(
     counts: Counts, goal: Goal, fitting: int, *, level: int, topology: str, levels: Sequence[str], hostnames: bool
 ) -> str:
@@ -42,7 +47,12 @@ def does_not_fit(
 
 
 def _exclusions(counts: Counts) -> str:
-    reasons = sorted(f"{reason}: {leaves}" for reason, leaves in counts.tally.items() if leaves)
+    tally = {reason: leaves for reason, leaves in counts.tally.items() if leaves}
+    by_power = sorted(reason for reason in tally if reason.startswith(POWER_OF))
+    if len(by_power) > MOST_NAMED:
+        rest = sum(tally.pop(reason) for reason in by_power[MOST_NAMED:])
+        tally[f"{POWER_OF}{len(by_power) - MOST_NAMED} other domains"] = rest
+    reasons = sorted(f"{reason}: {leaves}" for reason, leaves in tally.items())
     return f". Total nodes: {len(counts.reasons)}; excluded: {', '.join(reasons)}" if reasons else ""
 
 

@@ -127,6 +127,9 @@ class Placing:
             return self._is_free(assignments)
 
     def _is_free(self, assignments: Mapping[str, TopologyAssignment]) -> bool:
+        node_ledger = self._topologies.node_ledger
+        if node_ledger.power is not None and not node_ledger.within_power(tuple(self._taken(assignments))):
+            return False
         by_bandwidth = self._policy is not None and self._policy.by_bandwidth
         for flavor, asked in self._requests.items():
             ledger = self._topologies.ledger(flavor)

@@ -9,9 +9,10 @@ from typing import NamedTuple, TypeAlias
 
 from gangline.engine.model import Domain, Requests, Share, TopologyAssignment
 from gangline.engine.occupancy.fitting import HOSTNAME
+from gangline.engine.occupancy.power_ledger import PowerAsk
 from gangline.engine.topology.balanced import DealtShare
-from gangline.engine.topology.domain_counts import CountsKey
-from gangline.engine.topology.domain_search import Search, no_replacement
+from gangline.engine.topology.domain_counts import Counts, CountsKey
+from gangline.engine.topology.domain_search import Search, no_replacement, over_power
 from gangline.engine.topology.domain_search import stale_domain as stale_text
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.node_filter import NodeSelection
@@ -26,7 +27,7 @@ from gangline.engine.topology.placement_request import (
     level_index,
 )
 from gangline.engine.topology.seating import Seating, counted, joined
-from gangline.engine.topology.topology_ledger import TopologyLedger
+from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 
 class PlacedPods(NamedTuple):
@@ -173,6 +174,7 @@ def find(
     Leaves outside `within` are not considered (node replacement).
     """
     goal = goal_of(workers, ledger.levels, profile)
+    capped = ledger.node_ledger.power is not None and ledger.hostnames
     demand = CountsKey(
         pod_requests=counted(ledger, workers.pod_set, workers.shares, workers.policy),
         slice_level=goal.slice_level,
@@ -188,6 +190,8 @@ def find(
         simulate_empty=simulate_empty,
         shares=workers.shares,
         leader_shares=leader.shares if leader else (),
+        power=PowerAsk.of_pods(workers.pod_set) if capped else None,
+        leader_power=PowerAsk.of_pods(leader.pod_set) if capped and leader else None,
     )
     if ranking is not None and leader is None and _goes_anywhere(goal, ledger):
         dealt = ranking.deal(demand.pod_requests, demand.selection, goal.count, demand.shares)
@@ -195,6 +199,40 @@ def find(
             return {workers.pod_set.name: TopologyAssignment(levels_of(ledger), dealt)}
     counts = ledger.counts(demand) if within is None else ledger.counts_within(demand, within)
     ledger.node_ledger.looks += len(counts.pods[goal.level])
+    scores = None if ranking is None else ranking.scores(demand.pod_requests, demand.selection, demand.shares)
+    placed = _search(ledger, goal, demand, counts, (workers, leader), profile, scores)
+    if not capped or simulate_empty or _within_power(ledger, placed, (workers, leader)):
+        return placed
+    together = ledger.counts_together(demand, counts, within)
+    placed = _search(ledger, goal, demand, together, (workers, leader), profile, scores)
+    if not _within_power(ledger, placed, (workers, leader)):
+        raise Unplaceable(over_power(ledger.topology.name))
+    return placed
+
+
+def _within_power(
+    ledger: TopologyLedger, placed: Placed, members: tuple[PlacementRequest, PlacementRequest | None]
+) -> bool:
+    """Whether all of these pods together are within the caps of their power domains."""
+    taken = [
+        ((ledger.spot_flavor, domain.values), usage_at(domain, member.takes))
+        for member in members
+        if member is not None
+        for domain in placed[member.pod_set.name].domains
+    ]
+    return ledger.node_ledger.within_power(tuple(taken))
+
+
+def _search(
+    ledger: TopologyLedger,
+    goal: Goal,
+    demand: CountsKey,
+    counts: Counts,
+    members: tuple[PlacementRequest, PlacementRequest | None],
+    profile: PlacementRules,
+    leaf_scores: Sequence[int] | None,
+) -> Placed:
+    workers, leader = members
     search = Search(
         counts,
         goal,
@@ -202,10 +240,10 @@ def find(
         levels=ledger.levels,
         hostnames=ledger.hostnames,
         balanced=profile.balanced,
-        leaf_scores=None if ranking is None else ranking.scores(demand.pod_requests, demand.selection, demand.shares),
+        leaf_scores=leaf_scores,
     )
     shares = _first(search.place(), goal.count)
-    on_cards = Seating(ledger, simulate_empty=simulate_empty)
+    on_cards = Seating(ledger, simulate_empty=demand.simulate_empty)
     placed: Placed = {}
     if leader:
         leading = [DealtShare(share.position, 1, 0) for share in shares if share.leaders]
@@ -354,12 +392,33 @@ def replace_node(
                 continue
             name = request.pod_set.pod_set.name
             try:
-                moved = _move(ledger, request.pod_set, remaining, missing, host, profile)
+                with _without_draw(ledger, request, host):
+                    moved = _move(ledger, request.pod_set, remaining, missing, host, profile)
             except Unplaceable as failure:
                 return PlacementResult(placed, str(failure), (name,))
             assume.take(moved, request.pod_set.takes)
             placed[name] = merge(ledger, moved, remaining)
     return PlacementResult(placed)
+
+
+@contextmanager
+def _without_draw(ledger: TopologyLedger, request: ReplacementRequest, host: str) -> Generator[None]:
+    """The power domains as they are when the pods on the failed host draw nothing any more."""
+    power = ledger.node_ledger.power
+    if power is None:
+        yield
+        return
+    lost = [domain for domain in request.existing.domains if domain.values[-1] == host]
+    gone = [
+        (name, usage_at(domain, request.pod_set.takes)) for domain in lost for name in ledger.node_ledger.nodes_at(host)
+    ]
+    for name, amounts in gone:
+        power.assume(name, amounts, -1)
+    try:
+        yield
+    finally:
+        for name, amounts in gone:
+            power.assume(name, amounts, 1)
 
 
 def _without_host(existing: TopologyAssignment, host: str) -> tuple[TopologyAssignment, int]:

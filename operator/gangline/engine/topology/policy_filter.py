@@ -6,18 +6,19 @@ measurement: a node whose load nobody knows is not excluded for its load.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from hashlib import blake2b
 from typing import Final, Protocol
 
 from gangline.engine.cards.card_amounts import is_of_card, is_trait
 from gangline.engine.interference.joining import Company, in_company
 from gangline.engine.interference.pair_speeds import PairSpeeds
 from gangline.engine.model import PlacementFilter, PlacementPolicy, PodSet, Requests, Share, Traits, accelerators
+from gangline.engine.model.company import class_digest
 from gangline.engine.model.devices import AFFINITY, ANTI_AFFINITY, EXCLUSION, SLOWDOWN
 from gangline.engine.model.nodes import INTERFACE
 from gangline.engine.model.queues import BANDWIDTH_FIT, MEM_SAFE
+from gangline.engine.occupancy.power_ledger import power_marks
 
 #: resources of nodes that stand for RDMA: by their group, and by their whole names
 RDMA_GROUP: Final = "rdma"
@@ -175,8 +176,8 @@ SPARED: Final = "spared percent"
 
 
 def kind_mark(kind: str) -> str:
-    """The mark of a pod of this kind: of letters that no resource of accelerators has."""
-    return KIND_MARK + blake2b(kind.encode(), digest_size=8).hexdigest()
+    """The mark of a pod of this kind."""
+    return KIND_MARK + class_digest(kind)
 
 
 def kinds_on(free: Mapping[str, int]) -> dict[str, int]:
@@ -216,11 +217,13 @@ class InformedPolicy(PlacementPolicy):
         return cls(**said, speeds=speeds)
 
 
-def marks_of(traits: Traits, requests: Requests, shares: Iterable[Share] = ()) -> dict[str, int]:
+def marks_of(traits: Traits, requests: Requests, shares: Sequence[Share] = ()) -> dict[str, int]:
     """The marks of one pod."""
     found = dict.fromkeys((name for share in shares for name in share.names), 1)
     if traits.kind:
         found[kind_mark(traits.kind)] = 1
+    if traits.kind or shares:
+        found |= power_marks(requests, shares, traits.kind)
     if traits.max_slowdown:
         found[f"{SLOWDOWN}{traits.max_slowdown}"] = 1
     if traits.interfaces:

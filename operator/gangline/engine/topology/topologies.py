@@ -269,6 +269,16 @@ class Topologies:
     def cards_put(self, node: str) -> None:
         self._opened.update(flavor for flavor, ledger in self._ledgers.items() if ledger.cards_put(node))
 
+    def power_capped(self) -> None:
+        self._empty.clear()
+        for name, ledger in self._ledgers.items():
+            ledger.start_over()
+            self._opened.add(name)
+
+    def power_shifted(self, nodes: Iterable[str]) -> None:
+        for ledger in self._ledgers.values():
+            ledger.power_shifted(nodes)
+
     def released(self, key: str) -> None:
         self._above_hosts.pop(key, None)
 
@@ -339,6 +349,8 @@ class Topologies:
             requests = per_pod(pod_set, needs)
             for domain in pod_set.topology.domains:
                 add(wanted.setdefault((flavor, domain.values), {}), usage_at(domain, requests))
+        if self.node_ledger.power is not None and not self.node_ledger.within_power(self.taken(admission, needs)):
+            return False
         by_bandwidth = policy is not None and policy.by_bandwidth
         return all(
             self._ledgers[flavor].has_room(key, total, by_bandwidth=by_bandwidth)

@@ -24,6 +24,7 @@ from gangline.engine.model import (
 from gangline.engine.model.nodes import INTERFACE
 from gangline.engine.occupancy.fitting import HOSTNAME, PodRequests, add, how_many, usage_of
 from gangline.engine.occupancy.node_ledger import HOSTS, LeafKey, NodeLedger
+from gangline.engine.occupancy.power_ledger import PowerAsk, PowerLedger
 from gangline.engine.topology.domain_counts import Counts, CountsKey
 from gangline.engine.topology.node_filter import NodeSelection, Verdict
 from gangline.engine.topology.placement_request import Path, TopologyTree
@@ -50,6 +51,7 @@ class Leaf:
         "nodes",
         "path",
         "position",
+        "power",
         "taints",
         "total",
     )
@@ -69,6 +71,16 @@ class Leaf:
         self.total: Mapping[str, int] = {}
         #: the cards of its host, where they are known; what is free of them is in `free`
         self.devices: Sequence[Device] = ()
+        #: the name of its node, and the caps of power that bound it; None = there are none, or it is no host
+        self.power: tuple[str, PowerLedger] | None = None
+
+    def within_power(self, ask: PowerAsk, count: int, most: int, *, empty: bool) -> tuple[int, str]:
+        """How many of so many pods the caps of its power domains allow, for these pods alone and at most `most`; and why none."""
+        if self.power is None:
+            return count, ""
+        node, power = self.power
+        allowed = min(count, most, power.how_many(node, ask, empty=empty))
+        return allowed, "" if allowed or not count else power.why((node,), ask)
 
 
 class TopologyLedger:
@@ -156,6 +168,8 @@ class TopologyLedger:
             add(leaf.idle, node.allocatable)
             add(leaf.idle, {INTERFACE + each: amount for each, amount in node.interfaces.items()})
             add(leaf.idle, self.node_ledger.foreign_on(name), -1)
+        power = self.node_ledger.power
+        leaf.power = (min(leaf.nodes), power) if power is not None and self.hostnames else None
         leaf.devices = self.node_ledger.cards.devices(min(leaf.nodes)) if self.hostnames else ()
         if leaf.devices:
             add(leaf.idle, card_amounts.capacity(leaf.devices))
@@ -213,6 +227,23 @@ class TopologyLedger:
                 amounts = usage_at(domain, requests)
                 add(leaf.idle, amounts, -sign)
                 self._take(leaf, amounts, sign)
+                if leaf.power is not None:
+                    leaf.power[1].assume(leaf.power[0], amounts, sign)
+
+    def positions_of(self, nodes: Iterable[str]) -> list[int]:
+        """The positions of the leaves of these nodes, as far as they have any."""
+        return [leaf.position for name in nodes if (leaf := self._leaf_of_node.get(name)) is not None]
+
+    def power_shifted(self, nodes: Iterable[str]) -> None:
+        """Other amounts may be left of what the power domains of these nodes may draw."""
+        if self._tree is not None and self.hostnames:
+            self._log.extend(self.positions_of(nodes))
+
+    def start_over(self) -> None:
+        """Other caps hold: count everything afresh."""
+        for leaf in list(self._leaves.values()):
+            self._renew(leaf)
+        self._forget_tables()
 
     def _take(self, leaf: Leaf, amounts: Requests, sign: int) -> None:
         add(leaf.free, amounts, -sign)
@@ -317,6 +348,19 @@ class TopologyLedger:
         counts = Counts(self.tree(), demand)
         counts.fill(self._in_order, self._verdicts_for(demand.selection), leaves)
         return counts
+
+    def counts_together(self, demand: CountsKey, counts: Counts, within: range | None) -> Counts:
+        """The same with as many pods on each leaf that all together are within the caps of power; such counts are not kept."""
+        power, lowest = self.node_ledger.power, counts.pods[-1]
+        assert power is not None
+        assert demand.power is not None
+        names = {leaf.power[0]: leaf.position for leaf in self._in_order if leaf.power is not None}
+        fitting = [(name, lowest[position]) for name, position in names.items() if lowest[position]]
+        self.node_ledger.looks += len(self._in_order)
+        most = {names[name]: count for name, count in power.split(fitting, demand.power, demand.leader_power).items()}
+        together = Counts(self.tree(), demand)
+        together.fill(self._in_order, self._verdicts_for(demand.selection), within, most)
+        return together
 
     @property
     def size(self) -> int:

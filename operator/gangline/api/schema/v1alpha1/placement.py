@@ -45,12 +45,16 @@ class PlacementScoreSpec(ApiModel):
         ),
         Cel(
             "self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance'] ? has(self.annotation) != has(self.telemetry)"
-            " : !has(self.annotation) && !has(self.telemetry)",
-            "NodeMetric, TargetLoad and RiskBalance need an annotation or a telemetry rule, others have neither",
+            " : !has(self.telemetry) && (!has(self.annotation) || self.name == 'Thermal')",
+            "NodeMetric, TargetLoad and RiskBalance need an annotation or a telemetry rule; of the others only Thermal takes an annotation",
         ),
         Cel("has(self.deviation) == (self.name == 'RiskBalance')", "RiskBalance needs a deviation, others have none"),
         Cel("!has(self.sensitivity) || self.name == 'RiskBalance'", "sensitivity belongs to RiskBalance"),
-        Cel("!has(self.least) && !has(self.most) || self.name == 'NodeMetric'", "least and most belong to NodeMetric"),
+        Cel("!has(self.least) || self.name == 'NodeMetric'", "least belongs to NodeMetric"),
+        Cel(
+            "!has(self.most) || self.name == 'NodeMetric' || self.name == 'Thermal' && has(self.annotation)",
+            "most belongs to NodeMetric, and to Thermal with an annotation",
+        ),
         Cel(
             "self.name != 'NodeMetric' || (has(self.least) ? self.least : 0) != (has(self.most) ? self.most : 100)",
             "least and most must differ",
@@ -78,6 +82,8 @@ class PlacementScoreSpec(ApiModel):
         "NodeMetric",
         "TargetLoad",
         "RiskBalance",
+        "Power",
+        "Thermal",
         "Plugin",
     ]
     """Pack: full nodes first. Spread: empty ones. BestFit: the least left, in units of the largest node. DotProduct: nodes
@@ -86,7 +92,8 @@ class PlacementScoreSpec(ApiModel):
     share is one of memory. Standalone: nodes with pods of the same class only. Balance: nodes whose pods use least of their
     GPUs. ImageLocality: images are there. DataLocality: the least time to load its data and to run. NetworkCost: the lowest
     number in a node label. NodeLabel: nodes with a label. Bandwidth: the least left of a resource. NodeMetric: a number in a
-    node annotation. TargetLoad: CPU load near a target. RiskBalance: low and steady load. Plugin: a scorer of your own."""
+    node annotation. TargetLoad: CPU load near a target. RiskBalance: low and steady load. Power: the fewest watts more.
+    Thermal: much left of the cap of its power domain. Plugin: a scorer of your own."""
     tier: Annotated[int, Field(ge=0, le=9)] = 0
     """A later tier decides between nodes that are equal in all earlier ones."""
     weight: Annotated[int, Field(ge=1, le=100)] = 1
@@ -100,7 +107,7 @@ class PlacementScoreSpec(ApiModel):
     and GPU 1 for the others."""
     annotation: _Key | None = None
     """The key of the node annotation whose number NodeMetric, TargetLoad (percent of CPU in use) and RiskBalance (the mean of it)
-    look at. A node without it has 50 points."""
+    look at. A node without it has 50 points. Thermal: the annotation with the heat of a node; unset: heat makes no difference."""
     telemetry: _RuleName | None = None
     """The telemetry rule of this policy whose number they look at, in place of an annotation. TargetLoad and RiskBalance then
     also count the CPU that was placed on the node since."""
@@ -110,7 +117,8 @@ class PlacementScoreSpec(ApiModel):
     least: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
     """NodeMetric: the number that has 100 points. Unset: 0."""
     most: Annotated[int, Field(ge=0, le=999_999_999)] | None = None
-    """NodeMetric: the number that has none; below least where more is better. Unset: 100."""
+    """NodeMetric: the number that has none; below least where more is better. Thermal: nodes whose annotation says more have
+    none. Unset: 100."""
     target: Annotated[int, Field(ge=1, le=99)] | None = None
     """TargetLoad: the load in percent that has most points. Unset: 40."""
     sensitivity: Annotated[int, Field(ge=1, le=10)] | None = None
@@ -216,6 +224,33 @@ class InterferenceSpec(ApiModel):
     share cards as others do."""
 
 
+class PowerDomainSpec(ApiModel):
+    """A power domain with a cap of its own."""
+
+    domain: Annotated[str, Field(min_length=1, max_length=63)]
+    """The value of the domain label."""
+    cap_watts: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    """What its nodes may draw together, in watts."""
+
+
+class PowerCapSpec(ApiModel):
+    """What the nodes of a rack, or of a power feed, may draw together."""
+
+    domain_label: _Key
+    """The node label whose values are the domains. Nodes without it are in none."""
+    cap_watts: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    """What the nodes of each domain may draw together, in watts."""
+    domains: Annotated[list[PowerDomainSpec], Field(min_length=1, max_length=256), list_map("domain")] | None = None
+    """Domains that have another cap."""
+    percent: Annotated[int, Field(ge=1, le=100)] = 95
+    """Percent of each cap that gangs may use."""
+    gpu_watts: Annotated[int, Field(ge=1, le=10_000)] = 700
+    """What an accelerator draws at most on nodes whose annotation gangline.io/gpu-watts does not say it."""
+    draw: Literal["Limit", "Measured"] = "Limit"
+    """What an accelerator counts that pods have. Limit: what it draws at most. Measured: the watts of the JobProfile of the pods'
+    class, where they are lower. A class is what tenants say of their pods, so Measured trusts them."""
+
+
 class PlacementSpec(ApiModel):
     """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
     node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies.
@@ -223,12 +258,14 @@ class PlacementSpec(ApiModel):
 
     model_config = rules(Cel("!(has(self.profile) && has(self.scores))", "set profile or scores, not both"))
 
-    profile: Literal["Pack", "Spread", "Fragmentation", "Standalone", "Balance", "Interference", "Edge"] | None = None
+    profile: (
+        Literal["Pack", "Spread", "Fragmentation", "Standalone", "Balance", "Interference", "Green", "Edge"] | None
+    ) = None
     """Pack: full nodes first, so that whole nodes stay free. Spread: empty nodes first. Fragmentation: as little free GPU as
     possible that typical pods cannot use, then the tightest node. Standalone: nodes with pods of the same class only, then full
     ones. Balance: nodes whose GPUs are used least, then empty ones. Interference: cards where all pods are fastest together, then
-    full nodes and cards. Edge: near nodes, then those with the pod's images and data,
-    then empty ones. Unset, without scores: Fragmentation."""
+    full nodes and cards. Green: where the pod adds few watts, with the Fragmentation score. Edge: near nodes, then those with
+    the pod's images and data, then empty ones. Unset, without scores: Fragmentation."""
     scores: Annotated[list[PlacementScoreSpec], Field(min_length=1, max_length=16)] | None = None
     """Scorers instead of those of a profile."""
     filters: Annotated[list[PlacementFilterSpec], Field(min_length=1, max_length=16)] | None = None
@@ -238,6 +275,10 @@ class PlacementSpec(ApiModel):
     """What is measured of nodes, for scorers, and to exclude nodes and evict workloads."""
     interference: InterferenceSpec | None = None
     """The company that pods may have. Unset: anybody; with the profile Interference, those whom its defaults allow."""
+    power: Annotated[list[PowerCapSpec], Field(min_length=1, max_length=8)] | None = None
+    """Caps of power. They hold for the gangs of all ClusterQueues, also of those that the policy does not select: a gang starts
+    only where all domains of its nodes stay within their caps. Of several caps of one domain the lowest holds. They hold while
+    the policy selects a ClusterQueue, and not with dryRun."""
     dry_run: bool = False
     """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
     from it: gangs start as without this part."""

@@ -26,6 +26,7 @@ from gangline.engine.model.queues import (
     Flavor,
     LocalQueue,
     Namespace,
+    OrderInForce,
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
@@ -37,6 +38,7 @@ Item: TypeAlias = (
     | Cohort
     | ClusterQueue
     | QuotaAhead
+    | OrderInForce
     | LocalQueue
     | Namespace
     | AdmissionCheck

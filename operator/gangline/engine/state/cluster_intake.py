@@ -18,6 +18,7 @@ from gangline.engine.model import (
     Namespace,
     Node,
     NodeCards,
+    OrderInForce,
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
@@ -56,6 +57,7 @@ class ClusterIntake:
             NodeCards: (store.node_cards, self._put_node_cards),
             ReservedWindow: (self._windows, self._put_window),
             QuotaAhead: (self._quotas_ahead, self._put_quota_ahead),
+            OrderInForce: ({}, self._put_order),
             Recall: (store.recalls, self._put_recall),
             SaveTime: (store.windows.save_times, self._put_save_time),
             Submitter: (store.windows.submitters, self._put_submitter),
@@ -85,6 +87,7 @@ class ClusterIntake:
         self._follow_windows(now)
         for gang in store.quotas_ahead.advance(now, store.queues):
             store.reviews[gang.key] = gang
+        store.follow_orders(now)
         store.capacity.advance(now)
         store.capacity.settle()
         store.settle()
@@ -128,6 +131,9 @@ class ClusterIntake:
         store.trees_rebuilt = True
         if (queue := store.queues.get(name)) is not None:
             store.flush(queue.root)
+
+    def _put_order(self, order: OrderInForce | None, name: str) -> None:
+        self._store.order_changes.begin_with(name, order)
 
     def _put_namespace(self, namespace: Namespace | None, name: str) -> None:
         store = self._store

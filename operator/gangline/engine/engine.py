@@ -214,8 +214,6 @@ class Engine:
         if explanation.reason == "WaitingForCapacity":
             explanation = self._scheduler.with_present_room(gang, explanation)
         message = explanation.message + self._scheduler.backfill.remark(gang) + _by_floor(queue.config)
-        order = self._store.order_changes.text(queue)
-        message += f". {order}" if order else ""
         message += self._recalls.remark(gang)
         message += _after_others(self._store.budgets.known.get(workload)) + _price_of_moves(gang, queue)
         return replace(explanation, message=message, position=queue.pending.position(gang))

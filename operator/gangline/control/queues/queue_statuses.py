@@ -16,7 +16,7 @@ from gangline.control.queues.budgets import Budgets
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import policy_status, queue_status
 from gangline.control.writes.status.queue_status import Automation
-from gangline.engine import BACKFILL, PolicyFallback
+from gangline.engine import BACKFILL, PolicyFallback, model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -94,11 +94,13 @@ class QueueStatuses(Part):
         fallen_back: Callable[[], Mapping[str, PolicyFallback]] = dict,
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
         budgets: Budgets | None = None,
+        orders: Callable[[], Mapping[str, model.OrderInForce]] = dict,
     ) -> None:
         self._mirror = context.mirror
         self._fallen_back = fallen_back
         self._automation_of = automation_of
         self._budgets = budgets
+        self._orders = orders
         if budgets is not None:
             budgets.moved = self._budgets_moved
         self._writes = context.writes
@@ -226,6 +228,7 @@ class QueueStatuses(Part):
                     trouble_of=PLUGINS.trouble,
                     fallen_back=self._fallen_back(),
                     budgets=self._budgets.report(name) if self._budgets is not None else None,
+                    orders=self._orders(),
                 ),
             )
             if patch:

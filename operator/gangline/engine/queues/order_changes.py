@@ -7,8 +7,10 @@ priority until it starts or leaves the queue.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from gangline.engine.model import Millis, OrderInForce, Ordering, OrderWhenFull, is_accelerator
@@ -77,23 +79,24 @@ class OrderChanges:
         told = f"The queue's order is {_named(order.key, order.window)}"
         if order.full and not order.window and ordering.when_full is not None:
             told += f", since the {ordering.when_full.of} is full"
-        later = next((step for step in ordering.steps if step.at > self._now), None)
-        if later is not None:
-            told += f" until {minute_text(later.at)}, then {_named(later.key, later.window)}"
+        for step in ordering.steps[_begun(ordering, self._now) :][:1]:
+            told += f" until {minute_text(step.at)}, then {_named(step.key, step.window)}"
         return told
 
     def next_due(self, now: Millis) -> Millis | None:
         """When the next window begins or ends."""
         if self._unsettled:
             return now
-        steps = (step.at for queue in self.queues if queue.config.ordering for step in queue.config.ordering.steps)
-        return min((at for at in steps if at > now), default=None)
+        known = (queue.config.ordering for queue in self.queues)
+        later = (ordering.steps[_begun(ordering, now) :][:1] for ordering in known if ordering is not None)
+        return min((step.at for steps in later for step in steps), default=None)
 
     def _at(
         self, now: Millis, queue: ClusterQueueState, ordering: Ordering, before: OrderInForce | None
     ) -> OrderInForce:
         before = before or OrderInForce(queue.name, ordering.key)
-        step = next((each for each in reversed(ordering.steps) if each.at <= now), None)
+        begun = _begun(ordering, now)
+        step = ordering.steps[begun - 1] if begun else None
         rule = ordering.when_full
         full = rule is not None and _is_full(queue, rule, before.full)
         if step is not None and step.window:
@@ -111,6 +114,11 @@ class OrderChanges:
         """Those that still wait of the workloads that keep their turn."""
         gangs = ((key, self._gangs.get(key)) for key in order.first)
         return tuple(key for key, gang in gangs if gang is not None and gang.queue is queue and not gang.holds)
+
+
+def _begun(ordering: Ordering, now: Millis) -> int:
+    """How many steps of an order have begun."""
+    return bisect_right(ordering.steps, now, key=attrgetter("at"))
 
 
 def _named(key: str, window: str) -> str:

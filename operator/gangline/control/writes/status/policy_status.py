@@ -10,7 +10,9 @@ from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.api.read.parse import ParseError
 from gangline.api.read.policy_reader import backfill, placement, selects
+from gangline.control.writes.status import queue_orders
 from gangline.engine import BACKFILL, BUDGET, EARLY_END, FIXES, STOPPING, PolicyFallback
+from gangline.engine.model import OrderInForce
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
@@ -68,11 +70,13 @@ def status(
     trouble_of: Callable[[str], str] = lambda scorer: "",
     fallen_back: Mapping[str, PolicyFallback] | None = None,
     budgets: BudgetReport | None = None,
+    orders: Mapping[str, OrderInForce] | None = None,
 ) -> Json:
     """The policy's status: whether it is in force, and for which queues; and whether the scorers of users that it names have a
     say (`trouble_of`: why one has none).
 
-    `fallen_back`: the ClusterQueues that follow something else, because of its floor; `budgets`: what is used of its budgets.
+    `fallen_back`: the ClusterQueues that follow something else, because of its floor; `budgets`: what is used of its budgets;
+    `orders`: which order the ClusterQueues have whose policy has several.
     """
     old = policy.status
     rows = [dict(row) for row in policy.conditions]
@@ -104,6 +108,9 @@ def status(
         new["headDelaySeconds"] = quantity.format(round(head_delay))
     _put_budgets(new, rows, budgets, now, generation)
     away = {name: fallen_back[name] for name in found if name in fallen_back} if fallen_back else {}
+    new.pop("orders", None)
+    if orders and (ordered := queue_orders.rows(orders[name] for name in found if name in orders)):
+        new["orders"] = ordered
     new.pop("fallenBack", None)
     if away:
         new["fallenBack"] = [

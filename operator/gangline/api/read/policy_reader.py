@@ -46,6 +46,9 @@ Policy = TypeVar("Policy", bound=Json)
 ALWAYS: Final = frozenset({STILL_HELD})
 #: the part that selects the queues of a policy
 _SELECTION: Final = ("clusterQueues", "precedence")
+#: the windows in which metrics are gathered, in milliseconds
+SHORTEST_PHASE_WINDOW: Final = 30_000
+LONGEST_PHASE_WINDOW: Final = 3_600_000
 #: policies cached by content; one is read for each queue that it may select
 _KNOWN: Final = 1024
 
@@ -59,6 +62,15 @@ class StallPolicy:
     grace: model.Millis = 300_000
     action: str = "Notify"  # Notify | Restart | Requeue
     max_actions: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PhasePolicy:
+    """QueuePolicy.spec.phases. `watching` and `converged` are parts of the first growth."""
+
+    window: model.Millis = 60_000
+    watching: float = 0.1
+    converged: float = 0.01
 
 
 # --- the policy in force ----------------------------------------------------------------------------------------------
@@ -196,6 +208,7 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
         non_preemptible_gpus=section.non_preemptible_gpus,
         min_runtime_seconds=_seconds(section.min_runtime) or 0.0,
         max_preemptions=section.max_per_workload,
+        converged_first=section.converged_first,
     )
     return None if found == model.VictimPolicy() else found
 
@@ -475,6 +488,20 @@ def stall(policy: Json | None) -> StallPolicy | None:
         action=section.action,
         max_actions=section.max_actions,
     )
+
+
+def phases(policy: Json | None) -> PhasePolicy | None:
+    """How the phases of trainings follow from their metrics; None: not at all. Raises ParseError."""
+    spec = _spec(policy)
+    if spec is None or spec.phases is None:
+        return None
+    section = spec.phases
+    found = PhasePolicy(_millis(section.window), float(section.watching), float(section.converged))
+    if not SHORTEST_PHASE_WINDOW <= found.window <= LONGEST_PHASE_WINDOW:
+        raise ParseError("spec.phases.window", "must be from 30s to 1h")
+    if not 0 < found.converged < found.watching:
+        raise ParseError("spec.phases.converged", "must be greater than 0 and less than watching")
+    return found
 
 
 def refused_seconds(policy: Json | None) -> float | None:

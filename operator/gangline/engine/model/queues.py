@@ -263,8 +263,8 @@ class PlacementPolicy:
 class VictimPolicy:
     """Which workloads are stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
 
-    `choice` is about the victims of the queue's own preemptors; the other fields protect the queue's workloads from every
-    preemptor, see engine.queues.protection.
+    `choice` and `converged_first` are about the victims of the queue's own preemptors; the other fields protect the queue's
+    workloads from every preemptor, see engine.queues.protection.
     """
 
     choice: str = "Kueue"  # Kueue | LeastLostWork | FewestGangs
@@ -272,6 +272,8 @@ class VictimPolicy:
     non_preemptible_gpus: int | None = None  # nor those of this many accelerators or more, all pods together
     min_runtime_seconds: float = 0.0  # a workload is protected for this long after its start
     max_preemptions: int | None = None  # a workload preempted this often is protected
+    #: of equal priority, victims whose training has converged come first
+    converged_first: bool = False
 
     @property
     def min_runtime(self) -> Millis:

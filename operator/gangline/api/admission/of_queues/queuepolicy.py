@@ -23,6 +23,8 @@ from gangline.api.admission.findings import (
     text,
 )
 from gangline.api.queue_orders import order_windows
+from gangline.api.read import policy_reader
+from gangline.api.read.reading import ParseError
 from gangline.api.spec_fields import SpecError
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, OrderWhenFull, UnscheduledPods
 from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
@@ -73,6 +75,7 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
     errors += _unscheduled(mapping(body.get("unscheduledPods")))
     errors += _placement(body)
     errors += _budgets(body)
+    errors += _phases(body.get("phases"))
     errors += _orders(mapping(body.get("order")))
     for side in ("causes", "suffers"):
         bounds = _at(body, ("preemptionLimits", side))
@@ -108,6 +111,14 @@ def _orders(order: Json) -> list[FieldError]:
             invalid("spec.order.whenFull.below", full.get("below", str(usual.below)), "must be less than above")
         )
     return errors
+
+
+def _phases(phases: object) -> list[FieldError]:
+    try:
+        policy_reader.phases({"spec": {"phases": phases}} if isinstance(phases, dict) else None)
+    except ParseError as error:
+        return [FieldError(error.path, NOTHING, error.message)]
+    return []
 
 
 def _moves(moves: Json) -> list[FieldError]:

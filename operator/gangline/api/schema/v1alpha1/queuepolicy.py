@@ -220,8 +220,8 @@ class BackfillSpec(ApiModel):
 
 
 class PreemptionSpec(ApiModel):
-    """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims` and `holdQuota` are
-    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
+    """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims`, `convergedFirst` and
+    `holdQuota` are about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
     """
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
@@ -236,6 +236,9 @@ class PreemptionSpec(ApiModel):
     """A workload is not preempted for this long after its start."""
     max_per_workload: Count | None = None
     """A workload that was preempted this often is not preempted again."""
+    converged_first: bool = False
+    """Of workloads of equal priority those whose training has converged (`phases` of their queues) are preempted first, where
+    workloads have to be preempted anyway. `victims` orders the others."""
     hold_quota: bool = True
     """Quota that victims free is held for their preemptor until it starts: turns on the fix HoldFreedQuota, unless
     `fixes.disable` names it. false turns it off, in the profile Gangline, too."""
@@ -271,6 +274,21 @@ class Stall(ApiModel):
     """Notify: report it. Restart: restart the gang in place, or requeue it if its kind cannot. Requeue: evict and requeue it."""
     max_actions: Annotated[int, Field(ge=0, le=1000)] = 3
     """A workload that was evicted this often for a stall is then only reported."""
+
+
+class PhasesSpec(ApiModel):
+    """The phases of trainings that report a metric, such as the loss: Progressing, Watching, Converged. They are shown, and stop
+    nothing.
+    """
+
+    window: Duration = "1m"
+    """Metrics are averaged over windows of this length, from 30s to 1h. The growth of a window is the change since the one
+    before, per second."""
+    watching: Fraction = "0.1"
+    """A run is in phase Watching once a window grows by no more than this part of the first growth."""
+    converged: Fraction = "0.01"
+    """A run has converged once three windows in a row grow by less than this part of the first growth. Two windows in a row that
+    grow more end the phase."""
 
 
 class RefusedPodsSpec(ApiModel):
@@ -480,6 +498,8 @@ class QueuePolicySpec(ApiModel):
     """The reaction to workloads that run longer than forecast."""
     stall: Stall | None = None
     """The reaction to workloads that hang."""
+    phases: PhasesSpec | None = None
+    """The phases of trainings by the metrics that they report. Unset: none."""
     refused_pods: RefusedPodsSpec | None = None
     """The reaction to refused pods of workloads. Without this part the time limit of waitForPodsReady applies, or 30
     minutes where that is off."""

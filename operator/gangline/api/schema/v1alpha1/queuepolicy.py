@@ -221,7 +221,8 @@ class BackfillSpec(ApiModel):
 
 class PreemptionSpec(ApiModel):
     """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims`, `convergedFirst` and
-    `holdQuota` are about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
+    `holdQuota` are about victims for workloads of this queue; the other fields protect this queue's own workloads from every
+    preemptor.
     """
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"

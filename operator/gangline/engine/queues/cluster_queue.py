@@ -307,7 +307,7 @@ class ClusterQueueState(QuotaNode):
         self.pending.returning = old.returning
 
     def _present(self, ordering: Ordering | None) -> Ordering | None:
-        """Its only order, or that of its orders that is in force."""
+        """The only order of the queue, or that of its orders that is in force."""
         if ordering is None or not ordering.changes:
             return ordering
         key = self.order.key if self.order is not None else ordering.key

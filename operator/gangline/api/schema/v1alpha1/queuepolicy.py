@@ -122,9 +122,9 @@ class WhenFullSpec(ApiModel):
     queue itself holds, as a part of the most that it could. Of several GPU resources the fullest counts; other resources only
     count where there is no quota of GPUs."""
     above: Fraction = "0.9"
-    """It is full once this part of the quota is held."""
+    """The part of the quota that is held from which on it counts as full."""
     below: Fraction = "0.75"
-    """It is full until less than this part of the quota is held. It must be less than `above`."""
+    """The part of the quota that is held below which it no longer counts as full. The value must be less than `above`."""
 
 
 class OrderSpec(ApiModel):
@@ -238,7 +238,7 @@ class PreemptionSpec(ApiModel):
     max_per_workload: Count | None = None
     """A workload that was preempted this often is not preempted again."""
     converged_first: bool = False
-    """Of workloads of equal priority those whose training has converged (`phases` of their queues) are preempted first, where
+    """Workloads whose training has converged (`phases` of their queues) are preempted before others of equal priority, where
     workloads have to be preempted anyway. `victims` orders the others."""
     hold_quota: bool = True
     """Quota that victims free is held for their preemptor until it starts: turns on the fix HoldFreedQuota, unless

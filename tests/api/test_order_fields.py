@@ -9,9 +9,9 @@ import pytest
 
 from gangline.api import names
 from gangline.api.admission import AdmissionFacts, validate
+from gangline.api.phases import PhasePolicy
 from gangline.api.queue_orders import WEEKS, known_from
 from gangline.api.read import parse, policy_reader
-from gangline.api.read.policy_reader import PhasePolicy
 from gangline.api.read.reading import ParseError
 from gangline.api.schedules import Span
 from gangline.engine.model import OrderWhenFull

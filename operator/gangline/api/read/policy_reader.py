@@ -15,6 +15,7 @@ import orjson
 
 from gangline import bounded
 from gangline.api import quantity
+from gangline.api.phases import PhasePolicy, phase_policy
 from gangline.api.queue_orders import order_steps, order_windows
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child, labels, root
@@ -46,9 +47,6 @@ Policy = TypeVar("Policy", bound=Json)
 ALWAYS: Final = frozenset({STILL_HELD})
 #: the part that selects the queues of a policy
 _SELECTION: Final = ("clusterQueues", "precedence")
-#: the windows in which metrics are gathered, in milliseconds
-SHORTEST_PHASE_WINDOW: Final = 30_000
-LONGEST_PHASE_WINDOW: Final = 3_600_000
 #: policies cached by content; one is read for each queue that it may select
 _KNOWN: Final = 1024
 
@@ -62,15 +60,6 @@ class StallPolicy:
     grace: model.Millis = 300_000
     action: str = "Notify"  # Notify | Restart | Requeue
     max_actions: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class PhasePolicy:
-    """QueuePolicy.spec.phases. `watching` and `converged` are parts of the first growth."""
-
-    window: model.Millis = 60_000
-    watching: float = 0.1
-    converged: float = 0.01
 
 
 # --- the policy in force ----------------------------------------------------------------------------------------------
@@ -493,15 +482,12 @@ def stall(policy: Json | None) -> StallPolicy | None:
 def phases(policy: Json | None) -> PhasePolicy | None:
     """How the phases of trainings follow from their metrics; None: not at all. Raises ParseError."""
     spec = _spec(policy)
-    if spec is None or spec.phases is None:
+    if policy is None or spec is None or spec.phases is None:
         return None
-    section = spec.phases
-    found = PhasePolicy(_millis(section.window), float(section.watching), float(section.converged))
-    if not SHORTEST_PHASE_WINDOW <= found.window <= LONGEST_PHASE_WINDOW:
-        raise ParseError("spec.phases.window", "must be from 30s to 1h")
-    if not 0 < found.converged < found.watching:
-        raise ParseError("spec.phases.converged", "must be greater than 0 and less than watching")
-    return found
+    try:
+        return phase_policy(policy["spec"]["phases"])
+    except SpecError as error:
+        raise ParseError(error.path, error.message) from None
 
 
 def refused_seconds(policy: Json | None) -> float | None:

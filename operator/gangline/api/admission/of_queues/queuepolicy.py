@@ -22,9 +22,8 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
+from gangline.api.phases import phase_policy
 from gangline.api.queue_orders import order_windows
-from gangline.api.read import policy_reader
-from gangline.api.read.reading import ParseError
 from gangline.api.spec_fields import SpecError
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, OrderWhenFull, UnscheduledPods
 from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
@@ -115,8 +114,8 @@ def _orders(order: Json) -> list[FieldError]:
 
 def _phases(phases: object) -> list[FieldError]:
     try:
-        policy_reader.phases({"spec": {"phases": phases}} if isinstance(phases, dict) else None)
-    except ParseError as error:
+        phase_policy(mapping(phases))
+    except SpecError as error:
         return [FieldError(error.path, NOTHING, error.message)]
     return []
 

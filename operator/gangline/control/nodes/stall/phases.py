@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline import bounded
-from gangline.api.read.policy_reader import PhasePolicy
+from gangline.api.phases import PhasePolicy
 from gangline.engine.model import Millis
 
 PROGRESSING: Final = "Progressing"

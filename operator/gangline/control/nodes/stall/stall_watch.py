@@ -20,9 +20,10 @@ from functools import partial
 from typing import Any, Final
 
 from gangline.api import names, quantity
+from gangline.api.phases import PhasePolicy
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.parse import ParseError
-from gangline.api.read.policy_reader import PhasePolicy, StallPolicy
+from gangline.api.read.policy_reader import StallPolicy
 from gangline.control.feed.pod import Pod
 from gangline.control.feed.pod_index import PodReported
 from gangline.control.feed.watched_kinds import JOB_KINDS

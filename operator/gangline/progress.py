@@ -55,7 +55,8 @@ def report(
     """A sign of life. Without `step` it only says "alive"; with it, the run counts as stuck while the step stays the same.
 
     `total` is the number of all steps. `phase` says what the run does outside of training: "startup", "evaluation" and
-    "checkpoint" have no steps. `metric` is any number that should change, such as the loss.
+    "checkpoint" have no steps. `metric` is any number that should change, such as the loss: its phases follow from it
+    (docs/runaway.md).
     """
     with contextlib.suppress(Exception):  # no error here may harm the run
         _reporter.put({"step": step, "total": total, "phase": phase, "metric": metric})

@@ -404,3 +404,69 @@ def test_what_telemetry_measures_is_passed_on_but_for_gaps() -> None:
     for at, gpu in ((0, 0.0), (30, 0.0), (30, 0.0), (60, 0.9), (90, None), (1000, 0.0), (1030, 0.005)):
         place.watch.take_readings([Reading("team", "p", START / 1000 + at, gpu=gpu)])
     assert seen == [("team/p", 30.0, True), ("team/p", 30.0, False), ("team/p", 30.0, True)]
+
+
+# --- phases -----------------------------------------------------------------------------------------------------------
+
+
+def phase_of(place: Place) -> tuple[str, str]:
+    raw = place.mirror.get(kube.WORKLOADS, KEY)
+    row = conditions.find((raw or {})["status"]["conditions"], "Converged") or {"status": "", "reason": ""}
+    return row["status"], row["reason"]
+
+
+def reporting(place: Place, *losses: float, begin: int = 1) -> None:
+    for step, loss in enumerate(losses, begin):
+        place.now += MINUTE
+        place.report(step=step, metric=loss)
+
+
+def with_phases() -> Place:
+    place = Place(None)
+    spec = {"clusterQueues": {"names": ["cq"]}, "phases": {}}
+    meta = {"name": "p", "resourceVersion": "2"}
+    place.put(kube.QUEUE_POLICIES, {"kind": "QueuePolicy", "metadata": meta, "spec": spec})
+    return place
+
+
+LOSSES = (2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
+
+
+def test_g6_a_converged_training_is_recorded_and_nothing_is_done_to_it() -> None:
+    place = with_phases()
+    reporting(place, *LOSSES)
+    assert phase_of(place) == ("True", "Converged")
+    assert place.watch.phases() == {"Converged": 1}
+    assert place.writes.changes == 2, "Watching, then Converged: reports between write nothing"
+    assert not place.writes.sent and not place.events
+
+
+def test_without_phases_in_the_policy_metrics_say_nothing() -> None:
+    place = Place(None)
+    reporting(place, *LOSSES)
+    assert phase_of(place) == ("", "") and not place.watch.phases()
+
+
+def test_another_operator_goes_on_with_the_phase_that_was_recorded() -> None:
+    place = with_phases()
+    reporting(place, *LOSSES)
+    place.watch._runs.clear()
+    reporting(place, 1.4996, 1.4996, 1.4995, 1.4995, begin=7)
+    assert phase_of(place) == ("True", "Converged")
+    assert place.watch.phases() == {"Converged": 1}
+
+
+def test_metrics_of_an_evaluation_are_of_another_kind() -> None:
+    place = with_phases()
+    for step, loss in enumerate(LOSSES, 1):
+        place.now += MINUTE
+        place.report(step=step, phase="evaluation", metric=loss)
+    assert phase_of(place) == ("", "")
+
+
+def test_who_is_stopped_is_progressing_when_it_starts_again() -> None:
+    place = with_phases()
+    reporting(place, *LOSSES)
+    place.writes.change(KEY, "x", status_changes.release)
+    status, reason = phase_of(place)
+    assert (status, reason) == ("False", "Progressing")

@@ -27,6 +27,7 @@ from gangline.engine.model import (
     Put,
     Quota,
     ResourceGroup,
+    Settings,
     Workload,
 )
 
@@ -43,8 +44,11 @@ def gang(name: str, local_queue: str, gpus: int, at: int = 0, **more: Any) -> Wo
     return Workload(name, "team", name, local_queue, pods, created=at * 1000, **more)
 
 
-def engine_with(config: ClusterQueue, *workloads: Workload, nodes: tuple[Node, ...] = ()) -> Engine:
-    engine = Engine()
+def engine_with(
+    config: ClusterQueue, *workloads: Workload, nodes: tuple[Node, ...] = (), pods_ready: bool = True
+) -> Engine:
+    """`pods_ready`: a gang is requeued whose pods aren't ready in time."""
+    engine = Engine() if pods_ready else Engine(Settings(pods_ready=None))
     flavor = Flavor("a100", {"pool": "a100"} if nodes else {})
     for item in (flavor, *nodes, config, *(LocalQueue("team", name, "q") for name in QUEUES), *workloads):
         engine.observe(Put(item))

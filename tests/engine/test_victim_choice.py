@@ -370,3 +370,48 @@ def test_those_that_need_not_go_are_brought_back_last_first() -> None:
     with OrderedRemoval([c], 1) as removal:
         assert removal.spare(lambda: False) == [c], "the last one is not put back: then nobody would be removed"
     assert cell.available() == 0
+
+
+# --- converged first --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", ["Kueue", "LeastLostWork", "FewestGangs"])
+@pytest.mark.parametrize("fair", [False, True])
+def test_g6_of_equal_priority_whose_training_has_converged_goes_first(choice: str, fair: bool) -> None:
+    """Without the field it would be the newest, or that which saved its work."""
+    policy = VictimPolicy(choice, converged_first=True)
+    world = EngineWorld(
+        cluster_queue("q", 4, "pool", preemption=RECLAIM, victims=policy),
+        cluster_queue("other", 4, "pool"),
+        settings=FAIR if fair else Settings(pods_ready=None),
+    )
+    world.put(gang("converged", 4, "other", converged=True))
+    world.decide()
+    world.now += 600_000
+    world.put(gang("new", 4, "other", checkpoint_seconds=1.0))
+    world.decide()
+    world.now += 600_000
+    assert victims(world, 4) == ["converged"]
+
+
+def test_no_higher_priority_goes_because_it_has_converged() -> None:
+    converged, low = gang("converged", 4, priority=1, converged=True), gang("low", 4)
+    assert victims(started(VictimPolicy(converged_first=True), (0, converged), (0, low)), 4) == ["low"]
+
+
+def test_nobody_goes_because_it_has_converged() -> None:
+    converged = gang("converged", 4, converged=True)
+    assert victims(started(VictimPolicy(converged_first=True), (0, converged)), 4) == []
+    assert victims(started(VictimPolicy(converged_first=True), (0, converged)), 8, priority=0) == []
+
+
+def test_without_the_field_phases_decide_nothing() -> None:
+    converged, new = gang("converged", 4, converged=True), gang("new", 4)
+    assert victims(started(None, (0, converged), (3000, new)), 4) == ["new"]
+
+
+def test_two_converged_go_rather_than_one_that_learns_and_loses_less() -> None:
+    policy = VictimPolicy("LeastLostWork", converged_first=True)
+    first, second = gang("c1", 2, converged=True), gang("c2", 2, converged=True)
+    saved = gang("saved", 4, checkpoint_seconds=1.0)
+    assert victims(started(policy, (0, first), (0, second), (0, saved)), 4) == ["c1", "c2"]

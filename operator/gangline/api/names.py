@@ -381,6 +381,8 @@ PRIOR_USED: Final = "PriorUsed"
 QUOTA_AUTOMATION: Final = "MultiKueueManagerQuotaAutomation"
 #: the workload hangs; the reason is the action, or the sign that it does not hang; Gangline only
 STALLED: Final = "Stalled"
+#: the metric that the job reports hardly changes any more; the reason is the phase of its training; Gangline only
+CONVERGED: Final = "Converged"
 #: the API server refuses the pods; the reason says on what ground; Gangline only
 PODS_REFUSED: Final = "PodsRefused"
 #: the scheduler finds no node for pods; the reason says whether the job is the cause; Gangline only

@@ -91,6 +91,7 @@ from gangline.control.parts.messages import (
 from gangline.control.parts.part import Part
 from gangline.control.queues.budgets import Budgets
 from gangline.control.queues.objects_in_use import ObjectsInUse
+from gangline.control.queues.order_watch import OrderWatch
 from gangline.control.queues.queue_statuses import QueueStatuses
 from gangline.control.queues.quota_plans import QuotaPlans
 from gangline.control.recording.cluster_record import ClusterRecord, RecordOptions
@@ -186,6 +187,7 @@ class Controller:
             progress_url=progress_url,
             rules=RequestRules(resources, selectors),
             managed=managed,
+            now=now,
         )
         tracking = Tracking()
         self.writes = writes = Writes(
@@ -250,6 +252,9 @@ class Controller:
         #: quotas that change by the calendar, or with nodes
         quota_plans = QuotaPlans(context, self._observe, deadlines)
 
+        #: orders of queues that change by windows of time, or as the queues become full
+        orders = OrderWatch(context, self._observe)
+
         #: nodes that do not answer, where a policy has them probed
         self.silence = SilentNodes(context, mirror.recovery_for)
 
@@ -308,6 +313,7 @@ class Controller:
             automation_of=quotas.automation_of,
             budgets=budgets,
             telemetry=telemetry_rules,
+            orders=lambda: orders.in_force,
         )
         for answered in (WriteResolved, ObjectRead):
             messages.subscribe(answered, lambda message: self.wake())
@@ -323,6 +329,7 @@ class Controller:
             departed,  # quota of deleted Workloads whose pods still run
             Profiling(context, self._observe),  # JobProfiles, and what to expect of pairs that nobody measured
             reserving,  # windows of Reservations, and the nodes that are cordoned in them
+            orders,  # orders of ClusterQueues at this time, and later
             quota_plans,  # quotas of ClusterQueues at this time, and later
             telemetry_rules,  # what Prometheus says of nodes, and workloads that have to leave them for it
             # checks; requests of evicted workloads are deleted before these are admitted again

@@ -29,6 +29,7 @@ from gangline.engine.model import (
     Node,
     NodeCards,
     NodeEviction,
+    OrderInForce,
     PastPreemption,
     PlacementPolicy,
     PodSet,
@@ -187,6 +188,7 @@ class Engine:
             self._scheduler.next_due(),
             store.windows.next_due(),
             store.quotas_ahead.next_due(),
+            store.order_changes.next_due(now),
             store.budgets.next_due(),
         )
         return min((time for time in times if time is not None), default=None)
@@ -220,6 +222,15 @@ class Engine:
         message += self._recalls.remark(gang)
         message += _after_others(self._store.budgets.known.get(workload)) + _price_of_moves(gang, queue)
         return replace(explanation, message=message, position=queue.pending.position(gang))
+
+    def orders(self) -> list[OrderInForce]:
+        """Which order is in force in each ClusterQueue whose policy has several, by name."""
+        return self._store.order_changes.in_force()
+
+    def order_text(self, cluster_queue: str) -> str:
+        """Which order of several a ClusterQueue has, why, and until when, as a sentence; "" where it has only one."""
+        queue = self._store.queues.get(cluster_queue)
+        return self._store.order_changes.text(queue) if queue is not None else ""
 
     def quota_limits(self, cluster_queue: str, flavor: str, resource: str) -> QuotaLimits | None:
         """What keeps a ClusterQueue from more of it; None if it has no quota of it."""

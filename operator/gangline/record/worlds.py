@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gangline.api.read import policy_reader
 from gangline.api.read.reading import ParseError
+from gangline.api.schedules import Span
 from gangline.engine import model
 from gangline.engine.model import Change as Fact
 from gangline.engine.model import Gone, Millis, Put, accelerators
@@ -23,7 +24,7 @@ from gangline.record.history import RecordedChange, RecordedHistory
 from gangline.record.reserved import RESERVATIONS
 from gangline.record.workloads import DecidingFields
 from gangline.replay.policies import Policy
-from gangline.replay.replayed import ReplayedJob, name_of
+from gangline.replay.replayed import LONGEST, ReplayedJob, name_of
 from gangline.replay.trace_facts import NAMESPACE
 from gangline.replay.world import ReplayEvent
 
@@ -67,7 +68,8 @@ class RecordedWorld:
     def __init__(self, recorded: RecordedWorlds, policy: Policy, restart_seconds: float) -> None:
         self._shapes = recorded.shapes
         self._numbers: dict[str, int] = {}  # of nodes
-        state = _State(policy, restart_seconds, self._numbers)
+        last = recorded.changes[-1].at if recorded.changes else recorded.first
+        state = _State(policy, restart_seconds, self._numbers, Span(recorded.first, last + 2 * LONGEST))
         self._begins: list[Fact] = [Put(model.Namespace(NAMESPACE))]
         self._later: list[ReplayEvent] = []
         for change in recorded.changes:
@@ -119,6 +121,7 @@ class _State:
     policy: Policy
     restart_seconds: float
     numbers: dict[str, int]
+    known: Span  # the time over which orders are known
     queues: dict[str, Json] = field(default_factory=dict[str, Json])
     policies: dict[str, Json] = field(default_factory=dict[str, Json])
     nodes: dict[str, model.Node] = field(default_factory=dict[str, model.Node])
@@ -178,7 +181,7 @@ class _State:
             terminating=False,
         )
         try:
-            own = policy_reader.with_policy(queue, policy_reader.in_force(self.policies.values(), raw))
+            own = policy_reader.with_policy(queue, policy_reader.in_force(self.policies.values(), raw), self.known)
         except ParseError:  # a policy that can't be read is not in force
             own = queue
         return self._played(own, raw)
@@ -188,7 +191,7 @@ class _State:
         document = None if policy.document is None else dict(policy.document)
         if document is not None:
             if _selects_all(document) or policy_reader.selects(document, raw):
-                queue = policy_reader.with_policy(own, document)
+                queue = policy_reader.with_policy(own, document, self.known)
         elif policy.name != OWN.name:
             queue = replace(own, strategy=policy.strategy, ordering=policy.ordering, backfill=policy.backfill)
         if queue.backfill is not None:

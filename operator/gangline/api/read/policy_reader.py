@@ -15,8 +15,11 @@ import orjson
 
 from gangline import bounded
 from gangline.api import quantity
+from gangline.api.phases import PhasePolicy, phase_policy
+from gangline.api.queue_orders import order_steps, order_windows
 from gangline.api.read import models
 from gangline.api.read.reading import ParseError, child, labels, root
+from gangline.api.schedules import Span
 from gangline.api.schema.v1alpha1 import queuepolicy
 from gangline.api.schema.v1alpha1.placement import (
     PlacementFilterSpec,
@@ -28,6 +31,7 @@ from gangline.api.schema.v1alpha1.placement import (
     TelemetryRuleSpec,
 )
 from gangline.api.schema.v1alpha1.queuepolicy import QueuePolicySpec
+from gangline.api.spec_fields import SpecError
 from gangline.api.telemetry_rules import LONGEST_PERIOD, PERIODS, SHORTEST_PERIOD, Limit, TelemetryRule, limit
 from gangline.engine import model
 from gangline.engine.model import FIXES, HOLD_QUOTA, STILL_HELD
@@ -114,12 +118,12 @@ def unknown_fields(policy: Json) -> list[str]:
 # --- what it says -----------------------------------------------------------------------------------------------------
 
 
-def with_policy(queue: model.ClusterQueue, policy: Json | None) -> model.ClusterQueue:
-    """The queue with all settings of its policy."""
+def with_policy(queue: model.ClusterQueue, policy: Json | None, known: Span | None = None) -> model.ClusterQueue:
+    """The queue with all settings of its policy. `known`: the time over which the windows of its orders are known."""
     return replace(
         queue,
         fixes=fixes(policy),
-        ordering=ordering(policy),
+        ordering=ordering(policy, known),
         backfill=backfill(policy),
         recovery=recovery(policy),
         overrun=overrun(policy),
@@ -197,6 +201,7 @@ def victims(policy: Json | None) -> model.VictimPolicy | None:
         non_preemptible_gpus=section.non_preemptible_gpus,
         min_runtime_seconds=_seconds(section.min_runtime) or 0.0,
         max_preemptions=section.max_per_workload,
+        converged_first=section.converged_first,
     )
     return None if found == model.VictimPolicy() else found
 
@@ -438,10 +443,10 @@ def _weights(section: PlacementWeights) -> tuple[tuple[str, int], ...]:
     return ("cpu", section.cpu), ("memory", section.memory), ("gpu", section.gpu)
 
 
-def ordering(policy: Json | None) -> model.Ordering | None:
-    """The policy for the order of workloads; None for Kueue's."""
+def ordering(policy: Json | None, known: Span | None = None) -> model.Ordering | None:
+    """The policy for the order of workloads; None for Kueue's. `known`: the time over which windows are known."""
     spec = _spec(policy)
-    if spec is None or spec.order is None:
+    if policy is None or spec is None or spec.order is None:
         return None
     section = spec.order
     found = model.Ordering(
@@ -452,9 +457,37 @@ def ordering(policy: Json | None) -> model.Ordering | None:
         demand_weight=quantity.parse_number(section.demand_weight),
         max_wait_seconds=_seconds(section.max_wait),
         optimism=quantity.parse_number(section.optimism),
+        steps=_order_steps(policy, section, known),
+        when_full=_when_full(section.when_full),
     )
-    as_kueue = found.key == model.Ordering().key and found.max_wait_seconds is None and not found.optimism
+    as_kueue = found.keys == model.Ordering().keys and found.max_wait_seconds is None and not found.optimism
     return None if as_kueue else found
+
+
+def orders_by_windows(policy: Json | None) -> bool:
+    """Whether the order of the policy's queues depends on the time."""
+    spec = _spec(policy)
+    return spec is not None and spec.order is not None and bool(spec.order.windows)
+
+
+def _order_steps(policy: Json, section: queuepolicy.OrderSpec, known: Span | None) -> tuple[model.OrderStep, ...]:
+    if not section.windows:
+        return ()
+    path, found = "spec.order.windows", policy["spec"]["order"]["windows"]
+    try:
+        order_windows(found, path)
+        return () if known is None else order_steps(found, path, section.key, known)
+    except SpecError as error:
+        raise ParseError(error.path, error.message) from None
+
+
+def _when_full(section: queuepolicy.WhenFullSpec | None) -> model.OrderWhenFull | None:
+    if section is None:
+        return None
+    above, below = float(section.above), float(section.below)
+    if not below < above:
+        raise ParseError("spec.order.whenFull.below", "must be less than above")
+    return model.OrderWhenFull(section.key, above, below, section.of)
 
 
 def backfill(policy: Json | None) -> model.Backfill | None:
@@ -515,6 +548,17 @@ def stall(policy: Json | None) -> StallPolicy | None:
         action=section.action,
         max_actions=section.max_actions,
     )
+
+
+def phases(policy: Json | None) -> PhasePolicy | None:
+    """How the phases of trainings follow from their metrics; None: not at all. Raises ParseError."""
+    spec = _spec(policy)
+    if policy is None or spec is None or spec.phases is None:
+        return None
+    try:
+        return phase_policy(policy["spec"]["phases"])
+    except SpecError as error:
+        raise ParseError(error.path, error.message) from None
 
 
 def refused_seconds(policy: Json | None) -> float | None:

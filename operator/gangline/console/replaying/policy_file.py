@@ -6,12 +6,14 @@ A replay has neither priorities nor failing nodes nor pods, so parts about these
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from gangline import bounded
 from gangline.api.admission import syntax
 from gangline.api.read import policy_reader
 from gangline.api.read.reading import ParseError
+from gangline.api.schedules import Span
 from gangline.console.replaying import manifests
 from gangline.replay.policies import POLICIES, Policy
 from gangline.replay.replayed import ReplayError
@@ -32,6 +34,14 @@ def read(text: str, file: str) -> tuple[list[Policy], list[str]]:
         left_out = sorted(set(document["spec"]) - _PLAYED)
         notes += [f"{policy.name}: spec.{part} is not played in a replay" for part in left_out]
     return policies, notes
+
+
+def at_times(policy: Policy, known: Span) -> Policy:
+    """The policy with the windows of its order over the time that a replay plays."""
+    document = None if policy.document is None else dict(policy.document)
+    if not policy_reader.orders_by_windows(document):
+        return policy
+    return replace(policy, ordering=policy_reader.ordering(document, known))
 
 
 def _policy(document: Mapping[str, Any], file: str) -> Policy:

@@ -40,7 +40,7 @@ from gangline.control.kinds.dependencies import facts_of
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.nodes.cards.inventory_feed import of_node, put
 from gangline.control.queues.planned_quotas import Planned, expand
-from gangline.control.writes.status import fallen_back
+from gangline.control.writes.status import fallen_back, queue_orders
 from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
 from gangline.forecast.history.runs import Run
 from gangline.forecast.quantiles import Forecast
@@ -84,7 +84,7 @@ class ClusterInstant:
     ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
-        self.mirror = Mirror(observe=self._observe)
+        self.mirror = Mirror(observe=self._observe, now=lambda: self.now)
         self.mirror.mode_of = self._mode_of
         self.mirror.effective = self._effective
         #: ClusterQueue -> the QuotaPlan that is in force for it; and its quotas as its spec says
@@ -128,6 +128,9 @@ class ClusterInstant:
             for obj in objects.get(resource, ()):
                 self.mirror.upsert(resource, view(resource, obj))
         self._apply_plans()
+        for policy in self.mirror.objects[kube.QUEUE_POLICIES].values():
+            for order in queue_orders.recorded(policy):
+                self._observe(model.Put(order))
         self._survey(objects)
         for workload in self.mirror.recounted():
             self.mirror.count_anew(workload)

@@ -293,6 +293,8 @@ class JobAnswers(Desk):
         explained += [Line(label, text) for label, text in wrong.lines()]
         if views[0].state is JobState.PENDING:
             explained += circumstances.awaited_ends(self.source, views[0], names)
+            if told := self.source.engine.order_text(queue):
+                explained.append(Line("order", told))
         if views[0].state is JobState.PENDING and waits_for_preempted(views[0]):
             victims = victims_of(views[0], views[1:])
             explained += [Line("stopping", text) for text in stopping_lines(self.source, sight, victims)]

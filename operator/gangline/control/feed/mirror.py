@@ -8,6 +8,7 @@ last good value of a configuration object stays in force, so that one typo does 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import orjson
 
 from gangline.api import names
+from gangline.api.queue_orders import known_from
 from gangline.api.read import parse, policy_reader
 from gangline.control.feed import slices
 from gangline.control.feed.changes import Changes, JobRef
@@ -71,6 +73,8 @@ class Mirror(OwnedObjects):
     annotations_to_copy: Sequence[str] = ()
     #: the URL to which the pods of admitted jobs report their progress; "" = the pods get none
     progress_url: str = ""
+    #: milliseconds since the epoch
+    now: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
     #: what pods of Workloads count for
     rules: RequestRules = field(default_factory=RequestRules)
     changes: Changes = field(default_factory=Changes)
@@ -264,7 +268,7 @@ class Mirror(OwnedObjects):
             return
         if isinstance(item, model.ClusterQueue):
             try:
-                item = policy_reader.with_policy(item, self.policy_of(obj))
+                item = policy_reader.with_policy(item, self.policy_of(obj), known_from(self.now()))
             except Exception as error:
                 self.complain(self.policy_of(obj) or obj, error)
             item = self.effective(under(item, self.mode_of(item.name)))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
+from gangline.api.queue_orders import known_from
 from gangline.api.read import policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.control.feed.mirror import Mirror
@@ -113,7 +114,8 @@ class FloorWatch(Part):
         if not queue.fallen_back or raw is None:
             return change
         strategy = raw.spec.get("queueingStrategy") or queue.strategy
-        return model.Put(replace(policy_reader.with_policy(queue, self._mirror.policy_of(raw)), strategy=strategy))
+        as_written = policy_reader.with_policy(queue, self._mirror.policy_of(raw), known_from(self._now()))
+        return model.Put(replace(as_written, strategy=strategy))
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

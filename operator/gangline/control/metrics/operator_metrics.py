@@ -235,6 +235,12 @@ class Metrics:
             family = _Counts(f"gangline_floor_{name}_wait_seconds", told, ["tree", "mode"], read, GaugeMetricFamily)
             self.registry.register(family)
 
+    def show_phases(self, runs: Callable[[], Mapping[str, int]]) -> None:
+        """Show how many trainings are in each phase."""
+        text = "Running workloads whose training is in this phase, by the metric that they report."
+        read = lambda: {(phase,): float(count) for phase, count in runs().items()}  # noqa: E731
+        self.registry.register(_Counts("gangline_training_phase", text, ["phase"], read, GaugeMetricFamily))
+
     def show_budgets(self, shares: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """Show how much of each budget is used, by those who have used most of it."""
         text = "Share of a budget of GPU-hours that is used in the present period; of each QueuePolicy the 256 largest."

@@ -141,6 +141,7 @@ class Operator:
         self.controller.mirror.intake.most = memory.for_namespace()
         floor = self.controller.floor
         self.metrics.show_floor(lambda: floor.fallen_back, lambda: floor.comparisons, lambda: floor.cpu)
+        self.metrics.show_phases(self.controller.stalls.phases)
         quarantine = self.controller.quarantine
         self.metrics.count_troubles(lambda: quarantine.failures, quarantine.count)
         use = quarantine.turns.use

@@ -17,7 +17,7 @@ from gangline.control.queues.budgets import Budgets
 from gangline.control.writes.outgoing import Priority, Write
 from gangline.control.writes.status import policy_status, queue_status
 from gangline.control.writes.status.queue_status import Automation
-from gangline.engine import BACKFILL, PolicyFallback
+from gangline.engine import BACKFILL, PolicyFallback, model
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, ObjectKey, Resource
@@ -96,12 +96,14 @@ class QueueStatuses(Part):
         automation_of: Callable[[str], Automation | None] = lambda queue: None,
         budgets: Budgets | None = None,
         telemetry: TelemetryRules | None = None,
+        orders: Callable[[], Mapping[str, model.OrderInForce]] = dict,
     ) -> None:
         self._mirror = context.mirror
         self._fallen_back = fallen_back
         self._automation_of = automation_of
         self._budgets = budgets
         self._telemetry = telemetry
+        self._orders = orders
         for part in (budgets, telemetry):
             if part is not None:
                 part.moved = self._policies_moved
@@ -231,6 +233,7 @@ class QueueStatuses(Part):
                     fallen_back=self._fallen_back(),
                     budgets=self._budgets.report(name) if self._budgets is not None else None,
                     telemetry=self._telemetry.report(name) if self._telemetry is not None else None,
+                    orders=self._orders(),
                 ),
             )
             if patch:

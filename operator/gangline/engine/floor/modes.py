@@ -50,7 +50,7 @@ def under(queue: ClusterQueue, mode: Mode) -> ClusterQueue:
 
 
 def _orders_by_forecast(queue: ClusterQueue) -> bool:
-    return queue.ordering is not None and queue.ordering.key in BY_FORECAST
+    return queue.ordering is not None and not BY_FORECAST.isdisjoint(queue.ordering.keys)
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------

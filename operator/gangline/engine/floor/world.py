@@ -239,6 +239,7 @@ _STATUS: Final[Mapping[str, Any]] = {
     "overrun": "",
     "overran": False,
     "stalled": "",
+    "converged": False,
     "refused_at": 0,
     "unscheduled": None,
 }

@@ -27,6 +27,7 @@ from gangline.engine.model.queues import (
     Flavor,
     LocalQueue,
     Namespace,
+    OrderInForce,
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
@@ -39,6 +40,7 @@ Item: TypeAlias = (
     | Cohort
     | ClusterQueue
     | QuotaAhead
+    | OrderInForce
     | LocalQueue
     | Namespace
     | AdmissionCheck

@@ -23,6 +23,29 @@ BY_FORECAST: Final = frozenset({"ShortestFirst", "AgedShortestFirst", "HighestRe
 
 
 @dataclass(frozen=True, slots=True)
+class OrderStep:
+    """The order key of a ClusterQueue from an instant on."""
+
+    at: Millis
+    key: str
+    #: the window of the policy that says so; "" = none is open, and the key is the policy's own
+    window: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderWhenFull:
+    """Another order key while a ClusterQueue or its whole cohort is full (QueuePolicy.spec.order.whenFull).
+
+    It counts as full once `above` of its quota is held, until less than `below` is.
+    """
+
+    key: str
+    above: float = 0.9
+    below: float = 0.75
+    of: str = "Cohort"  # Cohort | ClusterQueue
+
+
+@dataclass(frozen=True, slots=True)
 class Ordering:
     """The order of workloads of equal priority (QueuePolicy.spec.order).
 
@@ -43,6 +66,21 @@ class Ordering:
     #: which figure of a forecast is the expected runtime: 0 the median, 1 the Gittins index (`runtime`), between them their
     #: weighted geometric mean
     optimism: float = 0.0
+    #: keys that replace `key` from rising instants on, as far as that is known
+    steps: tuple[OrderStep, ...] = ()
+    #: while no window is open; None = never
+    when_full: OrderWhenFull | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the key is another one at times."""
+        return bool(self.steps) or self.when_full is not None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that it may have."""
+        at_times = {step.key for step in self.steps}
+        return frozenset({self.key} | at_times | ({self.when_full.key} if self.when_full is not None else set()))
 
     @property
     def age_cap(self) -> Millis | None:
@@ -251,8 +289,8 @@ class PlacementPolicy:
 class VictimPolicy:
     """Which workloads are stopped to make room, within what `PreemptionPolicy` allows (QueuePolicy.spec.preemption).
 
-    `choice` is about the victims of the queue's own preemptors; the other fields protect the queue's workloads from every
-    preemptor, see engine.queues.protection.
+    `choice` and `converged_first` are about the victims of the queue's own preemptors; the other fields protect the queue's
+    workloads from every preemptor, see engine.queues.protection.
     """
 
     choice: str = "Kueue"  # Kueue | LeastLostWork | FewestGangs
@@ -260,6 +298,8 @@ class VictimPolicy:
     non_preemptible_gpus: int | None = None  # nor those of this many accelerators or more, all pods together
     min_runtime_seconds: float = 0.0  # a workload is protected for this long after its start
     max_preemptions: int | None = None  # a workload preempted this often is protected
+    #: of equal priority, victims whose training has converged come first
+    converged_first: bool = False
 
     @property
     def min_runtime(self) -> Millis:
@@ -541,6 +581,23 @@ class QuotaAhead:
                 break
             present = step.groups
         return present
+
+
+@dataclass(frozen=True, slots=True)
+class OrderInForce:
+    """Which order a ClusterQueue has whose policy has several, and what that came from. An engine that begins goes on with it."""
+
+    #: the ClusterQueue
+    name: str
+    key: str
+    #: the open window that says so, "" = none
+    window: str = ""
+    #: what its policy looks at counts as full
+    full: bool = False
+    #: when the key was last replaced by another one; 0 = it was not since the queue came
+    since: Millis = 0
+    #: the waiting workloads that were reserved a start under an earlier key: they precede all others of their priority
+    first: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

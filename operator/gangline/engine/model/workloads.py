@@ -249,6 +249,8 @@ class Workload:
     overran: bool = False
     #: the action that is taken because it hangs: "" | Notify | Restart | Requeue
     stalled: str = ""
+    #: the metric that it reports hardly changes any more
+    converged: bool = False
     #: since when the API server refuses its pods, 0 = it does not
     refused_at: Millis = 0
     #: what is known of pods for which the Kubernetes scheduler finds no node; None = it found one for each so far

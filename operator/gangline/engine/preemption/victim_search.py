@@ -150,6 +150,10 @@ Value: TypeAlias = Callable[[WorkloadState], tuple[Any, ...]]
 _KUEUES_VALUE: Final[Value] = attrgetter("victim_key")
 
 
+def _converged_before_others(gang: WorkloadState) -> tuple[Any, ...]:
+    return gang.priority, not gang.workload.converged, *gang.victim_key
+
+
 class Victim(NamedTuple):
     gang: WorkloadState
     reason: str
@@ -222,10 +226,26 @@ class Candidate(NamedTuple):
 
 def value_of(need: Need) -> Value:
     """Lowest priority first, then Kueue's order or that of the preemptor's policy."""
-    now = need.now
+    now, converged_first = need.now, _converged_first(need)
     if choice_of(need) != LEAST_LOST_WORK:
-        return _KUEUES_VALUE
-    return lambda gang: (gang.priority, lost_work(gang, now), -gang.quota.reserved_at, gang.uid)
+        return _converged_before_others if converged_first else _KUEUES_VALUE
+    return lambda gang: (
+        gang.priority,
+        converged_first and not gang.workload.converged,
+        lost_work(gang, now),
+        -gang.quota.reserved_at,
+        gang.uid,
+    )
+
+
+def _converged_first(need: Need) -> bool:
+    policy = need.queue.config.victims
+    return policy is not None and policy.converged_first and not need.as_kueue
+
+
+def _all_converged(need: Need, victims: Iterable[Victim]) -> bool:
+    """Whether a policy puts converged workloads first, and all that stay are."""
+    return _converged_first(need) and all(gang.workload.converged for gang in _staying(victims))
 
 
 def lost_work(gang: WorkloadState, now: Millis) -> float:
@@ -326,7 +346,7 @@ def best_attempt(need: Need, candidates: Sequence[Candidate], may_borrow: bool) 
     """
     found = greedy_attempt(need, candidates, may_borrow)
     choice = choice_of(need)
-    if not choice or count_staying(found) < 2:
+    if not choice or count_staying(found) < 2 or _all_converged(need, found):
         return found
     search = _one_for_all if choice == LEAST_LOST_WORK else _fewest
     return search(need, candidates, may_borrow, found)

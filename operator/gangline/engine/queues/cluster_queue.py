@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter, methodcaller
 from typing import Final, TypeVar
@@ -15,6 +15,7 @@ from gangline.engine.model import (
     ClusterQueue,
     Flavor,
     Millis,
+    OrderInForce,
     Ordering,
     PlacementPolicy,
     PodSetAssignment,
@@ -187,6 +188,7 @@ class ClusterQueueState(QuotaNode):
         "merges_labels",
         "moved",
         "only_topologies",
+        "order",
         "pending",
         "placement",
         "preempts_while_borrowing",
@@ -211,7 +213,9 @@ class ClusterQueueState(QuotaNode):
         self.pending = PendingQueue()
         #: its policy sets an order or backfill
         self.timed = False
-        self._order: tuple[Ordering | None, Backfill | None] = (None, None)
+        self._order: tuple[Ordering | None, Backfill | None, tuple[str, ...]] = (None, None, ())
+        #: which of its orders is in force, where its policy has several
+        self.order: OrderInForce | None = None
         #: what its LocalQueues ask for and hold, where that is their order
         self.demand: Demand | None = None
         self.holders: dict[str, WorkloadState] = {}
@@ -273,16 +277,22 @@ class ClusterQueueState(QuotaNode):
         """Replace the pending queue where the policy now sets an order or backfill, or no longer does; waiting workloads move
         over.
         """
-        wanted = (config.ordering, config.backfill) if estimates is not None else (None, None)
+        if config.ordering is None or not config.ordering.changes:
+            self.order = None
+        first = self.order.first if self.order is not None else ()
+        ordering, backfill = self._present(config.ordering), config.backfill
+        wanted = (ordering, backfill, first) if estimates is not None else (None, None, ())
         if wanted == self._order:
             return
         self._order, old = wanted, self.pending
         self.demand = None
-        if estimates is None or wanted == (None, None):
+        if estimates is None or wanted == (None, None, ()):
             self.pending = PendingQueue()
         else:
-            ranking = Ranking(*wanted, estimates)
+            ranking = Ranking(ordering, backfill, estimates, frozenset(first))
             self.pending = TimedQueue(ranking)
+            if isinstance(old, TimedQueue):
+                self.pending.go_on_from(old)
             if ranking.demand_weight is not None:
                 self.demand = self.pending.demand = Demand(
                     lambda: self.lendable, self.holders.values, ranking.demand_weight
@@ -294,6 +304,20 @@ class ClusterQueueState(QuotaNode):
             old.take_out(gang)
             self.pending.set_alone_inadmissible(gang) if inadmissible else self.pending.arrive(gang)
         self.pending.preemptor, self.pending.held = old.preemptor, old.held
+        self.pending.returning = old.returning
+
+    def _present(self, ordering: Ordering | None) -> Ordering | None:
+        """The only order of the queue, or that of its orders that is in force."""
+        if ordering is None or not ordering.changes:
+            return ordering
+        key = self.order.key if self.order is not None else ordering.key
+        return replace(ordering, key=key, steps=(), when_full=None)
+
+    @property
+    def ordered_by(self) -> str:
+        """The key by which its workloads are in order now; "" where its policy sets none."""
+        ordering = self._order[0]
+        return ordering.key if ordering is not None else ""
 
     def bind(self, flavors: Mapping[str, Flavor]) -> None:
         """Connect resource groups and holders with the cells of the settled tree."""

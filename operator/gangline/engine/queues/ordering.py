@@ -94,10 +94,12 @@ def working_flavors(pod_sets: Iterable[Mapping[str, str]]) -> Flavors:
 # --- ordering ---------------------------------------------------------------------------------------------------------
 
 
+#: The order in which the LocalQueue is first that has used least.
+BY_SHARE: Final = "FairShare"
 #: Ranks that change with time are renewed this often.
 RENEWAL: Millis = 60_000
-#: The rank of a workload that has waited longer than the policy allows.
-_AT_ONCE = float("-inf")
+#: The rank of a workload that has waited longer than the policy allows, or keeps the turn that it had in another order.
+AT_ONCE = float("-inf")
 #: The rank of a workload that goes after all others of its priority.
 LAST = float("inf")
 
@@ -115,8 +117,16 @@ def _largest(gang: WorkloadState) -> float:
 class Ranking:
     """The orders of one ClusterQueue: that of its queue, and that of backfill candidates."""
 
-    def __init__(self, ordering: Ordering | None, backfill: Backfill | None, estimates: Estimates) -> None:
+    def __init__(
+        self,
+        ordering: Ordering | None,
+        backfill: Backfill | None,
+        estimates: Estimates,
+        first: frozenset[str] = frozenset(),
+    ) -> None:
         self.ordering = ordering or Ordering()
+        #: the keys of workloads that precede all others of their priority: an earlier order reserved them a start
+        self.first = first
         self.backfill = backfill
         self._estimates = estimates
         self._level = backfill.candidate if backfill is not None else 0.9
@@ -134,7 +144,7 @@ class Ranking:
     @property
     def by_usage(self) -> bool:
         """Whether the LocalQueue that has used least is first."""
-        return self.ordering.key == "FairShare"
+        return self.ordering.key == BY_SHARE
 
     @property
     def demand_weight(self) -> float | None:
@@ -176,8 +186,8 @@ class Ranking:
         ordering = self.ordering
         if gang.goes_after:
             return LAST
-        if self._waited_longest(gang):
-            return _AT_ONCE
+        if self.precedes_all(gang) or self._waited_longest(gang):
+            return AT_ONCE
         match ordering.key:
             case "ShortestFirst":
                 return self._expected(gang)
@@ -192,6 +202,10 @@ class Ranking:
                 return -(max(0, self._waited(gang)) + expected) / expected
             case _:
                 return 0.0
+
+    def precedes_all(self, gang: WorkloadState) -> bool:
+        """Whether the workload precedes all others of its priority, whatever the order of LocalQueues."""
+        return bool(self.first) and gang.key in self.first
 
     def second_rank(self, gang: WorkloadState) -> float:
         """The rank among candidates for backfill."""
@@ -229,8 +243,8 @@ class Ranking:
         """
         if gang.goes_after:
             return LAST
-        if self._waited_longest(gang):
-            return _AT_ONCE
+        if self.precedes_all(gang) or self._waited_longest(gang):
+            return AT_ONCE
         match self.ordering.key:
             case "ShortestFirst":
                 return float(length)

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 from gangline.engine.model import Millis
 from gangline.engine.queues.demand import Demand
-from gangline.engine.queues.ordering import ANYWHERE, LAST, Flavors, Ranking
+from gangline.engine.queues.ordering import ANYWHERE, AT_ONCE, LAST, Flavors, Ranking
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.quick_check import Question, could_fit
 from gangline.engine.queues.ranked_index import FirstPlaces, RankedIndex, RankedPlace
@@ -104,6 +104,11 @@ class TimedQueue(PendingQueue):
         self._offered = FirstPlaces(self._offer_of_held_back)
         self._candidates = FirstPlaces(self._candidate_of)
         self._waiting = FirstPlaces[TimedBucket](lambda bucket: bucket.line.first() if bucket.blocked else None)
+
+    def go_on_from(self, other: TimedQueue) -> None:
+        """Take the place of another queue, whose workloads follow."""
+        self.now, self.reserved, self.all_reserved = other.now, other.reserved, other.all_reserved
+        self.version, self.blocked_version = other.version + 1, other.blocked_version + 1
 
     def _note(self, bucket: TimedBucket) -> None:
         """The bucket has other workloads, or is blocked in another way."""
@@ -298,7 +303,9 @@ class TimedQueue(PendingQueue):
         return (order[0], self._usage_of(place.gang), order[1], order[2], order[3]), place.gang
 
     def _usage_of(self, gang: WorkloadState) -> float:
-        return LAST if gang.goes_after else self._usage(gang.local_queue)
+        if gang.goes_after:
+            return LAST
+        return AT_ONCE if self.ranking.precedes_all(gang) else self._usage(gang.local_queue)
 
     def _usage(self, local_queue: str) -> float:
         return self.usage_of(local_queue) if self.usage_of is not None else 0.0
@@ -412,11 +419,11 @@ class TimedQueue(PendingQueue):
         return min(firsts, default=None)
 
     def _turns(self, bucket: TimedBucket) -> Iterator[tuple[Turn, WorkloadState]]:
-        usage = self._usage(bucket.local_queue)
+        usage, precedes_all = self._usage(bucket.local_queue), self.ranking.precedes_all
         for place in bucket.line:
-            order = place.order
-            used = LAST if place.gang.goes_after else usage
-            yield (order[0], used, order[1], order[2], order[3]), place.gang
+            order, gang = place.order, place.gang
+            used = self._usage_of(gang) if gang.goes_after or precedes_all(gang) else usage
+            yield (order[0], used, order[1], order[2], order[3]), gang
 
     def in_heap(self) -> list[WorkloadState]:
         return self._in_order(bucket for bucket in self._table.values() if not bucket.blocked)

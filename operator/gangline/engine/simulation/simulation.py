@@ -382,6 +382,7 @@ def _without_quota(workload: Workload, now: Millis) -> Workload:
         backfilled=False,
         overrun="",
         stalled="",
+        converged=False,
         refused_at=0,
         unscheduled=None,
     )

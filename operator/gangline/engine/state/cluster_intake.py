@@ -20,6 +20,7 @@ from gangline.engine.model import (
     Node,
     NodeCards,
     NodeEviction,
+    OrderInForce,
     PastPreemption,
     PreemptionsUnknown,
     QuotaAhead,
@@ -59,6 +60,7 @@ class ClusterIntake:
             NodeCards: (store.node_cards, self._put_node_cards),
             ReservedWindow: (self._windows, self._put_window),
             QuotaAhead: (self._quotas_ahead, self._put_quota_ahead),
+            OrderInForce: ({}, self._put_order),
             Recall: (store.recalls, self._put_recall),
             NodeEviction: (store.node_evictions, self._put_node_eviction),
             SaveTime: (store.windows.save_times, self._put_save_time),
@@ -90,6 +92,7 @@ class ClusterIntake:
         self._follow_windows(now)
         for gang in store.quotas_ahead.advance(now, store.queues):
             store.reviews[gang.key] = gang
+        store.follow_orders(now)
         store.capacity.advance(now)
         store.capacity.settle()
         store.settle()
@@ -133,6 +136,9 @@ class ClusterIntake:
         store.trees_rebuilt = True
         if (queue := store.queues.get(name)) is not None:
             store.flush(queue.root)
+
+    def _put_order(self, order: OrderInForce | None, name: str) -> None:
+        self._store.order_changes.begin_with(name, order)
 
     def _put_namespace(self, namespace: Namespace | None, name: str) -> None:
         store = self._store

@@ -322,6 +322,8 @@ def facts(store: Store) -> Iterator[Change]:
     of_policies = (store.profiles, store.priors, store.budgets.known, store.preemptions.past, store.preemptions.unknown)
     for window in windows.known():
         yield Put(window)
+    for order in store.order_changes.in_force():
+        yield Put(order)
     others = (store.quotas_ahead.known, store.namespaces, *on_nodes, store.dependencies, *of_policies, *of_windows)
     for table in (*tables, *others):
         for item in table.values():

@@ -46,7 +46,8 @@ from gangline.engine.occupancy.power_ledger import PowerRules
 from gangline.engine.placing.policy_ranking import PolicyRanking, TypicalMix, excludes_by, looks_at
 from gangline.engine.queues.cluster_queue import ClusterQueueState, cluster_queues_of, held_parts, queue_of, succeeds
 from gangline.engine.queues.cohort_hierarchy import CohortHierarchy, RebuiltTrees
-from gangline.engine.queues.ordering import Estimates
+from gangline.engine.queues.order_changes import OrderChanges
+from gangline.engine.queues.ordering import BY_SHARE, Estimates
 from gangline.engine.queues.preemption_log import PreemptionLog
 from gangline.engine.queues.promises import Promises
 from gangline.engine.queues.quick_question import question_of
@@ -120,11 +121,13 @@ class Store:
         self.quotas_ahead = QuotasAhead(self.estimates, self.cohorts, self._recall_changed)
         self.cluster_queues = self.hierarchy.configs
         self.queues = self.hierarchy.queues
+        self.gangs: dict[str, WorkloadState] = {}
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
+        #: which of their orders is in force in queues whose policies have several
+        self.order_changes = OrderChanges(self.gangs)
         #: some queue's policy has workloads moved to make room
         self.moving = False
-        self.gangs: dict[str, WorkloadState] = {}
         #: the mix of their pods, for placement policies
         self.typical = TypicalMix(lambda: (gang.workload for gang in self.gangs.values()))
         #: key of a slice -> the slices that are to replace it, by uid
@@ -263,6 +266,11 @@ class Store:
         )
         self.cap_power()
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
+        self.order_changes.queues = [
+            queue
+            for queue in self.queues.values()
+            if queue.config.ordering is not None and queue.config.ordering.changes
+        ]
         self.moving = any(config.moves is not None for config in self.cluster_queues.values())
         for queue in done.gone:
             self._retire(queue)
@@ -277,7 +285,7 @@ class Store:
     def _set_up(self, queue: ClusterQueueState, config: ClusterQueue) -> None:
         for key in sorted(self.local_queues_of.get(queue.name, ())):
             self.count_usage(key, self.local_queues[key])
-        if self.fairness is None and config.ordering is not None and config.ordering.key == "FairShare":
+        if self.fairness is None and config.ordering is not None and BY_SHARE in config.ordering.keys:
             self.fairness = AdmissionFairness(BY_POLICY)
         usage = self.fairness.usage if self.fairness is not None else None
         if config.placement is not None and config.placement.interference is not None:
@@ -311,8 +319,7 @@ class Store:
     def _put_in_service(self, queue: ClusterQueueState) -> None:
         """A queue is in a tree that was built again: count its holders again."""
         queue.bind(self.flavors)
-        if isinstance(queue.pending, TimedQueue):
-            queue.pending.ask(lambda gang: question_of(gang, queue, self.topology))
+        self._let_ask(queue)
         queue.rehold()
         for gang in self._homeless.pop(queue.name, {}).values():
             self.hold(gang)
@@ -323,6 +330,18 @@ class Store:
                 end_quota_hold(hold.gang, queue)
         self.changed_queues.add(queue.name)
         self.changed_local_queues.update(self.local_queues_of.get(queue.name, ()))
+
+    def _let_ask(self, queue: ClusterQueueState) -> None:
+        if isinstance(queue.pending, TimedQueue):
+            queue.pending.ask(lambda gang: question_of(gang, queue, self.topology))
+
+    def follow_orders(self, now: Millis) -> None:
+        """Put those in order that wait in queues whose order is another one at this time."""
+        for queue in self.order_changes.follow(now):
+            self._set_up(queue, self.cluster_queues[queue.name])
+            self._let_ask(queue)
+            self.changed_queues.add(queue.name)
+            self.flush(queue.root)
 
     def _look_again(self, name: str) -> None:
         """A queue came, left or changed: the place of its workloads, and the fate of its holders, may have changed too."""
@@ -337,7 +356,7 @@ class Store:
         """Count usage over time if the cluster or a QueuePolicy orders by it."""
         config = self.cluster_queues.get(local_queue.cluster_queue) if local_queue is not None else None
         own = config.ordering if config is not None and config.ordering is not None else None
-        shares = own is not None and own.key == "FairShare"
+        shares = own is not None and BY_SHARE in own.keys
         if self.fairness is None and shares:
             self.fairness = AdmissionFairness(BY_POLICY)
         if self.fairness is None:

@@ -8,6 +8,7 @@ from gangline import bounded
 from gangline.api import quantity
 from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
+    NOTHING,
     AdmissionFacts,
     FieldError,
     Json,
@@ -21,8 +22,11 @@ from gangline.api.admission.findings import (
     spec,
     text,
 )
+from gangline.api.phases import phase_policy
+from gangline.api.queue_orders import order_windows
+from gangline.api.spec_fields import SpecError
 from gangline.api.telemetry_rules import LONGEST_PERIOD, PERIODS, SHORTEST_PERIOD, limit
-from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, UnscheduledPods
+from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, OrderWhenFull, UnscheduledPods
 from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
 
 #: probabilities that are invalid at their ends: a runtime that is exceeded always, or never
@@ -71,6 +75,8 @@ def validate(policy: Json, old: Json | None, context: AdmissionFacts) -> list[Fi
     errors += _unscheduled(mapping(body.get("unscheduledPods")))
     errors += _placement(body)
     errors += _budgets(body)
+    errors += _phases(body.get("phases"))
+    errors += _orders(mapping(body.get("order")))
     for side in ("causes", "suffers"):
         bounds = _at(body, ("preemptionLimits", side))
         place = f"spec.preemptionLimits.{side}.lostGpuHoursPerDay"
@@ -88,6 +94,33 @@ def warn(policy: Json) -> list[str]:
     return [*_idle_budget(mapping(spec(policy).get("backfill"))), *_idle_floor(spec(policy))]
 
 
+def _orders(order: Json) -> list[FieldError]:
+    """Errors of windows, and of bounds between which no queue could become full and less full again."""
+    errors: list[FieldError] = []
+    try:
+        order_windows(order.get("windows"), "spec.order.windows")
+    except SpecError as error:
+        errors.append(FieldError(error.path, NOTHING, error.message))
+    full, usual = mapping(order.get("whenFull")), OrderWhenFull("")
+    try:
+        above, below = (amounts.exact(full.get(name, getattr(usual, name))) for name in ("above", "below"))
+    except amounts.BadAmountError:
+        return errors  # the schema says so
+    if not below < above:
+        errors.append(
+            invalid("spec.order.whenFull.below", full.get("below", str(usual.below)), "must be less than above")
+        )
+    return errors
+
+
+def _phases(phases: object) -> list[FieldError]:
+    try:
+        phase_policy(mapping(phases))
+    except SpecError as error:
+        return [FieldError(error.path, NOTHING, error.message)]
+    return []
+
+
 def _moves(moves: Json) -> list[FieldError]:
     errors = _hours("spec.moves.lostGpuHoursPerDay", moves.get("lostGpuHoursPerDay"))
     settle = moves.get("settle")
@@ -100,9 +133,14 @@ def _idle_floor(body: Json) -> list[str]:
     backfill, order = mapping(body.get("backfill")), mapping(body.get("order"))
     reserves = bool(backfill) and backfill.get("depth") not in (0, "0")
     reserves = reserves or (body.get("profile") == "Gangline" and body.get("backfill") is None)
-    if body.get("floor") != "Off" or reserves or order.get("key") in BY_FORECAST:
+    if body.get("floor") != "Off" or reserves or not BY_FORECAST.isdisjoint(_order_keys(order)):
         return []
     return ["spec.floor: has no effect: the policy neither reserves starts nor orders by forecasts"]
+
+
+def _order_keys(order: Json) -> set[str]:
+    """The keys of a policy's orders."""
+    return {text(each.get("key")) for each in (order, *objects(order.get("windows")), mapping(order.get("whenFull")))}
 
 
 def _idle_budget(backfill: Json) -> list[str]:

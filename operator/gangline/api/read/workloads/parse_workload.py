@@ -337,6 +337,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
         overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
         stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
+        converged=is_true(found.get(names.CONVERGED, NO_CONDITION)),
         refused_at=_refused_at(found.get(names.PODS_REFUSED, NO_CONDITION)),
         unscheduled=_unscheduled(found[names.PODS_UNSCHEDULED]) if names.PODS_UNSCHEDULED in found else None,
         unscheduled_seconds=_above_zero(annotations.get(names.UNSCHEDULED_TIMEOUT, "")),

@@ -45,8 +45,12 @@ class PlacementScoreSpec(ApiModel):
         ),
         Cel(
             "self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance'] ? has(self.annotation) != has(self.telemetry)"
-            " : !has(self.telemetry) && (!has(self.annotation) || self.name == 'Thermal')",
-            "NodeMetric, TargetLoad and RiskBalance need an annotation or a telemetry rule; of the others only Thermal takes an annotation",
+            " : !has(self.telemetry)",
+            "NodeMetric, TargetLoad and RiskBalance need an annotation or a telemetry rule, others have no rule",
+        ),
+        Cel(
+            "!has(self.annotation) || self.name in ['NodeMetric', 'TargetLoad', 'RiskBalance', 'Thermal']",
+            "annotation belongs to NodeMetric, TargetLoad, RiskBalance and Thermal",
         ),
         Cel("has(self.deviation) == (self.name == 'RiskBalance')", "RiskBalance needs a deviation, others have none"),
         Cel("!has(self.sensitivity) || self.name == 'RiskBalance'", "sensitivity belongs to RiskBalance"),

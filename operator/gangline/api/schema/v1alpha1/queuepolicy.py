@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from gangline import bounded
+from gangline.api.queue_orders import MOST_WINDOWS
 from gangline.api.schema.common import (
     DNS_LABEL,
     Conditions,
@@ -29,6 +30,7 @@ from gangline.api.schema.common import (
 )
 from gangline.api.schema.json_schema import LIST_SET, ApiModel, list_map
 from gangline.api.schema.v1alpha1.placement import PlacementSpec
+from gangline.api.schema.v1alpha1.time_window import TimeWindow
 from gangline.engine.model import UNLIMITED
 
 _NAMES = Annotated[list[ObjectName], Field(max_length=256), LIST_SET]
@@ -86,20 +88,49 @@ class Fixes(ApiModel):
     """Fixes to turn off: of the profile, and the one that is on without a policy."""
 
 
+_OrderKey = Literal[
+    "Priority",
+    "FairShare",
+    "Demand",
+    "DemandDrf",
+    "ShortestFirst",
+    "AgedShortestFirst",
+    "SmallestFirst",
+    "LargestFirst",
+    "HighestResponseRatio",
+]
+
+
+class OrderWindowSpec(ApiModel):
+    """Another order in a window of time."""
+
+    name: Annotated[str, Field(max_length=63, pattern=DNS_LABEL)]
+    """A name for it, which answers give."""
+    window: TimeWindow
+    """When it is the order."""
+    key: _OrderKey
+    """The order in the window. The other fields of `order` hold there, too."""
+
+
+class WhenFullSpec(ApiModel):
+    """Another order while much of the quota is held, and no window is open."""
+
+    key: _OrderKey
+    """The order while it is full. The other fields of `order` hold then, too."""
+    of: Literal["Cohort", "ClusterQueue"] = "Cohort"
+    """Cohort: what all ClusterQueues of the whole cohort tree hold, as a part of their nominal quotas. ClusterQueue: what the
+    queue itself holds, as a part of the most that it could. Of several GPU resources the fullest counts; other resources only
+    count where there is no quota of GPUs."""
+    above: Fraction = "0.9"
+    """The part of the quota that is held from which on it counts as full."""
+    below: Fraction = "0.75"
+    """The part of the quota that is held below which it no longer counts as full. The value must be less than `above`."""
+
+
 class OrderSpec(ApiModel):
     """The order of workloads."""
 
-    key: Literal[
-        "Priority",
-        "FairShare",
-        "Demand",
-        "DemandDrf",
-        "ShortestFirst",
-        "AgedShortestFirst",
-        "SmallestFirst",
-        "LargestFirst",
-        "HighestResponseRatio",
-    ] = "Priority"
+    key: _OrderKey = "Priority"
     """Priority: priority, then age, as in Kueue. The others order workloads of equal priority: FairShare by recent usage of
     their LocalQueue, Demand by what their LocalQueue asks for, DemandDrf by that and by what it holds, ShortestFirst by expected
     runtime, AgedShortestFirst by expected runtime and age, SmallestFirst and LargestFirst by GPUs, HighestResponseRatio by
@@ -119,6 +150,11 @@ class OrderSpec(ApiModel):
     """The figure of a forecast that is used as the expected runtime. 0: its median. 1: its Gittins index, the time spent per
     completed run if similar runs are given up at the best moment, so that workloads that may be short are early. Between: their
     weighted geometric mean. For queues with checkpoint preemption."""
+    windows: Annotated[list[OrderWindowSpec], Field(max_length=MOST_WINDOWS), list_map("name")] | None = None
+    """Other orders at times, such as LargestFirst in busy hours. Where windows overlap, the one that comes later in this list
+    counts. Nothing that runs is touched by a change, and a workload that is reserved a start keeps its turn."""
+    when_full: WhenFullSpec | None = None
+    """Another order while much of the quota is held. Unset: none."""
 
 
 class Quantiles(ApiModel):
@@ -184,8 +220,9 @@ class BackfillSpec(ApiModel):
 
 
 class PreemptionSpec(ApiModel):
-    """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims` and `holdQuota` are
-    about victims for workloads of this queue; the other fields protect this queue's own workloads from every preemptor.
+    """The choice and the protection of victims, within the ClusterQueue's own preemption rules. `victims`, `convergedFirst` and
+    `holdQuota` are about victims for workloads of this queue; the other fields protect this queue's own workloads from every
+    preemptor.
     """
 
     victims: Literal["Kueue", "LeastLostWork", "FewestGangs"] = "Kueue"
@@ -200,6 +237,9 @@ class PreemptionSpec(ApiModel):
     """A workload is not preempted for this long after its start."""
     max_per_workload: Count | None = None
     """A workload that was preempted this often is not preempted again."""
+    converged_first: bool = False
+    """Workloads whose training has converged (`phases` of their queues) are preempted before others of equal priority, where
+    workloads have to be preempted anyway. `victims` orders the others."""
     hold_quota: bool = True
     """Quota that victims free is held for their preemptor until it starts: turns on the fix HoldFreedQuota, unless
     `fixes.disable` names it. false turns it off, in the profile Gangline, too."""
@@ -235,6 +275,21 @@ class Stall(ApiModel):
     """Notify: report it. Restart: restart the gang in place, or requeue it if its kind cannot. Requeue: evict and requeue it."""
     max_actions: Annotated[int, Field(ge=0, le=1000)] = 3
     """A workload that was evicted this often for a stall is then only reported."""
+
+
+class PhasesSpec(ApiModel):
+    """The phases of trainings that report a metric, such as the loss: Progressing, Watching, Converged. They are shown, and stop
+    nothing.
+    """
+
+    window: Duration = "1m"
+    """Metrics are averaged over windows of this length, from 30s to 1h. The growth of a window is the change since the one
+    before, per second."""
+    watching: Fraction = "0.1"
+    """A run is in phase Watching once a window grows by no more than this part of the first growth."""
+    converged: Fraction = "0.01"
+    """A run has converged once three windows in a row grow by less than this part of the first growth. Two windows in a row that
+    grow more end the phase."""
 
 
 class RefusedPodsSpec(ApiModel):
@@ -444,6 +499,8 @@ class QueuePolicySpec(ApiModel):
     """The reaction to workloads that run longer than forecast."""
     stall: Stall | None = None
     """The reaction to workloads that hang."""
+    phases: PhasesSpec | None = None
+    """The phases of trainings by the metrics that they report. Unset: none."""
     refused_pods: RefusedPodsSpec | None = None
     """The reaction to refused pods of workloads. Without this part the time limit of waitForPodsReady applies, or 30
     minutes where that is off."""
@@ -473,6 +530,23 @@ class FallenBackStatus(ApiModel):
     """The time at which the ClusterQueue fell back."""
     message: Annotated[str, Field(max_length=500)] | None = None
     """What the policy would have cost this ClusterQueue."""
+
+
+class OrderStatus(ApiModel):
+    """Which order a ClusterQueue has, where the policy has several."""
+
+    cluster_queue: ObjectName
+    """The ClusterQueue."""
+    key: Annotated[str, Field(max_length=63)]
+    """The order in force."""
+    window: Annotated[str, Field(max_length=63)] | None = None
+    """The open window that says so."""
+    full: bool | None = None
+    """Whether what whenFull looks at counts as full."""
+    since: Time | None = None
+    """When this order replaced another one."""
+    first: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] | None = None
+    """The waiting Workloads that were reserved a start in an earlier order and so precede others of their priority."""
 
 
 class BudgetStatus(ApiModel):
@@ -518,6 +592,8 @@ class QueuePolicyStatus(ApiModel):
     """The total time for which backfill delayed heads against the policy. This should stay 0."""
     fallen_back: Annotated[list[FallenBackStatus], Field(max_length=256)] | None = None
     """The ClusterQueues that follow best effort or EASY for now; the first 256."""
+    orders: Annotated[list[OrderStatus], Field(max_length=256)] | None = None
+    """The ClusterQueues and their orders, where the policy has several; the first 256."""
     budgets: Annotated[list[BudgetStatus], Field(max_length=256)] | None = None
     """The budgets of which at least 80 % is used; the first 256."""
     telemetry: Annotated[list[TelemetryStatus], Field(max_length=8), list_map("name")] | None = None

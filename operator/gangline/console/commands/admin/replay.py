@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gangline import traces
+from gangline.api import schedules as windows
 from gangline.console.options import Instant, Span, read_configuration
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
@@ -29,7 +30,7 @@ from gangline.replay import policies, report, world
 from gangline.replay import side_by_side as schedules
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import PREDICTORS, SHAKE, ReplayPlan, instant, prepare
-from gangline.replay.replayed import ReplayedCluster, ReplayError
+from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayError
 from gangline.replay.run import Replay, shaken_lines
 from gangline.replay.side_by_side import Tick, replay
 from gangline.replay.trace_facts import SETTINGS
@@ -398,6 +399,7 @@ def _plan(
     *,
     covers: tuple[float, float],
     usual: tuple[float, int],
+    policies: tuple[Policy, ...],
     train_until: float | None,
     first: float | None,
     last: float | None,
@@ -416,10 +418,13 @@ def _plan(
     if last is None and begin > covers[1]:
         raise ReplayError(f"--from {instant(begin)} is after the last job, which was submitted at {instant(covers[1])}")
     every = usual[0] if checkpoint is None else checkpoint
+    until = math.nextafter(covers[1], math.inf) if last is None else last
+    known = windows.Span(round(covers[0] * 1000), round(until * 1000) + 2 * LONGEST)
     return ReplayPlan(
+        policies=tuple(policy_file.at_times(policy, known) for policy in policies),
         train_until=train_until,
         first=begin,
-        last=math.nextafter(covers[1], math.inf) if last is None else last,
+        last=until,
         checkpoint=None if math.isinf(every) else every,
         retrain_every=None if math.isinf(retrain_every) else retrain_every,
         save_cost=save_cost or 0.0,

@@ -80,6 +80,7 @@ class WorkloadView:
     spared: float = 0.0  # the fraction of its pods without which it may start (partial admission)
     user: str = ""  # label gangline.io/user of its job
     unscheduled: int = 0  # pods that the scheduler has placed nowhere, while it holds quota
+    phase: str = ""  # of its training, in words, where it is not progressing
     hidden: bool = False  # reduced to size and times for this asker; its names are a label (`sight`)
 
     @property
@@ -250,7 +251,15 @@ def workload_view(workload: WorkloadObject, routes: Mapping[tuple[str, str], str
         obstacle=_missing_pods(workload) if state is JobState.STARTING else "",
         spared=_spared(workload),
         user=workload.user,
+        phase=_phase(workload) if state is JobState.RUNNING else "",
     )
+
+
+def _phase(workload: WorkloadObject) -> str:
+    row = workload.condition(names.CONVERGED)
+    if row is None or row.get("reason") not in ("Watching", "Converged"):
+        return ""
+    return f"{str(row['reason']).lower()}: {row.get('message', '')}"
 
 
 def _spared(workload: WorkloadObject) -> float:

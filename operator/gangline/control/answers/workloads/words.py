@@ -47,7 +47,8 @@ def why(view: WorkloadView) -> str:
     if view.hidden:
         return ""
     if view.state is JobState.RUNNING:
-        return f"on {', '.join(view.flavors)}" if view.flavors else ""
+        where = [f"on {', '.join(view.flavors)}"] if view.flavors else []
+        return "; ".join([*where, *([view.phase] if view.phase else [])])
     if view.state is JobState.STARTING:
         where = f"on {', '.join(view.flavors)}" if view.flavors else "admitted"
         one = "pod is" if view.unscheduled == 1 else "pods are"

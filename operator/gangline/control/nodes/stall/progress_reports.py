@@ -7,6 +7,7 @@ steps is alive while it reports. Each pod of a gang reports for itself; the gang
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
@@ -25,6 +26,10 @@ QUIET_PHASES: Final = frozenset({"startup", "evaluation", "checkpoint"})
 PACES: Final = 64
 #: pods of one gang whose steps are distinguished
 MOST_PODS: Final = 4096
+#: the largest metric of either sign, and the characters of the longest one in an annotation
+LARGEST_METRIC: Final = 1e15
+LONGEST_NUMBER: Final = 32
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,16}(\.[0-9]{0,16})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 #: the fewest paces that make an estimate
 FEWEST_PACES: Final = 5
 #: levels of the estimate that follows from the pace
@@ -40,6 +45,8 @@ class Beat:
     total: int | None = None
     phase: str = ""
     pod: str = ""
+    #: any number that shows how far it has come, such as the loss
+    metric: float | None = None
 
 
 class BadReportError(ValueError):
@@ -51,7 +58,7 @@ def read(body: Any, at: Millis) -> Beat:
     if not isinstance(body, dict):
         raise BadReportError("the report must be a JSON object")
     step, total = _count(body, "step"), _count(body, "total")
-    return Beat(at, step, total, _word(body, "phase"), _word(body, "pod"))
+    return Beat(at, step, total, _word(body, "phase"), _word(body, "pod"), _number(body, "metric"))
 
 
 def load(body: bytes | str) -> Any:
@@ -72,13 +79,27 @@ def read_annotation(text: str, at: Millis) -> Beat:
     if text.lstrip().startswith("{"):
         return read(load(text), at)
     pairs = dict(part.split("=", 1) for part in text.replace(",", " ").split() if "=" in part)
-    return read({name: _written(value) for name, value in pairs.items()}, at)
+    return read({name: _decimal(value) if name == "metric" else _written(value) for name, value in pairs.items()}, at)
 
 
 def _written(value: str) -> int | str:
     """The number, or the text if it is not a number or has too many digits."""
     number = bounded.whole(value)
     return value if number is None else number
+
+
+def _decimal(value: str) -> float | str:
+    """The number, or the text if it is none."""
+    return float(value) if len(value) <= LONGEST_NUMBER and _DECIMAL.fullmatch(value) else value
+
+
+def _number(body: dict[str, Any], name: str) -> float | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_METRIC:
+        raise BadReportError(f"{name}: must be a number from -1e15 to 1e15, is {bounded.shown(value, 40)}")
+    return float(value)
 
 
 def _count(body: dict[str, Any], name: str) -> int | None:

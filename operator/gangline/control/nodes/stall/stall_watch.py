@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from gangline.api import names, quantity
+from gangline.api.phases import PhasePolicy
 from gangline.api.read import conditions, policy_reader
+from gangline.api.read.parse import ParseError
 from gangline.api.read.policy_reader import StallPolicy
 from gangline.control.feed.pod import Pod
 from gangline.control.feed.pod_index import PodReported
 from gangline.control.feed.watched_kinds import JOB_KINDS
 from gangline.control.kernel.context import Context
-from gangline.control.nodes.stall import progress_reports, stall_verdict
+from gangline.control.nodes.stall import phases, progress_reports, stall_verdict
+from gangline.control.nodes.stall.phases import Phase
 from gangline.control.nodes.stall.progress_reports import BadReportError, Beat, Progress
 from gangline.control.nodes.stall.stall_verdict import RUNNING, STALLED, StallEvidence, StallState, StallVerdict
 from gangline.control.parts.messages import GpusMeasured, OwnPaceEnded, StepReported
@@ -156,6 +160,8 @@ class _Run:
     #: the last reported estimate from its own pace, and when it was reported
     estimate: model.RuntimeForecast | None = None
     estimated_at: model.Millis = 0
+    #: the phase of its training, where a policy asks for it and it reports a metric
+    phase: Phase | None = None
 
 
 class StallWatch(Part):
@@ -231,7 +237,7 @@ class StallWatch(Part):
         except BadReportError as error:
             log.info("%s: annotation %s: %s", value.key, names.PROGRESS, error)
             return
-        self._take(value, beat if beat.pod else Beat(beat.at, beat.step, beat.total, beat.phase, pod))
+        self._take(value, beat if beat.pod else replace(beat, pod=pod))
 
     def _run_of(self, value: model.Workload) -> _Run:
         run = self._runs.get(value.key)
@@ -242,6 +248,7 @@ class StallWatch(Part):
 
     def _take(self, value: model.Workload, beat: Beat) -> None:
         run = self._run_of(value)
+        before = run.progress.step if run.progress is not None else None
         if run.progress is None:
             run.progress = Progress.begin(beat)
         else:
@@ -249,6 +256,41 @@ class StallWatch(Part):
         if run.progress.step is not None:
             self._messages.publish(StepReported(value.key, beat.at, run.progress.step))
         self._report_pace(value, run, run.progress, beat.at)
+        if beat.metric is not None and not run.progress.quiet:
+            now_at = run.progress.step
+            self._follow_phase(
+                value, run, beat, restarted=before is not None and now_at is not None and now_at < before
+            )
+
+    # --- phases ---
+
+    def _follow_phase(self, value: model.Workload, run: _Run, beat: Beat, *, restarted: bool) -> None:
+        """Take a metric, and record the phase of the run where that is another one."""
+        policy = self._phase_policy(value)
+        raw = self._mirror.workloads.get(value.key)
+        if policy is None or raw is None or beat.metric is None:
+            return
+        if run.phase is None or run.phase.policy != policy:
+            run.phase = _phase_of(raw, policy)
+        if restarted:
+            run.phase.begin_anew()
+        if not run.phase.take(beat.at, beat.metric):
+            return
+        change = run_changes.converged(run.phase.name, run.phase.text)
+        self._writes.change(value.key, "phase", change, priority=Priority.STATUS)
+
+    def _phase_policy(self, value: model.Workload) -> PhasePolicy | None:
+        if value.admission is None or not self._mirror.objects[kube.QUEUE_POLICIES]:
+            return None
+        queue = self._mirror.get(kube.CLUSTER_QUEUES, value.admission.cluster_queue)
+        try:
+            return policy_reader.phases(self._mirror.policy_of(queue)) if queue is not None else None
+        except ParseError:  # it is in force nowhere
+            return None
+
+    def phases(self) -> Counter[str]:
+        """How many runs are in each phase, of those whose phase is known."""
+        return Counter(run.phase.name for run in self._runs.values() if run.phase is not None)
 
     def _report_pace(self, value: model.Workload, run: _Run, progress: Progress, now: model.Millis) -> None:
         """Report the runtime estimate from the run's own pace, which is the best one."""
@@ -456,6 +498,14 @@ class StallWatch(Part):
 
         change = run_changes.stalled(False, run_changes.IDLE, message)
         self._writes.change(value.key, "stalled", change, priority=Priority.LIFECYCLE, done=done)
+
+
+def _phase_of(raw: WorkloadObject, policy: PhasePolicy) -> Phase:
+    """The phase of a run, as an earlier operator recorded it."""
+    row = raw.condition(names.CONVERGED) or {}
+    reason = row.get("reason")
+    known = reason if reason in (phases.WATCHING, phases.CONVERGED) else phases.PROGRESSING
+    return Phase(policy, known, phases.first_growth(str(row.get("message", ""))[:1024]))
 
 
 def _since_stalled(raw: WorkloadObject) -> model.Millis:

@@ -10,7 +10,9 @@ from gangline.api import names, quantity
 from gangline.api.read import conditions
 from gangline.api.read.parse import ParseError
 from gangline.api.read.policy_reader import backfill, placement, selects
+from gangline.control.writes.status import queue_orders
 from gangline.engine import BACKFILL, BUDGET, EARLY_END, FIXES, STOPPING, PolicyFallback
+from gangline.engine.model import OrderInForce
 from gangline.kube.resources import Json
 from gangline.objects import Stored
 
@@ -77,12 +79,13 @@ def status(
     fallen_back: Mapping[str, PolicyFallback] | None = None,
     budgets: BudgetReport | None = None,
     telemetry: TelemetryReport | None = None,
+    orders: Mapping[str, OrderInForce] | None = None,
 ) -> Json:
     """The policy's status: whether it is in force, and for which queues; and whether the scorers of users that it names have a
     say (`trouble_of`: why one has none).
 
     `fallen_back`: the ClusterQueues that follow something else, because of its floor; `budgets`: what is used of its budgets;
-    `telemetry`: what its rules measure.
+    `telemetry`: what its rules measure; `orders`: which order the ClusterQueues have whose policy has several.
     """
     old = policy.status
     rows = [dict(row) for row in policy.conditions]
@@ -115,6 +118,9 @@ def status(
     _put_budgets(new, rows, budgets, now, generation)
     _put_telemetry(new, rows, telemetry, now, generation)
     away = {name: fallen_back[name] for name in found if name in fallen_back} if fallen_back else {}
+    new.pop("orders", None)
+    if orders and (ordered := queue_orders.rows(orders[name] for name in found if name in orders)):
+        new["orders"] = ordered
     new.pop("fallenBack", None)
     if away:
         new["fallenBack"] = [

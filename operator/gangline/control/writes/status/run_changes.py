@@ -42,6 +42,15 @@ def stalled(holds: bool, reason: str, message: str) -> Change:
     return change
 
 
+def converged(phase: str, message: str) -> Change:
+    """Record the phase of its training: Progressing, Watching or Converged."""
+
+    def change(status: Json, now: int) -> None:
+        conditions.put(rows_of(status), names.CONVERGED, phase == names.CONVERGED, phase, message, now=now)
+
+    return change
+
+
 def pods_refused(holds: bool, reason: str, message: str) -> Change:
     """Record on what ground the API server refuses its pods, or that it accepts them again."""
 

@@ -370,6 +370,8 @@ def release(status: Json, now: int) -> None:
     for kind in (names.OVERRUN, names.STALLED, names.PODS_REFUSED, names.PODS_UNSCHEDULED):
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
+    if (phase := conditions.find(rows, names.CONVERGED)) is not None:  # its next run begins like any other
+        conditions.put(rows, names.CONVERGED, False, "Progressing", phase.get("message", ""), now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
         rows.remove(stall)  # it concerned a run that has ended
     if evicted is not None and evicted["status"] == "True":

@@ -27,6 +27,7 @@ TEXTS = (
     "nvidia.com/gpu",
     "https://example.com",
     "2026-01-31T12:00:00Z",
+    "17:40",
     "A",
 )
 

@@ -86,6 +86,7 @@ def facts(said: schema.Workload) -> dict[str, Any]:
         "unhealthy_nodes": tuple(each.name for each in status.unhealthy_nodes or ()),
         "backfilled": holds(names.BACKFILLED),
         "overrun": why(names.OVERRUN),
+        "converged": holds(names.CONVERGED),
         "overran": said_of(names.OVERRUN).reason == "Overdue",
         "stalled": why(names.STALLED),
         "refused_at": since(names.PODS_REFUSED, holds(names.PODS_REFUSED)),

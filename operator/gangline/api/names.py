@@ -252,8 +252,9 @@ GPU_EXCLUSION: Final = f"{OWN_GROUP}/gpu-exclusion"
 #: annotation on nodes: the Mbit/s of their network interfaces, such as ib0=200000,ib1=200000; and on pod templates: how much of
 #: them each pod takes
 NETWORK: Final = f"{OWN_GROUP}/network-mbps"
-#: annotations on nodes: what the node draws without work, and what each of its accelerators draws at most, in watts
+#: annotation on nodes: what the node draws without work, in watts
 IDLE_WATTS: Final = f"{OWN_GROUP}/idle-watts"
+#: annotation on nodes: what each accelerator of the node draws at most, in watts
 GPU_WATTS: Final = f"{OWN_GROUP}/gpu-watts"
 #: annotation on pod templates: the kind of work; placement policies put equal kinds together
 CLASS: Final = f"{OWN_GROUP}/class"

@@ -381,7 +381,7 @@ class Engine:
         return self._promises.facts()
 
     def promised_start(self, workload: str) -> Millis | None:
-        """By when a workload that waits was promised to have started; None: nothing was promised."""
+        """The time by which a waiting workload was promised to have started; None: nothing was promised."""
         gang = self._store.gangs.get(workload)
         return self._promises.promised(gang) if gang is not None else None
 

@@ -264,7 +264,7 @@ class Reservation:
         return min(NEVER, self.start + self.lasts)
 
     def may_move(self, cause: str, newcomer: WorkloadState | None = None) -> None:
-        """Its start may be later than planned, for this cause."""
+        """Let its start be later than planned, for this cause."""
         self.worse, self.cause, self.newcomer = True, cause, newcomer
 
     def hold_from(self, start: Millis, hold: HeldCapacity | None, lasts: Millis) -> None:

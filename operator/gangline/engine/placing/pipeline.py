@@ -75,8 +75,8 @@ PROFILES: Final[Mapping[str, PlacingProfile]] = {
     "Balance": _profile(["CardBalance"], ["Spread"]),
     # where all pods together are fastest, then full hosts and cards
     "Interference": _profile(["Interference"], ["Pack"], ["CardPack"]),
-    # few watts more for the pod: cards and hosts at work and sparing ones, as far as that fragments little (weights by the fill
-    # benchmark on other pods, nodes and seeds than those of its page)
+    # few watts more for the pod: cards and hosts at work and sparing ones, as far as that fragments little (the weight, of six,
+    # by the fill benchmark on 900 pods and 200 nodes of openb and three seeds)
     "Green": _profile(["Power", Score("Fragmentation", weight=8)], [_TIGHTEST]),
     # near first, then empty
     "Edge": _profile(["NetworkCost"], ["ImageLocality", "DataLocality"], ["Spread"]),

@@ -195,7 +195,7 @@ class Promises:
         return head is not None and head.promised is not None and not head.cause and start > head.promised + LATE
 
     def blame(self, gang: WorkloadState, cause: str) -> None:
-        """Its start has moved beyond its promise, for this cause."""
+        """Note why the start of a head has moved beyond its promise."""
         self.open[gang.key] = replace(self.open[gang.key], cause=cause)
 
     def forget(self, key: str) -> None:

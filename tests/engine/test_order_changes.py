@@ -360,3 +360,36 @@ def test_changing_orders_stop_nobody_and_lose_nobody(
             waiting.discard(f"team/{name}")
         assert set(engine.pending("q")) == waiting
         assert set(order_of(engine).first) <= waiting
+
+
+# --- orders by waiting time -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backfill", [None, Backfill(depth=0), Backfill()])
+def test_who_has_waited_too_long_is_first_with_and_without_backfill(backfill: Backfill | None) -> None:
+    order = queue(8, key="SmallestFirst", max_wait_seconds=3600.0, backfill=backfill)
+    engine = engine_with(order, gang("runs", "one", 8))
+    assert run(engine, 1000) == ["runs"]
+    for waiting in (gang("large", "one", 8, at=1), gang("small", "one", 2, at=1800)):
+        engine.observe(Put(waiting))
+    engine.decide(HOUR // 2)
+    assert engine.pending("q") == ["team/small", "team/large"]
+    engine.decide(HOUR + 120_000)
+    assert engine.pending("q") == ["team/large", "team/small"]
+
+
+def test_the_response_ratio_rises_without_backfill() -> None:
+    """After a minute the long job that came first has the higher ratio, after four hours the short one."""
+    engine = engine_with(
+        queue(8, key="HighestResponseRatio"),
+        gang("runs", "one", 8),
+        gang("long", "one", 8, at=1),
+        gang("short", "one", 8, at=3600),
+    )
+    forecast(engine, "long", 20)
+    forecast(engine, "short", 1)
+    assert run(engine, 1000) == ["runs"]
+    engine.decide(HOUR + 60_000)
+    assert engine.pending("q")[0] == "team/long"
+    engine.decide(5 * HOUR)
+    assert engine.pending("q")[0] == "team/short"

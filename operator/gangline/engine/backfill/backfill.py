@@ -75,18 +75,18 @@ class BackfillPlanner:
         self._now = now
         self._tried.clear()
         self._idle_budget.begin()
+        for queue in self._store.timed:
+            pending = queue.pending
+            assert isinstance(pending, TimedQueue)
+            pending.now = now
+            if pending.ranking.renew(now):
+                pending.rank_all_again()
         queues = self._store.reserving
         self.losses.keep(queues, now)
         if not queues:
             self._end_all()
             self._settle_promises()
             return []
-        for queue in queues:
-            pending = queue.pending
-            assert isinstance(pending, TimedQueue)
-            pending.now = now
-            if pending.ranking.renew(now):
-                pending.rank_all_again()
         self.timeline.level = max(_policy(queue).running for queue in queues)
         decisions = self._update_reservations(now)
         self._settle_promises()

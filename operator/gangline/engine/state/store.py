@@ -124,6 +124,8 @@ class Store:
         self.gangs: dict[str, WorkloadState] = {}
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
+        #: queues with an order of their own, which may depend on the time
+        self.timed: list[ClusterQueueState] = []
         #: which of their orders is in force in queues whose policies have several
         self.order_changes = OrderChanges(self.gangs)
         #: some queue's policy has workloads moved to make room
@@ -266,6 +268,7 @@ class Store:
         )
         self.cap_power()
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
+        self.timed = [queue for queue in self.queues.values() if queue.timed]
         self.order_changes.queues = [
             queue
             for queue in self.queues.values()

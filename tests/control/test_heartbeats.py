@@ -25,7 +25,7 @@ def steps(*said: tuple[int, int], total: int | None = None, pod: str = "p") -> P
 
 def test_what_the_client_posts_is_read() -> None:
     assert read({"step": 3, "total": 9, "phase": "evaluation", "pod": "p-0", "metric": 0.1}, 7) == Beat(
-        7, 3, 9, "evaluation", "p-0"
+        7, 3, 9, "evaluation", "p-0", metric=0.1
     )
     assert read({}, 7) == Beat(7), "a bare sign of life"
 

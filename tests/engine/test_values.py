@@ -65,6 +65,7 @@ MUTABLE = {
     "node_filter._Bounds",
     "node_filter._Label",
     "packer.PackedPodSet",
+    "power_ledger.PowerDomain",
     "promises.Lateness",
     "packer.NodeAssignment",
     "node_ledger.TrackedNode",

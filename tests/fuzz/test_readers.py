@@ -16,6 +16,7 @@ NUMBERS = (
     "gangline.api.read.parse._consumed",
     "gangline.api.read.policy_reader._give_way",
     "gangline.api.read.policy_reader._loss_budget",
+    "gangline.api.read.policy_reader._when_full",
     "gangline.api.read.policy_reader.backfill",
     "gangline.api.read.policy_reader.overrun",
     "gangline.api.read.policy_reader.recovery",
@@ -41,6 +42,8 @@ NUMBERS = (
     "gangline.control.checks.multikueue.plan.stopping.patience",
     "gangline.control.process.lease.Elector._free",
     "gangline.control.process.lease.Elector._write",
+    "gangline.control.metrics.operator_metrics.Metrics.show_phases",
+    "gangline.control.nodes.stall.progress_reports._number",
     "gangline.control.nodes.stall.progress_reports._quantile",
     "gangline.control.writes.pacing.Pace.__post_init__",
     "gangline.control.writes.pacing.Pace._cut",
@@ -123,6 +126,7 @@ API_SERVER = (
 )
 #: JSON that the same process has just written, of an object that was measured when it came in
 WRITTEN_HERE = (
+    "gangline.api.queue_orders._steps",
     "gangline.api.read.counting.device_charges._devices",
     "gangline.api.read.podspec._known",
     "gangline.api.read.policy_reader._known",

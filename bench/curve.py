@@ -67,11 +67,7 @@ def row(found: Json) -> str:
         f"{found['writes']:.2f}",
         f"{found['operator_peak_mb']:.0f}",
     )
-    return _line(cells)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "  ".join(f"{cell:>13}" for cell in cells)
+    return report.line(cells)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     chosen = [load for load in loads if load.workloads <= options.to]
     if not chosen:
         raise ParameterError(f"--to {options.to}: the smallest load has {loads[0].workloads} workloads")
-    print(_line(COLUMNS), file=sys.stderr)
+    print(report.line(COLUMNS), file=sys.stderr)
     found: list[Json] = []
     for load in chosen:
         found.append(point(load, options.parameters))

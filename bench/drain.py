@@ -28,10 +28,10 @@ from pathlib import Path
 
 import yaml
 
+from bench import report
 from bench.command import carried_out
 from bench.load import quantile
 from bench.parameters import FILE, TOPOLOGIES, Load, ParameterError, WorkloadClass, read
-from bench.report import rounded
 from bench.soak import Population
 from bench.stack import BenchError, Stack
 from bench.usage import requests, total, usage
@@ -179,7 +179,7 @@ def measured(load: Load, point: Point, seconds: float, parameters: Path = FILE) 
         stack.configuration = stack.directory / "configuration.yaml"
         stack.configuration.write_text(yaml.safe_dump(FAIR_SHARING))
         stack.operator()
-        return rounded(asyncio.run(Drain(stack, load, point, seconds).run()))
+        return report.rounded(asyncio.run(Drain(stack, load, point, seconds).run()))
 
 
 def row(found: Json) -> str:
@@ -194,11 +194,7 @@ def row(found: Json) -> str:
         f"{found['apiserver_cpu_ms']:.1f}",
         f"{found['decide']['cpu_ms']:.1f}",
     )
-    return _line(cells)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "  ".join(f"{cell:>13}" for cell in cells)
+    return report.line(cells)
 
 
 def _points(options: argparse.Namespace) -> Iterator[Point]:
@@ -228,7 +224,7 @@ def _run(options: argparse.Namespace) -> int:
     if max(options.shapes) > MOST_SHAPES:
         raise ParameterError(f"--shapes: at most {MOST_SHAPES} are wanted")
     load = read("drain", "full", options.parameters)
-    print(_line(COLUMNS), file=sys.stderr)
+    print(report.line(COLUMNS), file=sys.stderr)
     found: list[Json] = []
     for point in _points(options):
         found.append(measured(load, point, options.seconds, options.parameters))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -51,6 +51,11 @@ def beyond(result: Json, limits: Mapping[str, float]) -> list[str]:
         elif result[name] > limit:
             lines.append(f"{name}: {result[name]:g}; the limit is {limit:g}")
     return lines
+
+
+def line(cells: Iterable[str]) -> str:
+    """A row of a table that grows while it is measured."""
+    return "  ".join(f"{cell:>13}" for cell in cells)
 
 
 def rounded(value: Any) -> Any:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from gangline.api.phases import PhasePolicy
+from gangline.api.phases import CONVERGED, PROGRESSING, WATCHING, PhasePolicy
 from gangline.control.nodes.stall import phases, progress_reports
-from gangline.control.nodes.stall.phases import CONVERGED, PROGRESSING, WATCHING, Phase
+from gangline.control.nodes.stall.phases import Phase
 from gangline.control.nodes.stall.progress_reports import BadReportError
 
 MINUTE = 60_000

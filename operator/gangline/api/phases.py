@@ -10,6 +10,11 @@ from gangline.api.spec_fields import SpecError, a_length
 from gangline.engine.model import Millis
 from gangline.kube.resources import Json
 
+#: the phases, which are reasons of a Workload's condition `names.CONVERGED`
+PROGRESSING: Final = "Progressing"
+WATCHING: Final = "Watching"
+CONVERGED: Final = "Converged"
+
 #: the windows in which metrics are gathered
 SHORTEST_WINDOW: Final[Millis] = 30_000
 LONGEST_WINDOW: Final[Millis] = 3_600_000

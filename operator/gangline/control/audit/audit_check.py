@@ -12,7 +12,7 @@ from typing import Final
 from gangline.control.audit import audit_log, fact_codec
 from gangline.control.audit.audit_log import Begin, Entry, Gap, Round
 from gangline.control.audit.decision_index import LONGEST_LINE, lines
-from gangline.engine import BACKFILL, REVOKED, Engine, Lateness, is_late, lateness_of, model
+from gangline.engine import BACKFILL, REVOKED, Engine, Lateness, is_late, model
 from gangline.files import read_lines
 from gangline.kube.resources import Json
 
@@ -76,8 +76,10 @@ class AuditResult:
     @property
     def promises(self) -> dict[str, Lateness]:
         """ClusterQueue -> what its heads were promised, and what came true."""
-        queues = dict.fromkeys(head.cluster_queue for head in self.heads)
-        return {queue: lateness_of(head for head in self.heads if head.cluster_queue == queue) for queue in queues}
+        found: dict[str, Lateness] = {}
+        for head in self.heads:
+            found.setdefault(head.cluster_queue, Lateness()).count(head)
+        return found
 
     @property
     def holds(self) -> bool:

@@ -105,6 +105,11 @@ class CardRoom:
         return not self.residents
 
     @property
+    def untouched(self) -> bool:
+        """Whether nobody sits on it, and nothing of it is taken by pods whose card is not known."""
+        return self.idle and self.milli >= self.device.milli
+
+    @property
     def slots(self) -> int:
         """Pods that may still come."""
         return self.device.slots - len(self.residents) if self.device.slots else _ANY_NUMBER

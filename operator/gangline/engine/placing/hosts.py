@@ -71,7 +71,7 @@ class Host:
     def sleeps(self) -> bool:
         """Whether nobody works there: on its accelerators, or, on a host without any, at all."""
         if self.cards:
-            return all(room.milli >= room.device.milli and not room.residents for room in self.cards)
+            return all(room.untouched for room in self.cards)
         if number := accelerators(self.total):
             return accelerators(self.free) >= number
         return self.free.get(PODS, 0) >= self.total.get(PODS, 0)

@@ -409,8 +409,7 @@ def _power(_: Args) -> Scorer:
         host = place.host
         seated = {position for position, _ in place.seats(ask)}
         if seated:
-            rooms = [host.cards[position] for position in seated]
-            woken = sum(room.milli >= room.device.milli and not room.residents for room in rooms)
+            woken = sum(host.cards[position].untouched for position in seated)
         else:
             woken = ask.power.accelerators
         return woken * host.watts_of(ask) + (host.idle_watts if host.sleeps else 0)

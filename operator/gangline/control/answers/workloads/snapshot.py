@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from gangline.api import names, quantity
+from gangline.api.phases import CONVERGED, WATCHING
 from gangline.api.read import conditions
 from gangline.control.answers.workloads import planned_quota
 from gangline.control.answers.workloads.reasons import parse, preemption
@@ -257,7 +258,7 @@ def workload_view(workload: WorkloadObject, routes: Mapping[tuple[str, str], str
 
 def _phase(workload: WorkloadObject) -> str:
     row = workload.condition(names.CONVERGED)
-    if row is None or row.get("reason") not in ("Watching", "Converged"):
+    if row is None or row.get("reason") not in (WATCHING, CONVERGED):
         return ""
     return f"{str(row['reason']).lower()}: {row.get('message', '')}"
 

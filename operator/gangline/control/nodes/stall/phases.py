@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gangline import bounded
-from gangline.api.phases import PhasePolicy
+from gangline.api.phases import CONVERGED, PROGRESSING, WATCHING, PhasePolicy
 from gangline.engine.model import Millis
 
-PROGRESSING: Final = "Progressing"
-WATCHING: Final = "Watching"
-CONVERGED: Final = "Converged"
 #: the livelier a phase is, the lower its place
 _PLACES: Final = {PROGRESSING: 0, WATCHING: 1, CONVERGED: 2}
 #: windows in a row without growth after which a run has converged, and windows in a row with more growth that end a phase

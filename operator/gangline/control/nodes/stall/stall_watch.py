@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final
 
 from gangline.api import names, quantity
-from gangline.api.phases import PhasePolicy
+from gangline.api.phases import CONVERGED, PROGRESSING, WATCHING, PhasePolicy
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.parse import ParseError
 from gangline.api.read.policy_reader import StallPolicy
@@ -504,7 +504,7 @@ def _phase_of(raw: WorkloadObject, policy: PhasePolicy) -> Phase:
     """The phase of a run, as an earlier operator recorded it."""
     row = raw.condition(names.CONVERGED) or {}
     reason = row.get("reason")
-    known = reason if reason in (phases.WATCHING, phases.CONVERGED) else phases.PROGRESSING
+    known = reason if reason in (WATCHING, CONVERGED) else PROGRESSING
     return Phase(policy, known, phases.first_growth(str(row.get("message", ""))[:1024]))
 
 

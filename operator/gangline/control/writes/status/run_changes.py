@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from gangline.api import names
+from gangline.api.phases import CONVERGED
 from gangline.api.read import conditions
 from gangline.api.read.workloads.swap_record import REPLACE, REQUEUE, RESTART, RecordedSwap
 from gangline.control.writes.status.change import Change, rows_of
@@ -46,7 +47,7 @@ def converged(phase: str, message: str) -> Change:
     """Record the phase of its training: Progressing, Watching or Converged."""
 
     def change(status: Json, now: int) -> None:
-        conditions.put(rows_of(status), names.CONVERGED, phase == names.CONVERGED, phase, message, now=now)
+        conditions.put(rows_of(status), names.CONVERGED, phase == CONVERGED, phase, message, now=now)
 
     return change
 

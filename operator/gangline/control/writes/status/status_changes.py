@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gangline.api import names
+from gangline.api.phases import PROGRESSING
 from gangline.api.read import conditions, render
 from gangline.control.writes.status.change import Change, rows_of
 from gangline.control.writes.status.gate_changes import close_gates
@@ -371,7 +372,7 @@ def release(status: Json, now: int) -> None:
         if (old := conditions.find(rows, kind)) is not None and old["status"] == "True":
             conditions.put(rows, kind, False, old["reason"], f"Previously: {old.get('message', '')}", now=now)
     if (phase := conditions.find(rows, names.CONVERGED)) is not None:  # its next run begins like any other
-        conditions.put(rows, names.CONVERGED, False, "Progressing", phase.get("message", ""), now=now)
+        conditions.put(rows, names.CONVERGED, False, PROGRESSING, phase.get("message", ""), now=now)
     if (stall := conditions.find(rows, names.STALLED)) is not None and stall["reason"] == IDLE:
         rows.remove(stall)  # it concerned a run that has ended
     if evicted is not None and evicted["status"] == "True":

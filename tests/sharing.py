@@ -1,15 +1,23 @@
 """How the tests are shared out among the workers of pytest-xdist, and which files took most of their time.
 
 A file stays with one worker, since most fixtures that start a control plane belong to a file; files of GROUPS, which share one,
-stay together. Tests on a control plane wait most of their time and the other ones compute, so both are mixed. A fifth of the
-other ones comes at the end: they are short, so that no worker is left with a long one. The other ones go backwards, from
-tests/webhooks to tests/api, which is the quickest.
+stay together. Tests on a control plane wait most of their time and the other ones compute, so both are mixed. All of the other
+ones have to run (`tests.minutes` skips tests on a control plane alone), so they are mixed among the first half. A fifth of them
+comes at the end: they are short, so that no worker is left with a long one. The other ones go backwards, from tests/webhooks to
+tests/api, which is the quickest.
+
+Where the time is limited, another file on a control plane comes first at each commit: otherwise the same ones would be left out
+in every run.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -30,6 +38,8 @@ GROUPS: Final = {
 }
 #: the part of the files without a control plane that is mixed among the other ones
 MIXED: Final = 0.8
+#: the part of the files on a control plane among which they are mixed
+FIRST: Final = 0.5
 #: files that the end of a log names
 SHOWN: Final = 15
 
@@ -38,21 +48,33 @@ def group_of(file: str) -> str:
     return next((group for group, starts in GROUPS.items() if file.startswith(starts)), file)
 
 
-def order(files: Sequence[str], on_cluster: set[str]) -> list[str]:
+def order(files: Sequence[str], on_cluster: set[str], turn: int = 0) -> list[str]:
     """The groups of `files`, which names a file once for each test: those on a control plane, the largest first, and others among
-    them.
+    them. `turn`: by how many those on a control plane are turned, so that another one comes first.
     """
     counts: dict[str, int] = defaultdict(int)
     for file in files:
         counts[group_of(file)] += 1
     slow = sorted({group_of(file) for file in on_cluster}, key=lambda group: (-counts[group], group))
     quick = sorted(counts.keys() - slow, reverse=True)
-    mixed = int(MIXED * len(quick))
+    if not slow:
+        return quick
+    slow = slow[turn % len(slow) :] + slow[: turn % len(slow)]
+    mixed, first = int(MIXED * len(quick)), math.ceil(FIRST * len(slow))
     made: list[str] = []
     for number, group in enumerate(slow):
         made.append(group)
-        made += quick[number * mixed // len(slow) : (number + 1) * mixed // len(slow)]
-    return made + (quick[mixed:] if slow else quick)
+        made += quick[number * mixed // first : (number + 1) * mixed // first] if number < first else []
+    return made + quick[mixed:]
+
+
+def turn_of_commit() -> int:
+    """A number by which the order is turned: of the commit, where the time is limited."""
+    if not os.environ.get("TEST_MINUTES"):
+        return 0
+    asked = ["git", "rev-parse", "HEAD"]
+    found = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return int(found.stdout.strip() or "0", 16)
 
 
 def file_of(nodeid: str) -> str:
@@ -65,7 +87,7 @@ def reorder(items: list[pytest.Item]) -> None:
     on_cluster = {
         file for file, item in zip(files, items, strict=True) if item.get_closest_marker("cluster") is not None
     }
-    rank = {group: number for number, group in enumerate(order(files, on_cluster))}
+    rank = {group: number for number, group in enumerate(order(files, on_cluster, turn_of_commit()))}
     items.sort(key=lambda item: rank[group_of(file_of(item.nodeid))])
 
 

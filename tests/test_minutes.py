@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -24,14 +26,17 @@ def test_alone(): pass
 """
 
 
-@pytest.mark.parametrize(("minutes", "passed"), [("0", 1), ("10", 2), ("", 2)])
+@pytest.mark.parametrize(
+    ("minutes", "ago", "passed"), [("0", None, 1), ("10", None, 2), ("", None, 2), ("10", 700, 1), ("10", 500, 2)]
+)
 def test_tests_on_a_control_plane_are_left_out_once_the_time_is_over(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, minutes: str, passed: int
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, minutes: str, ago: int | None, passed: int
 ) -> None:
     monkeypatch.setenv("TEST_MINUTES", minutes)
+    monkeypatch.setenv("TEST_BEGAN", "" if ago is None else str(int(time.time()) - ago))
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=passed, skipped=2 - passed)
-    said = "1 tests on a control plane were left out: the run has taken TEST_MINUTES=0 minutes"
+    said = f"1 tests on a control plane were left out: the run has taken TEST_MINUTES={minutes} minutes"
     assert (said in result.stdout.str()) == (passed == 1)

@@ -11,7 +11,12 @@ pytest_plugins = ["pytester"]
 
 def test_files_on_a_control_plane_come_first_the_largest_before_and_others_are_mixed_among_them() -> None:
     files = ["a.py", *["c.py"] * 2, "d.py", *["b.py"] * 3, "e.py", "f.py", "g.py", "h.py"]
-    assert order(files, {"b.py", "c.py"}) == ["b.py", "h.py", "g.py", "c.py", "f.py", "e.py", "d.py", "a.py"]
+    assert order(files, {"b.py", "c.py", "d.py"}) == ["b.py", "h.py", "g.py", "c.py", "f.py", "e.py", "d.py", "a.py"]
+
+
+def test_another_file_on_a_control_plane_comes_first_at_another_commit() -> None:
+    files = ["a.py", *["c.py"] * 2, "d.py", *["b.py"] * 3]
+    assert order(files, {"b.py", "c.py", "d.py"}, turn=4) == ["c.py", "d.py", "b.py", "a.py"]
 
 
 def test_files_that_share_a_control_plane_are_one_group() -> None:

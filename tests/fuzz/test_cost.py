@@ -34,7 +34,7 @@ ALIKE = ("TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 GANGS = (name for name in every_kind.NAMES if name not in ALIKE and not name.startswith("Pod"))
 STORED = (*GANGS, "Pod", "Workload", "LocalQueue")
 #: objects that are tried for each subject: `make fuzz-cost` tries more
-TRIES = 20
+TRIES = 8
 #: KiB of the largest
 LARGEST = 200
 #: how many times as long as one look at every value, and as an ordinary object

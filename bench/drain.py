@@ -2,10 +2,10 @@
 
     python -m bench.drain --depth 100,10000 --shapes 1,200
 
-`depth` workloads of so many different shapes wait at any time: whenever some are admitted, as many others arrive, one half of
-them in the hot queue. They differ by pods, by CPU and by the level of the topology that has to hold them. Each is finished its
-runtime after its admission. Runtimes are such that the cluster's cores suffice for `pace` admissions a second: with a high pace
-the controller and the API server decide how many there are, with a low one the cores.
+`depth` workloads of so many different shapes wait when the operator starts. Whenever some are admitted, as many others arrive,
+one half of them in the hot queue. They differ by pods, by CPU and by the level of the topology that has to hold them. Each is
+finished its runtime after its admission. Runtimes are such that the cluster's cores suffice for `pace` admissions a second:
+with a high pace the controller and the API server decide how many there are, with a low one the cores.
 
 A row for each point goes to stderr as soon as it is measured, one JSON object to stdout. Exit status 1 where a workload was
 admitted twice or lost.
@@ -22,7 +22,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,18 +47,29 @@ SIZES = {1: 50, 2: 20, 4: 15, 8: 10, 12: 5}
 CORES = (6, 12, 24, 48, 96)
 #: There are 450.
 MOST_SHAPES = 300
-#: Seconds from the moment the queues are as deep as they shall be until the measurement.
+#: Seconds from the first admission until the measurement.
 WARM = 15.0
 #: How often what was admitted is replaced, in seconds.
 TOP_UP = 0.1
-#: The queues are given up that don't get as deep as they shall be within so many seconds.
+#: A measurement is given up whose workloads are not created, or of which none is admitted, within so many seconds.
 PATIENCE = 600.0
 FAIR_SHARING = {
     "apiVersion": "config.kueue.x-k8s.io/v1beta2",
     "kind": "Configuration",
     "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
 }
-COLUMNS = ("depth", "shapes", "pace", "admitted/s", "of pace", "p50 wait", "operator ms", "API server ms", "decide ms")
+COLUMNS = (
+    "depth",
+    "waiting",
+    "shapes",
+    "pace",
+    "admitted/s",
+    "of pace",
+    "p50 wait",
+    "operator ms",
+    "API server ms",
+    "decide ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +111,35 @@ class Drain:
             population = Population(client, self._load, self._chance)
             await population.open()
             filling = asyncio.ensure_future(self._keep_full(population))
+            depth = self._point.depth
             try:
-                deadline = time.monotonic() + PATIENCE
-                while self._waiting(population) < self._point.depth:
-                    await self._pause(population, filling, TOP_UP)
-                    if time.monotonic() > deadline:
-                        raise BenchError(f"not {self._point.depth} wait after {PATIENCE:g} s")
+                await self._until(lambda: self._waiting(population) >= depth, f"not {depth} wait", population, filling)
+                await asyncio.to_thread(self._stack.operator)
+                await self._until(lambda: bool(population.waits), "none is admitted", population, filling)
                 await self._pause(population, filling, WARM)
                 return await self._measure(client, population, filling)
             finally:
                 filling.cancel()
                 population.close()
 
+    async def _until(
+        self, reached: Callable[[], bool], missing: str, population: Population, filling: asyncio.Future[None]
+    ) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not reached():
+            if time.monotonic() > deadline:
+                raise BenchError(f"{missing} after {PATIENCE:g} s")
+            await self._pause(population, filling, TOP_UP)
+
     async def _measure(self, client: ApiClient, population: Population, filling: asyncio.Future[None]) -> Json:
         before, metrics, own = self._stack.usage(), self._stack.operator_metrics(), usage(os.getpid())
         asked = requests(metrics, "gangline_api_requests_total")
         served = requests((await client.raw("/metrics")).decode(), "apiserver_request_total")
         start, admitted, finished = time.monotonic(), len(population.waits), population.finished
-        await self._pause(population, filling, self._seconds)
+        waiting: list[int] = []
+        while time.monotonic() < start + self._seconds:
+            waiting.append(self._waiting(population))
+            await self._pause(population, filling, 1.0)
         seconds, after = time.monotonic() - start, self._stack.usage()
         waits = sorted(population.waits[admitted:])
         count = max(1, len(waits))
@@ -133,6 +155,7 @@ class Drain:
         rate = len(waits) / seconds
         return {
             "depth": self._point.depth,
+            "waiting": statistics.fmean(waiting),
             "shapes": self._point.shapes,
             "pace": self._point.pace,
             "seconds": seconds,
@@ -178,13 +201,13 @@ def measured(load: Load, point: Point, seconds: float, parameters: Path = FILE) 
     with stack:
         stack.configuration = stack.directory / "configuration.yaml"
         stack.configuration.write_text(yaml.safe_dump(FAIR_SHARING))
-        stack.operator()
         return report.rounded(asyncio.run(Drain(stack, load, point, seconds).run()))
 
 
 def row(found: Json) -> str:
     cells = (
         f"{found['depth']:,}",
+        f"{found['waiting']:,.0f}",
         f"{found['shapes']:,}",
         f"{found['pace']:g}",
         f"{found['admitted_per_second']:.1f}",

@@ -31,7 +31,9 @@ def reservation(name: str, nodes: list[str], begin: float, end: float, whom: Jso
     return kube.RESERVATIONS, {"kind": "Reservation", "metadata": meta, "spec": {k: v for k, v in spec.items() if v}}
 
 
-async def rows(*entries: clusters.Entry, hours: float | None, asker: Any = None, namespace: str = "") -> dict[str, Json]:
+async def rows(
+    *entries: clusters.Entry, hours: float | None, asker: Any = None, namespace: str = ""
+) -> dict[str, Json]:
     """The rows of a cluster with queue a by their names, so many hours from now; None: without a time."""
     here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32), *entries)
     here.engine.decide(here.now)  # which judges the nodes
@@ -42,7 +44,9 @@ async def rows(*entries: clusters.Entry, hours: float | None, asker: Any = None,
 
 def gpus(row: Json) -> Json:
     (found,) = row["amounts"]
-    return {field: int(found[field]) for field in ("total", "usable", "usableNow", "reserved", "maintenance", "unusable")}
+    return {
+        field: int(found[field]) for field in ("total", "usable", "usableNow", "reserved", "maintenance", "unusable")
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,9 @@ async def test_users_and_queues_of_others_are_not_named() -> None:
 
     whom = {"clusterQueues": ["a", "secret"], "localQueues": ["theirs/secret"], "users": ["secret"]}
     for namespace in ("ml", ""):
-        found = await rows(node("n1"), reservation("demo", ["n1"], 1, 3, whom), hours=2, asker=Jane(), namespace=namespace)
+        found = await rows(
+            node("n1"), reservation("demo", ["n1"], 1, 3, whom), hours=2, asker=Jane(), namespace=namespace
+        )
         assert "secret" not in str(found) and "demo" in found
 
 

@@ -385,12 +385,9 @@ async def test_quotas_and_nodes_are_shown_as_of_a_date(
     override = {"name": "sprint", "window": {"start": at(24), "end": at(48)}, "quotas": [change]}
     plan = {"clusterQueue": "shared", "overrides": [override]}
     upkeep = {"window": {"start": at(24), "end": at(48)}, "nodes": {"names": ["gpu-0"]}}
-    for resource, kind, name, spec in (
-        (kube.QUOTA_PLANS, "QuotaPlan", "sprints", plan),
-        (kube.RESERVATIONS, "Reservation", "upkeep", upkeep),
-    ):
-        obj = {"apiVersion": "gangline.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        await api.client.create(resource, None, obj)
+    for kind, name, spec in (("QuotaPlan", "sprints", plan), ("Reservation", "upkeep", upkeep)):
+        meta = {"name": name}
+        await api.create({"apiVersion": "gangline.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
     async with administrator(system, browser, timezone_id="Asia/Tokyo") as visit:
         page = visit.page
         await visit.open("queues")
@@ -403,11 +400,11 @@ async def test_quotas_and_nodes_are_shown_as_of_a_date(
         date = page.url.partition("at=")[2]
         await visit.open(f"nodes?at={date}")
         await visit.sees("upkeep: maintenance")
-        await expect(page.get_by_role("button", name="Now")).to_be_visible()
+        await expect(page.get_by_role("button", name="Now", exact=True)).to_be_visible()
         for wrong, words in (("never", "no date"), (at(-1), "past"), (at(24 * 15), "14 days")):
             await visit.open(f"queues?at={wrong}")
             await visit.sees(re.compile(words))
-        await page.get_by_role("button", name="Now").click()
+        await page.get_by_role("button", name="Now", exact=True).click()
         await expect(page).not_to_have_url(re.compile("at="), timeout=30_000)
         assert visit.troubles == []
 

@@ -7,7 +7,8 @@ describe('dates to come', () => {
   it('are written in UTC, and read from that alone', () => {
     expect(written(AT)).toBe('2026-12-01T08:30:00Z')
     expect(fromWritten(written(AT))).toBe(AT)
-    expect(['', 'tomorrow', '2026-12-01', '2026-13-41T08:30:00Z', '2026-12-01T08:30:00', '9'.repeat(10_000), '<b>'].map(fromWritten)).toEqual(Array(7).fill(null))
+    const wrong = ['', 'tomorrow', '2026-12-01', '2026-13-41T08:30:00Z', '2026-12-01T08:30:00', '9'.repeat(10_000), '<b>']
+    expect(wrong.filter((each) => fromWritten(each) !== null)).toEqual([])
   })
 
   it('are in fields in the time zone of the browser', () => {

@@ -43,8 +43,10 @@ export function DateField({ label, value, onChange, fault = '' }: FieldProps) {
   const [own, setOwn] = useState('')
   const note = useId()
   useEffect(() => {
-    if (value !== null) setText(inField(value))
-    else if (!own) setText('')
+    if (value !== null) {
+      setText(inField(value))
+      setOwn('')
+    } else if (!own) setText('')
     // what the person types stays while it is wrong
     // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
   }, [value])

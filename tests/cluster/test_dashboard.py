@@ -285,7 +285,7 @@ async def test_pages_are_accessible_in_both_themes(
         wrong: dict[str, list[Json]] = {}
         for theme in ("light", "dark"):
             await visit.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 86_400))
+            date = in_hours(24)
             dated = {f"queues?at={date}": "Queues", f"nodes?at={date}": "Nodes", "queues?at=never": "Queues"}
             for path, heading in {**PAGES, **dated, "jobs/default/job/waits": "waits"}.items():
                 await visit.open(path)
@@ -375,19 +375,28 @@ async def test_a_question_about_a_quota_and_a_node_has_the_commands_answer(
         assert told["gains"], "those that wait start earlier"
 
 
-async def test_quotas_and_nodes_are_shown_as_of_a_date(
-    system: System, api: harness.Api, cluster: dict[str, Person], browser: Browser
-) -> None:
-    def at(hours: float) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + hours * 3600))
-
+@pytest.fixture
+async def sprint_and_upkeep(api: harness.Api) -> AsyncIterator[None]:
+    """From in a day on, for a day: ClusterQueue `shared` has 3 GPUs, and node gpu-0 is in maintenance."""
     change = {"flavor": "gpu", "resource": "nvidia.com/gpu", "nominalQuota": 3}
-    override = {"name": "sprint", "window": {"start": at(24), "end": at(48)}, "quotas": [change]}
-    plan = {"clusterQueue": "shared", "overrides": [override]}
-    upkeep = {"window": {"start": at(24), "end": at(48)}, "nodes": {"names": ["gpu-0"]}}
+    window = {"start": in_hours(24), "end": in_hours(48)}
+    plan = {"clusterQueue": "shared", "overrides": [{"name": "sprint", "window": window, "quotas": [change]}]}
+    upkeep = {"window": window, "nodes": {"names": ["gpu-0"]}}
     for kind, name, spec in (("QuotaPlan", "sprints", plan), ("Reservation", "upkeep", upkeep)):
         meta = {"name": name}
         await api.create({"apiVersion": "gangline.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
+    yield
+    await api.client.delete(kube.QUOTA_PLANS, None, "sprints")
+    await api.client.delete(kube.RESERVATIONS, None, "upkeep")
+
+
+def in_hours(hours: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + hours * 3600))
+
+
+async def test_quotas_and_nodes_are_shown_as_of_a_date(
+    system: System, cluster: dict[str, Person], sprint_and_upkeep: None, browser: Browser
+) -> None:
     async with administrator(system, browser, timezone_id="Asia/Tokyo") as visit:
         page = visit.page
         await visit.open("queues")
@@ -401,7 +410,7 @@ async def test_quotas_and_nodes_are_shown_as_of_a_date(
         await visit.open(f"nodes?at={date}")
         await visit.sees("upkeep: maintenance")
         await expect(page.get_by_role("button", name="Now", exact=True)).to_be_visible()
-        for wrong, words in (("never", "no date"), (at(-1), "past"), (at(24 * 15), "14 days")):
+        for wrong, words in (("never", "no date"), (in_hours(-1), "past"), (in_hours(24 * 15), "14 days")):
             await visit.open(f"queues?at={wrong}")
             await visit.sees(re.compile(words))
         await page.get_by_role("button", name="Now", exact=True).click()

@@ -205,6 +205,7 @@ TYPED = {
     "api/events": ("items", "JobEvent"),
     "api/attempts": ("items", "Attempt"),
     "api/usage?by=clusterQueue": ("items", "UsageSum"),
+    "api/capacity": ("items", "PlannedCapacity"),
     "api/decisions": ("items", "DecisionRow"),
     "api/check": ("items", "RecordCheck"),
     "api/doctor": ("items", "DoctorFinding"),
@@ -284,7 +285,9 @@ async def test_pages_are_accessible_in_both_themes(
         wrong: dict[str, list[Json]] = {}
         for theme in ("light", "dark"):
             await visit.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-            for path, heading in {**PAGES, "jobs/default/job/waits": "waits"}.items():
+            date = in_hours(24)
+            dated = {f"queues?at={date}": "Queues", f"nodes?at={date}": "Nodes", "queues?at=never": "Queues"}
+            for path, heading in {**PAGES, **dated, "jobs/default/job/waits": "waits"}.items():
                 await visit.open(path)
                 await expect(visit.page.get_by_role("heading", level=1)).to_have_text(
                     re.compile(heading), timeout=30_000
@@ -370,6 +373,49 @@ async def test_a_question_about_a_quota_and_a_node_has_the_commands_answer(
         assert row["job"] in shown
     if change == "quota":
         assert told["gains"], "those that wait start earlier"
+
+
+@pytest.fixture
+async def sprint_and_upkeep(api: harness.Api) -> AsyncIterator[None]:
+    """From in a day on, for a day: ClusterQueue `shared` has 3 GPUs, and node gpu-0 is in maintenance."""
+    change = {"flavor": "gpu", "resource": "nvidia.com/gpu", "nominalQuota": 3}
+    window = {"start": in_hours(24), "end": in_hours(48)}
+    plan = {"clusterQueue": "shared", "overrides": [{"name": "sprint", "window": window, "quotas": [change]}]}
+    upkeep = {"window": window, "nodes": {"names": ["gpu-0"]}}
+    for kind, name, spec in (("QuotaPlan", "sprints", plan), ("Reservation", "upkeep", upkeep)):
+        meta = {"name": name}
+        await api.create({"apiVersion": "gangline.io/v1alpha1", "kind": kind, "metadata": meta, "spec": spec})
+    yield
+    await api.client.delete(kube.QUOTA_PLANS, None, "sprints")
+    await api.client.delete(kube.RESERVATIONS, None, "upkeep")
+
+
+def in_hours(hours: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + hours * 3600))
+
+
+async def test_quotas_and_nodes_are_shown_as_of_a_date(
+    system: System, cluster: dict[str, Person], sprint_and_upkeep: None, browser: Browser
+) -> None:
+    async with administrator(system, browser, timezone_id="Asia/Tokyo") as visit:
+        page = visit.page
+        await visit.open("queues")
+        local = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(time.time() + (36 + 9) * 3600))
+        await page.get_by_label("As of").fill(local)
+        await expect(page).to_have_url(re.compile(r"at=2\d{3}-"), timeout=30_000)
+        await visit.sees("UTC+09:00")
+        row = page.get_by_role("row", name=re.compile("shared gpu 3"))
+        await expect(row).to_contain_text("sprints: sprint", timeout=30_000)
+        date = page.url.partition("at=")[2]
+        await visit.open(f"nodes?at={date}")
+        await visit.sees("upkeep: maintenance")
+        await expect(page.get_by_role("button", name="Now", exact=True)).to_be_visible()
+        for wrong, words in (("never", "no date"), (in_hours(-1), "past"), (in_hours(24 * 15), "14 days")):
+            await visit.open(f"queues?at={wrong}")
+            await visit.sees(re.compile(words))
+        await page.get_by_role("button", name="Now", exact=True).click()
+        await expect(page).not_to_have_url(re.compile("at="), timeout=30_000)
+        assert visit.troubles == []
 
 
 async def test_the_scrubbed_past_is_the_audit_record_decision_by_decision(
@@ -493,7 +539,8 @@ async def test_each_page_is_used_by_keyboard_alone(
 FOCUSED = """() => {
   const element = document.activeElement
   if (!element || element === document.body) return null
-  const again = element.dataset.walked === 'yes'
+  const again = element.dataset.walked === 'yes' && !(element.type === 'datetime-local' && window.walkedLast === element)
+  window.walkedLast = element // Tab goes from part to part of a date
   element.dataset.walked = 'yes'
   const style = getComputedStyle(element), box = element.getBoundingClientRect()
   const ring = getComputedStyle(element, '::after')

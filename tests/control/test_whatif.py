@@ -10,14 +10,12 @@ import pytest
 from tests.builders import clusters
 from tests.builders.clusters import gpujob
 
-from gangline.api.quota_plans import MOST_STEPS
 from gangline.api.read.conditions import timestamp
 from gangline.api.schedules import DAYS
 from gangline.console.views.own_answers import ClusterInstant
-from gangline.control.answers.ahead import whatif
+from gangline.control.answers.ahead import capacity, whatif
 from gangline.control.answers.ahead.whatif import Answer, Variant, WrongJobError
 from gangline.control.answers.sight import Everybody
-from gangline.engine.model import ClusterQueue, Put, QuotaAhead, QuotaStep, ReservedWindow
 from gangline.forecast.quantiles import Forecast
 from gangline.kube import resources as kube
 
@@ -175,11 +173,11 @@ async def asked(here: ClusterInstant, workers: int, hours: float) -> Json:
     return await here.answers().what_if(Everybody(), "ml", gpujob("mine", workers, "1h"), at(hours))
 
 
-def plan(gpus: int) -> clusters.Entry:
-    """Queue a has so many GPUs from in an hour until in 20 hours."""
+def plan(gpus: int, window: Json | None = None) -> clusters.Entry:
+    """Queue a has so many GPUs in a window, usually from in an hour until in 20 hours."""
     change = {"flavor": "h100", "resource": "nvidia.com/gpu", "nominalQuota": gpus}
-    window = {"start": at(1), "end": at(20)}
-    spec = {"clusterQueue": "a", "overrides": [{"name": "night", "window": window, "quotas": [change]}]}
+    when = window or {"start": at(1), "end": at(20)}
+    spec = {"clusterQueue": "a", "overrides": [{"name": "night", "window": when, "quotas": [change]}]}
     return kube.QUOTA_PLANS, {"kind": "QuotaPlan", "metadata": {"name": "p", "uid": "p"}, "spec": spec}
 
 
@@ -214,18 +212,16 @@ def test_all_windows_of_reservations_before_the_date_are_known() -> None:
     meta = {"name": "daily", "uid": "daily", "creationTimestamp": at(-1)}
     spec = {"window": {"schedule": schedule}, "nodes": {"names": ["n1"]}}
     here = clusters.world_of((kube.RESERVATIONS, {"kind": "Reservation", "metadata": meta, "spec": spec}))
-    found = whatif._windows_until(here.answers().source, 1000 * clusters.NOW + 10 * 24 * HOUR)
-    windows = [each.item for each in found if isinstance(each, Put) and isinstance(each.item, ReservedWindow)]
+    found = capacity.expanded_until(here.answers().source, 1000 * clusters.NOW + 10 * 24 * HOUR)
+    windows = [window for each in found for window in each.windows()]
     assert sum(each.begin <= 1000 * clusters.NOW + 10 * 24 * HOUR for each in windows) == 10
 
 
 async def test_it_is_said_how_far_quotas_are_known() -> None:
-    here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32))
-    queue = next(f.item for f in here.engine.facts() if isinstance(f, Put) and isinstance(f.item, ClusterQueue))
-    steps = tuple(QuotaStep(1000 * clusters.NOW + n * HOUR, queue.groups) for n in range(1, 1 + MOST_STEPS))
-    here.engine.observe(Put(QuotaAhead("a", "p", steps)))
-    assert f"known until {at(MOST_STEPS)}" in (await asked(here, 2, hours=24))["assumed"]
-    assert "known until" not in (await asked(here, 2, hours=8))["assumed"]
+    daily = {"schedule": {"days": list(DAYS), "time": "08:00", "duration": "1h"}}
+    here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32), plan(gpus=8, window=daily))
+    assert "T09:00:00Z" in (await asked(here, 2, hours=10 * 24))["assumed"].partition("which are known until ")[2]
+    assert "known until" not in (await asked(here, 2, hours=5 * 24))["assumed"]
 
 
 @pytest.mark.parametrize("date", [at(-1), at(0), at(15 * 24), "tomorrow", 5, "", {}, "9" * 10_000])

@@ -214,6 +214,18 @@ async function api(request, response, path, query) {
       return setTimeout(() => json(response, 200, { before: { p50: 5400, p90: 9000 }, after: { p50: 2400, p90: 4200 }, gains: [], loses: moved(some.slice(0, 2), 700), headDelaySeconds: 0, gpuHours: -12, command: `gangline modify ${change.name}`, note: '' }), 900)
     }
     case 'rights': return json(response, 200, RIGHTS())
+    case 'capacity': {
+      const at = Number(query.get('at') ?? now())
+      const row = (level, name, more) => ({ metadata: { name }, level, name, plan: '', overrides: [], knownUntil: null, quotas: [], from: null, to: null, firm: '', owners: [], nodes: 0, usableNodes: 0, nodeNames: [], amounts: [], ...more })
+      const queues = Object.values(cluster.queues).filter((queue) => queue.level === 'ClusterQueue')
+      const nodes = Object.keys(cluster.nodes)
+      return json(response, 200, { items: [
+        ...queues.map((queue, i) => row('ClusterQueue', queue.name, { ...(i ? {} : { plan: 'training-by-night', overrides: ['office-hours'] }), quotas: queue.quotas.map((quota) => ({ ...quota, nominalNow: quota.nominal, nominal: i ? quota.nominal : '16' })) })),
+        row('Reservation', 'rack-upkeep', { from: at - 3600, to: at + 7200, firm: 'Hard', nodes: 12, nodeNames: nodes.slice(0, 12) }),
+        row('Reservation', 'demo', { from: at - 600, to: at + 9000, firm: 'Soft', owners: ['ClusterQueue vision', 'user ana'], nodes: 2, nodeNames: nodes.slice(12, 14) }),
+        row('Flavor', 'h200', { nodes: 48, usableNodes: 33, amounts: [{ resource: 'nvidia.com/gpu', total: '384', usable: '264', usableNow: '376', reserved: '16', maintenance: '96', unusable: '8' }] }),
+      ] })
+    }
     case 'past': {
       const since = Number(query.get('since') ?? 86400)
       const limit = Number(query.get('limit') ?? 5000)

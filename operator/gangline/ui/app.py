@@ -147,6 +147,7 @@ class Server:
             "/api/past": self._list("pastruns"),
             "/api/attempts": self._list("jobattempts"),
             "/api/usage": self._list("usagesums"),
+            "/api/capacity": self._list("plannedcapacities"),
             "/api/annotations": self._annotations,
             "/api/audits": self._list("queueaudits"),
             "/api/swaps": self._list("gangswaps"),

@@ -292,6 +292,27 @@ export interface KubeEvent {
   about: string
 }
 
+/** What is planned at a time. Of the fields each level fills its own: a queue its quotas, a window its span, a flavor its amounts. */
+export interface PlannedCapacity {
+  level: 'ClusterQueue' | 'Reservation' | 'Flavor'
+  name: string
+  plan: string
+  overrides: string[]
+  /** from when on the changes of the plan are not known any more, if that is before the time */
+  knownUntil: number | null
+  quotas: { flavor: string; resource: string; nominal: string; nominalNow: string; borrowingLimit: string | null; lendingLimit: string | null }[]
+  from: number | null
+  to: number | null
+  firm: '' | 'Hard' | 'Soft'
+  /** none: a maintenance */
+  owners: string[]
+  nodes: number
+  usableNodes: number
+  /** at most 1000 */
+  nodeNames: string[]
+  amounts: { resource: string; total: string; usable: string; usableNow: string; reserved: string; maintenance: string; unusable: string }[]
+}
+
 export interface PastRun {
   hidden: boolean
   namespace: string

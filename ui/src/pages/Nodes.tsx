@@ -6,6 +6,7 @@ import type { Listed, Move, Node, Occupant, Swap, Verb } from '../api/types'
 import { useNow } from '../clock'
 import { flavorOf, freeNodes, largestGangs } from '../figures'
 import { ActionButton, Actions, MissingRights, useRights } from '../parts/actions'
+import { AsOfField, AsOfPanels, useAsOf } from '../parts/asof'
 import { Badge, HealthIcon, NodeHealth, ToneIcon } from '../parts/badges'
 import { CloseButton } from '../parts/dialogs'
 import { Commands, quoted } from '../parts/commands'
@@ -29,6 +30,7 @@ export function Nodes() {
   const view = useView()
   const table = useTable('nodes')
   const loading = useIsLoading()
+  const asOf = useAsOf()
   const list = useDeferredValue(useMemo(() => [...table.list].sort(byName), [table]))
   const [health, flavor, text, job, chosenName] = [view.get('health'), view.get('flavor'), view.get('q').toLowerCase(), view.get('job'), view.get('node')]
   const shown = useMemo(
@@ -63,6 +65,7 @@ export function Nodes() {
         <span className="quiet">
           {number(shown.length)} of {count(list.length, 'node')}
         </span>
+        <AsOfField asOf={asOf} />
         {job && (
           <button type="button" className="chip" aria-pressed="true" onClick={() => view.set({ job: '' })}>
             only {job} is coloured <span className="quiet">show all</span>
@@ -102,6 +105,7 @@ export function Nodes() {
       </div>
       <div className={chosen ? 'split' : ''}>
         <div className="stack">
+          <AsOfPanels asOf={asOf} />
           <Gangs groups={groups} />
           {groups.map(([name, nodes]) => (
             <Panel key={name} title={name} aside={<span className="quiet small">{groupWords(nodes)}</span>}>

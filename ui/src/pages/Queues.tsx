@@ -7,6 +7,7 @@ import type { Job, Listed, Queue, Quota, UsageSum } from '../api/types'
 import { useNow } from '../clock'
 import { cohortTree, lentShares, queuesBelow, sharesOfTrees, type CohortTree } from '../figures'
 import { modeWords } from '../lights'
+import { AsOfField, AsOfPanels, useAsOf } from '../parts/asof'
 import { Bar, Legend, type BarPart } from '../parts/bars'
 import { CloseButton } from '../parts/dialogs'
 import { FirstJob } from '../parts/first'
@@ -25,6 +26,7 @@ export function Queues() {
   const next = useMemo(() => firstInLine(jobs.list), [jobs])
   const all = useMemo(() => queuesBelow(tree), [tree])
   const shares = useShares(table.list)
+  const asOf = useAsOf()
   const most = Math.max(1, ...all.map((queue) => (queue.nominalGpus ?? 0) + (queue.borrowedGpus ?? 0)))
   const chosen = all.find((queue) => queue.name === view.get('queue'))
   if (loading) return <h1>Queues</h1>
@@ -40,6 +42,7 @@ export function Queues() {
     <>
       <div className="page-head">
         <h1>Queues</h1>
+        <AsOfField asOf={asOf} />
         <span className="space" />
         <Legend
           parts={[
@@ -47,6 +50,7 @@ export function Queues() {
           ]}
         />
       </div>
+      <AsOfPanels asOf={asOf} quotas />
       <div className={chosen ? 'split' : ''}>
         <section className="panel" aria-label="Cohorts and ClusterQueues">
           <Scroll label="Cohorts and ClusterQueues">

@@ -4,6 +4,8 @@ import { Button, Input, Label, NumberField, TextField, ToggleButton } from "reac
 import { type Stage, drawBars } from "./draw";
 import { type Theme } from "./theme";
 import { type Bar, type Model, isLive, isWaiting } from "./model";
+import { written } from "../dates";
+import { DateField } from "../parts/asof";
 import { type Change, type JobName, type Outcome, type Question, canAsk } from "./view";
 import { away, duration, endText, lossText, parseDuration, startText, stateName, when } from "./words";
 
@@ -254,7 +256,7 @@ interface QuotaFormProps {
   turn: number;
   quotas: Model["quotas"];
   busy: boolean;
-  onAsk: (quota: { clusterQueue: string; flavor: string; gpus: number }) => void;
+  onAsk: (quota: { clusterQueue: string; flavor: string; gpus: number; at?: string }) => void;
 }
 
 function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFormProps) {
@@ -263,6 +265,7 @@ function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFor
   const [flavor, setFlavor] = useState(wanted?.flavor ?? own[0]?.flavor ?? "");
   const quota = own.find((each) => each.flavor === flavor) ?? own[0];
   const [gpus, setGpus] = useState(wanted?.gpus ?? quota?.gpus ?? 0);
+  const [at, setAt] = useState<number | null>(null);
   useEffect(() => {
     if (wanted === null) {
       choose(asked, "");
@@ -287,7 +290,7 @@ function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFor
       className="tl-of-quota"
       onSubmit={(event) => {
         event.preventDefault();
-        if (gpus !== quota.gpus && !busy) onAsk({ clusterQueue: queue, flavor: quota.flavor, gpus });
+        if (gpus !== quota.gpus && !busy) onAsk({ clusterQueue: queue, flavor: quota.flavor, gpus, ...(at === null ? {} : { at: written(at) }) });
       }}
     >
       <Choice label="Queue" value={queue} values={[...quotas.keys()]} onChange={(next) => choose(next, flavor)} autoFocus />
@@ -308,6 +311,7 @@ function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFor
         <Label>GPUs</Label>
         <Input className="tl-input" />
       </NumberField>
+      <DateField label="From" value={at} onChange={setAt} />
       <p className="tl-quiet">
         The quota is {quota.gpus} GPUs now; {quota.used} of them are in use.
       </p>

@@ -107,7 +107,7 @@ export interface JobName {
 /** What if a waiting job were different, a queue's quota of a flavor were, or a node were drained? */
 export type Question =
   | { job: JobName; change: Change }
-  | { quota: { clusterQueue: string; flavor: string; gpus: number } }
+  | { quota: { clusterQueue: string; flavor: string; gpus: number; at?: string } }
   | { drain: string };
 
 interface Interval {

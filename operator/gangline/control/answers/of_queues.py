@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gangline.control.answers import circumstances
-from gangline.control.answers.ahead import changes, whatif
+from gangline.control.answers.ahead import capacity, changes, whatif
 from gangline.control.answers.desk import SLICE, Desk, Wish, as_item
 from gangline.control.answers.nodes import machines, moves
 from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
@@ -136,6 +136,24 @@ class QueueAnswers(Desk):
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
         told = await shares.shares(self.source, queues, counted)
         rows = [row for each in told if (row := shares.seen_by(sight, each)) is not None]
+        shown = rows[page.offset : page.end]
+        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
+
+    async def capacity(
+        self, asker: Asker, namespace: str, at: float | None, page: ListPage = EVERYTHING, cluster_queue: str = ""
+    ) -> Listed:
+        """A page of what the cluster is planned to have at a time, in seconds; None: now. See `capacity`. With a namespace, its
+        queues and their flavors. Raises NoSuchQueueError, WrongTimeError.
+        """
+        now = self.source.now()
+        then = now if at is None else capacity.checked(round(at * 1000), now)
+        routes = self._routes()
+        self._check_queue(Wish(namespace, cluster_queue), routes)
+        own = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
+        queues = set(self.source.mirror.objects[kube.CLUSTER_QUEUES]) if own is None else own
+        flavors = None if own is None else circumstances.flavors_of(self.source.mirror, own)
+        sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
+        rows = await capacity.rows(self.source, sight, queues, flavors, then)
         shown = rows[page.offset : page.end]
         return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
 

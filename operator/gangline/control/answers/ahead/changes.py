@@ -13,7 +13,7 @@ from gangline import bounded
 from gangline.api import names, quantity
 from gangline.api.reservations import reservation
 from gangline.api.spec_fields import SpecError
-from gangline.control.answers.ahead import whatif
+from gangline.control.answers.ahead import capacity, whatif
 from gangline.control.answers.ahead.remedies import starts_in, with_quota
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
@@ -354,7 +354,7 @@ def _of_reservation(source: Source, spec: Json) -> _Played:
     """The windows that a Reservation would have beside those of the others."""
     new: Json = {"metadata": {"name": _NAME, "creationTimestamp": "9999"}, "spec": spec}
     others = [each for each in source.mirror.objects[kube.RESERVATIONS].values() if each.name != _NAME]
-    own = next(each for each in whatif.expanded(source, [*others, new]) if each.name == _NAME)
+    own = next(each for each in capacity.expanded(source, [*others, new]) if each.name == _NAME)
     windows = own.windows()
     remarks = [f"Not honoured: {trouble}." for trouble in own.troubles]
     if not windows:

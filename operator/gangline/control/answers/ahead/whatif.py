@@ -12,11 +12,11 @@ from typing import Final
 
 from gangline.api import admission, names
 from gangline.api.admission.findings import AdmissionFacts
-from gangline.api.quota_plans import HORIZON, MOST_STEPS
+from gangline.api.quota_plans import HORIZON
 from gangline.api.read import conditions, parse
-from gangline.api.read.expansion import AHEAD, Expanded, expand
 from gangline.api.schedules import instant
 from gangline.bounded import shown
+from gangline.control.answers.ahead import capacity
 from gangline.control.answers.ahead.times import admissions_of
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import EngineOutlooks, NoForecastsError, Source
@@ -35,7 +35,6 @@ from gangline.engine.model import (
     Millis,
     PodSet,
     Put,
-    QuotaAhead,
     RuntimeForecast,
     Workload,
 )
@@ -61,7 +60,6 @@ MORE_TIME: Final = 5.0
 #: characters of a refusal
 MOST_WORDS: Final = 2000
 _UID: Final = "whatif"
-_DAY: Final[Millis] = 86_400_000
 
 
 class WrongJobError(ValueError):
@@ -194,22 +192,10 @@ def instant_of(value: object, path: str, error: type[ValueError]) -> Millis | No
 def _later(value: object, now: Millis) -> Millis | None:
     at = instant_of(value, "spec.at", WrongJobError)
     if at is not None and not now < at <= now + HORIZON:
-        raise WrongJobError(f"spec.at: must be within the {HORIZON // _DAY} days to come, for which quotas are planned")
+        raise WrongJobError(
+            f"spec.at: must be within the {HORIZON // capacity.DAY} days to come, for which quotas are planned"
+        )
     return at
-
-
-def expanded(source: Source, reservations: Iterable[Json], ahead: int = AHEAD) -> list[Expanded]:
-    """These Reservations on the cluster as it is, each with so many windows ahead."""
-    objects = source.mirror.objects
-    queues = objects[kube.CLUSTER_QUEUES], objects[kube.LOCAL_QUEUES]
-    return expand(reservations, source.mirror.nodes, objects[kube.RESOURCE_FLAVORS], *queues, source.now(), ahead)
-
-
-def _windows_until(source: Source, at: Millis) -> list[Change]:
-    """All windows of Reservations that begin before a time: the engine knows only the next few of each."""
-    reservations = source.mirror.objects[kube.RESERVATIONS].values()
-    most = AHEAD + -(-(at - source.now()) // _DAY)
-    return [Put(window) for each in expanded(source, reservations, most) for window in each.windows()]
 
 
 def _assumed(source: Source, original: Variant, at: Millis) -> str:
@@ -219,13 +205,9 @@ def _assumed(source: Source, original: Variant, at: Millis) -> str:
         "Assumed: jobs that run or wait now take as long as forecast, and nobody submits others. Nodes stay as they are, "
         "except in windows of Reservations; quotas are those of the QuotaPlans"
     )
-    for known in source.engine.facts():
-        match known:
-            case Put(QuotaAhead(name=name, steps=steps)) if local is not None and name == local.cluster_queue:
-                if len(steps) >= MOST_STEPS and steps[-1].at < at:
-                    return f"{told}, which are known until {conditions.timestamp(steps[-1].at)}."
-            case _:
-                pass
+    for plan in capacity.plans_of(source, {local.cluster_queue}).values() if local is not None else ():
+        if (until := capacity.known_until(plan, at)) is not None:
+            return f"{told}, which are known until {conditions.timestamp(until)}."
     return f"{told}."
 
 
@@ -253,7 +235,8 @@ def _variants(source: Source, namespace: str, document: object, at: Millis | Non
         value, others = as_submitted(source.mirror, value, raw.annotations)
         windows: Sequence[Change] = ()
         if at is not None:  # nothing tries it before
-            value, windows = replace(value, created=at, requeue_at=at), _windows_until(source, at)
+            value = replace(value, created=at, requeue_at=at)
+            windows = [Put(each) for one in capacity.expanded_until(source, at) for each in one.windows()]
         by_flavor = _by_flavor(source, value, estimate)
         original = Variant("", "as it is", value, estimate, by_flavor, others, tuple(windows))
         yield original

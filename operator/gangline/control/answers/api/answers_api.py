@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from gangline import bounded
-from gangline.control.answers.ahead import changes, whatif
+from gangline.control.answers.ahead import capacity, changes, whatif
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.api import event_stream, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
@@ -155,6 +155,7 @@ class AnswersApi:
             ("queuedjobs/victims", "get"): self._victims,
             ("plannedruns", "list"): self._plan,
             ("queueshares", "list"): self._by_queue(self._answers.shares),
+            ("plannedcapacities", "list"): self._capacity,
             ("pastruns", "list"): self._past,
             ("jobattempts", "list"): self._attempts,
             ("queuedjobs/attempts", "get"): self._attempts_of,
@@ -317,6 +318,16 @@ class AnswersApi:
         found = await self._answers.past(
             self._asker(request), request.namespace, asked.since, asked.page, asked.cluster_queue
         )
+        return self._listed(found, asked.page)
+
+    async def _capacity(self, request: Request) -> Json:
+        asked = request.question
+        try:
+            found = await self._answers.capacity(
+                self._asker(request), request.namespace, asked.at, asked.page, asked.cluster_queue
+            )
+        except capacity.WrongTimeError as error:
+            raise QuestionError(f"at {error}, not {asked.at}") from None
         return self._listed(found, asked.page)
 
     async def _attempts(self, request: Request) -> Json:

@@ -292,6 +292,15 @@ ANSWERS: Final = ApiGroup(
             about="Quota, its use and the shares by which turns are taken, of ClusterQueues, LocalQueues and users.",
         ),
         ServedResource(
+            "plannedcapacities",
+            "PlannedCapacity",
+            ("list",),
+            singular="plannedcapacity",
+            everywhere=True,
+            parameters=(*_PAGED, ("clusterQueue", "string"), ("at", "integer")),
+            about="What is planned at a time: quotas of ClusterQueues, open windows of Reservations, usable nodes of flavors.",
+        ),
+        ServedResource(
             "pastruns",
             "PastRun",
             ("list",),

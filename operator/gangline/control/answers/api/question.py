@@ -65,6 +65,8 @@ class Question:
     #: the time over which sums are made, in Unix seconds; None: the last `since` seconds, and up to now
     start: int | None = None
     end: int | None = None
+    #: the time that is asked about, in Unix seconds; None: now
+    at: int | None = None
     #: where days begin at midnight
     zone: tzinfo = UTC
     #: keys of annotations or labels of which the values are wanted
@@ -109,6 +111,7 @@ class Question:
             cheaper=_flag(query, "cheaper"),
             start=start,
             end=end,
+            at=_instant(query, "at"),
             zone=time_zone(query.get("timeZone") or "UTC"),
             annotations=_keys(query, "annotations"),
             **(_stream(query) if "watch" in known else {}),

@@ -1,9 +1,9 @@
 """A search for the places of a gang, where the usual way of placing finds none, or leaves its pods farther apart than need be.
 
 The usual way places one group of pod sets after the other, each as well as it can. A *plan* changes what it starts from: the
-order of the groups, and the domains that are closed to a group. Places are then found as without a plan, so that all of them
-obey every filter, whatever the plan says. Simulated annealing goes from plan to plan. It begins with the usual places, and
-others are taken only where they are better.
+order of the groups, the domains that are closed to a group, and whether the policy orders the leaves for it. Places are then
+found as without a plan, so that all of them obey every filter, whatever the plan says. Simulated annealing goes from plan to
+plan. It begins with the usual places, and others are taken only where they are better.
 
 Two pods are as many *hops* apart as levels of the topology separate them: none on one host, one on two hosts of a rack. The hops
 of a gang are the sum over all pairs of pods that ask to be near each other.
@@ -12,7 +12,7 @@ of a gang are the sum over all pairs of pods that ask to be near each other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from random import Random
@@ -108,10 +108,13 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """In which order groups are placed, by their numbers, and what is closed to each group."""
+    """In which order groups are placed, by their numbers, what is closed to each group, and those whose leaves are taken in the
+    topology's own order.
+    """
 
     order: tuple[int, ...]
     closed: tuple[frozenset[DomainAt], ...]
+    unranked: frozenset[int] = frozenset()
 
 
 class _Cost(NamedTuple):
@@ -216,38 +219,45 @@ class _Annealing:
         requests: dict[str, list[PlacementRequest]] = {}
         for number in plan.order:
             group, closed = self._groups[number], plan.closed[number]
-            requests.setdefault(group.flavor, []).extend(replace(each, closed=closed) for each in group.members)
+            unranked = number in plan.unranked
+            requests.setdefault(group.flavor, []).extend(
+                replace(each, closed=closed, unranked=unranked) for each in group.members
+            )
         return requests
 
     def _changed(self, plan: _Plan, result: PlacementResult) -> _Plan | None:
-        """The plan with one change: two groups change places, a domain that a group uses is closed to it, or one is opened
-        again. None if nothing can be changed.
-        """
-        used = [number for number, group in enumerate(self._groups) if next(self._leaves(group, result), None)]
+        """The plan with one change, None if nothing can be changed."""
+        placed = [number for number, group in enumerate(self._groups) if next(self._leaves(group, result), None)]
+        near = [number for number in placed if self._groups[number].keeps_together]
         shut = [number for number, closed in enumerate(plan.closed) if closed]
-        ways = [*([self._swap] if len(self._groups) > 1 else []), *([self._close] if used else [])]
-        ways += [self._open] if shut else []
-        if not ways:
-            return None
-        way = self._random.choice(ways)
-        return way(plan, result, shut if way == self._open else used)
+        ways: list[Callable[[], _Plan]] = []
+        if len(self._groups) > 1:
+            ways.append(lambda: self._swap(plan))
+        if placed:
+            ways.append(lambda: self._close(plan, result, self._random.choice(placed)))
+        if near:
+            ways.append(lambda: replace(plan, unranked=plan.unranked ^ {self._random.choice(near)}))
+        if shut:
+            ways.append(lambda: self._open(plan, self._random.choice(shut)))
+        return self._random.choice(ways)() if ways else None
 
-    def _swap(self, plan: _Plan, _: PlacementResult, __: Sequence[int]) -> _Plan:
+    def _swap(self, plan: _Plan) -> _Plan:
+        """Two groups change places in the order."""
         order = list(plan.order)
         one, other = self._random.sample(range(len(order)), 2)
         order[one], order[other] = order[other], order[one]
         return replace(plan, order=tuple(order))
 
-    def _close(self, plan: _Plan, result: PlacementResult, used: Sequence[int]) -> _Plan:
-        number = self._random.choice(used)
+    def _close(self, plan: _Plan, result: PlacementResult, number: int) -> _Plan:
+        """A domain that a group uses is closed to it."""
         group = self._groups[number]
         tree = self._placing.tree(group.flavor)
-        leaf = self._random.choice([leaf for leaf, _ in self._leaves(group, result)])
+        leaf, _ = self._random.choice(list(self._leaves(group, result)))
         level = self._random.randrange(tree.depth)
         return _with_closed(plan, number, plan.closed[number] | {(level, tree.ancestor(leaf, level))})
 
-    def _open(self, plan: _Plan, _: PlacementResult, shut: Sequence[int]) -> _Plan:
-        number = self._random.choice(shut)
+    def _open(self, plan: _Plan, number: int) -> _Plan:
+        """A domain that is closed to a group is opened again."""
         domain = self._random.choice(sorted(plan.closed[number]))
         return _with_closed(plan, number, plan.closed[number] - {domain})
 

@@ -41,6 +41,8 @@ class PlacementRequest:
     cards: bool = False
     #: domains of the present tree in which none of its pods may be
     closed: frozenset[DomainAt] = frozenset()
+    #: leaves are taken in the topology's own order, and not in the one of a policy
+    unranked: bool = False
 
     @property
     def shares(self) -> tuple[Share, ...]:

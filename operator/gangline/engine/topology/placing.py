@@ -215,6 +215,8 @@ def find(
     goal = goal_of(workers, ledger.levels, profile)
     demand = _demand(ledger, workers, leader, goal, profile, simulate_empty=simulate_empty)
     closed = workers.closed
+    if workers.unranked:
+        ranking = None
     if ranking is not None and leader is None and not closed and _goes_anywhere(goal, ledger):
         dealt = ranking.deal(demand.pod_requests, demand.selection, goal.count, demand.shares)
         if dealt is not None:

@@ -286,9 +286,15 @@ def _warnings(workload: WorkloadObject) -> tuple[str, ...]:
         found.append(missing)
     if (preview := workload.true_condition(names.PLACEMENT_PREVIEW)) is not None:
         found.append(f"a placement policy with dryRun says: {preview.get('message')}")
-    if (searched := workload.true_condition(names.PLACEMENT_SEARCHED)) is not None:
-        found.append(f"places of its pods: {searched.get('message')}")
+    if searched := how_searched(workload):
+        found.append(f"places of its pods: {searched}")
     return tuple(found)
+
+
+def how_searched(workload: WorkloadObject) -> str:
+    """How a search has found the places of its pods, "" = without one."""
+    row = workload.true_condition(names.PLACEMENT_SEARCHED)
+    return row.get("message", "") if row is not None and workload.holds_quota else ""
 
 
 def _is_idle(stalled: Json) -> bool:

@@ -261,8 +261,8 @@ class PlacementSearchSpec(ApiModel):
     """
 
     budget: Annotated[int, Field(ge=1, le=1000)] = 200
-    """How many placements may be tried in a decision for the gangs of each namespace in a ClusterQueue. A ClusterQueue may try 4
-    times as many, and all of them together 1000."""
+    """How many placements may be tried in a decision for the gangs of each namespace in a ClusterQueue. A ClusterQueue may try
+    four times as many, and all of them together 1000."""
     improve: Annotated[int, Field(ge=0, le=1000)] | None = None
     """Places that keep pods closer together are searched for where there are this many percent more hops between them than the
     least possible. Only pods with a required or preferred topology count. Unset: places are searched for only where the pods of a

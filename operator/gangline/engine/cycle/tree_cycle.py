@@ -410,7 +410,7 @@ class TreeCycle:
             return False
         if assignment.mode is Mode.FIT:
             search = self._search(attempt.gang, attempt.queue)
-            found, searched = search.places(wanted, all_placed=assignment.places_everything())
+            found, searched = search.places(wanted, assignment.places_everything)
         else:
             found, searched = wanted.now(), ""
         if found.ok:

@@ -243,7 +243,7 @@ class Assigner:
             return
         assignment.placing = wanted
         if assignment.mode is Mode.FIT:
-            found, searched = self._search.places(wanted, all_placed=assignment.places_everything())
+            found, searched = self._search.places(wanted, assignment.places_everything)
             if found.ok:
                 assignment.take_places(found.assignments, searched)
                 return

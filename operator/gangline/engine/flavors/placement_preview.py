@@ -27,7 +27,7 @@ def preview(
     wanted = placing(topologies, members, gates, implied=True, policy=policy)
     if wanted is None:
         return "the policy places none of its pods"
-    found, searched = search.places(wanted, all_placed=True)
+    found, searched = search.places(wanted, lambda: True)
     if not found.ok:
         return f"would wait: {found.failure}"[:_MOST]
     places = [f"{name}: {_hosts(assignment)}" for name, assignment in found.assignments.items()]

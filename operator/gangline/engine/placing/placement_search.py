@@ -68,15 +68,15 @@ class PlaceFinder:
     queue: str = ""
     namespace: str = ""
 
-    def places(self, placing: Placing, *, all_placed: bool) -> tuple[PlacementResult, str]:
+    def places(self, placing: Placing, all_placed: Callable[[], bool]) -> tuple[PlacementResult, str]:
         """Where the pods can be placed now, and how a search has found these places, "" = without one.
 
-        `all_placed`: no pod set of the gang needs room on nodes without being placed. Otherwise the usual places are not replaced
-        by closer ones, which might leave less room for these pods.
+        `all_placed` says whether no pod set of the gang needs room on nodes without being placed. Where one does, the usual
+        places are not replaced by closer ones, which might leave less room for its pods.
         """
         found = placing.now()
         rules, budget = placing.search, self.budget
-        if rules is None or budget is None or (found.ok and (rules.improve is None or not all_placed)):
+        if rules is None or budget is None or (found.ok and (rules.improve is None or not all_placed())):
             return found, ""
         annealing = _Annealing(placing, found, rules)
         if annealing.is_good_enough or not annealing.may_help:

@@ -907,6 +907,17 @@ def test_caps_of_power_are_read_with_the_usual_margin() -> None:
     assert (cap.watts_of("r7"), cap.watts_of("r1")) == (20_000, 40_000)
 
 
+def test_a_search_for_places_is_read() -> None:
+    def read(**said: Any) -> model.PlacementSearch | None:
+        found = policy_reader.placement({"metadata": {"name": "p"}, "spec": {"placement": said}})
+        assert found is not None
+        return found.search
+
+    assert read() is None
+    assert read(search={}) == model.PlacementSearch(budget=200, improve=None, seed=0)
+    assert read(search={"budget": 50, "improve": 10, "seed": 7}) == model.PlacementSearch(50, 10, 7)
+
+
 @pytest.mark.parametrize(
     ("written", "expected"), [("700", 700), ("0", 0), ("1e3", 0), ("-1", 0), ("1234567", 0), ("", 0), ("9" * 5000, 0)]
 )
@@ -920,6 +931,10 @@ def test_what_a_node_draws_is_read_or_not_said(written: str, expected: int) -> N
     ("placement", "complaint"),
     [
         ({"power": []}, "spec.placement.power: "),
+        ({"search": {"budget": 0}}, "spec.placement.search.budget: "),
+        ({"search": {"budget": 1001}}, "spec.placement.search.budget: "),
+        ({"search": {"improve": -1}}, "spec.placement.search.improve: "),
+        ({"search": {"seed": 10**9}}, "spec.placement.search.seed: "),
         ({"power": [{"domainLabel": "rack"}]}, "spec.placement.power[0].capWatts: "),
         ({"power": [{"domainLabel": "rack", "capWatts": 0}]}, "spec.placement.power[0].capWatts: "),
         ({"power": [{"domainLabel": "rack", "capWatts": 1, "percent": 101}]}, "spec.placement.power[0].percent: "),

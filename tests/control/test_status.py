@@ -35,6 +35,20 @@ def test_a_deactivation_names_its_cause() -> None:
     assert evict({})["reason"] == "Deactivated"
 
 
+def test_how_a_search_has_found_places_is_recorded_until_they_are_found_without_one() -> None:
+    def condition(searched: str, status: Json) -> tuple[str, str, str] | None:
+        status_changes.admit(model.Admit("ns/w", "u", model.Admission("cq", ()), True, NOW, searched=searched))(
+            status, NOW
+        )
+        row = conditions.find(status["conditions"], "PlacementSearched")
+        return None if row is None else (row["status"], row["reason"], row["message"])
+
+    status: Json = {}
+    assert condition("", status) is None
+    assert condition("a search did", status) == ("True", "Searched", "a search did")
+    assert condition("", status) == ("False", "NotSearched", "Places were found without a search")
+
+
 def test_an_eviction_for_pods_says_what_they_waited_for() -> None:
     for reason, cause in ((None, "WaitForStart"), ("WaitForStart", "WaitForStart"), ("WaitForRecovery",) * 2):
         status: Json = {"conditions": []}

@@ -362,6 +362,8 @@ ACTIVE: Final = "Active"
 BACKFILLED: Final = "Backfilled"
 #: the places that a placement policy with dryRun would give the pods
 PLACEMENT_PREVIEW: Final = "PlacementPreview"
+#: how a search has found the places of the pods; Gangline only
+PLACEMENT_SEARCHED: Final = "PlacementSearched"
 #: condition of QueuePolicies: the scorers of users that the policy names are in use
 SCORERS_READY: Final = "ScorersReady"
 BUDGETS_KNOWN: Final = "BudgetsKnown"

@@ -17,6 +17,7 @@ from gangline.engine.cycle.tree_cycle import Nominations, TreeCycle
 from gangline.engine.cycle.variants import first_of_family
 from gangline.engine.flavors.assignment import CAPACITY, verdict_of
 from gangline.engine.model import Admission, Admit, Decision, Evict, Explanation, Millis, Preempt
+from gangline.engine.placing.placement_search import SearchBudget
 from gangline.engine.preemption.fair_victims import fair_victims, preemptible_for
 from gangline.engine.preemption.moves import RoomByMoving
 from gangline.engine.preemption.preemptor import Known, Preemptor, Victim, classic_victims
@@ -86,6 +87,7 @@ class Scheduler:
             store.settings, store.topology, find, store.capacity, known, store.preemptions, store.quotas_ahead
         )
         self._moves = RoomByMoving(self._preemptor, store.queues, store.gangs, store.flavors, store.frozen)
+        self._searches = SearchBudget()
         self.backfill = BackfillPlanner(store)
 
     def run(self, now: Millis, note: Callable[[Attempt], None], room: int | None = None) -> list[Decision]:
@@ -96,6 +98,7 @@ class Scheduler:
         been decided is not kept back by those that are not done.
         """
         self._preemptor.now = now
+        self._searches.start_over()
         for name in self._preemptor.waits.take_over(now):
             if name in self._store.queues:
                 self._store.flush(self._store.queues[name].root)
@@ -222,6 +225,7 @@ class Scheduler:
     def cycle(self, now: Millis) -> CycleRecord:
         """Exactly one cycle of every tree with a workload in a heap."""
         self._preemptor.now = now
+        self._searches.start_over()
         roots = {id(queue.root): queue.root for queue in self._store.queues.values() if queue.pending.active}
         order: dict[str, tuple[str, ...]] = {}
         attempts: list[Attempt] = []
@@ -266,6 +270,7 @@ class Scheduler:
             known,
             self._store.supersede,
             self._moves,
+            self._searches,
         )
         try:
             attempts = cycle.run(most if guard is None else maxsize)
@@ -347,6 +352,7 @@ def _admit(attempt: Attempt, now: Millis) -> Admit:
         checks=checks,
         backfilled=attempt.backfilled,
         preview=attempt.assignment.preview,
+        searched=attempt.assignment.searched,
     )
 
 

@@ -288,6 +288,9 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
         filters=(*(_filter(each, i) for i, each in enumerate(section.filters or ())), *excluding),
         interference=_interference(section),
         power=tuple(map(_power, section.power or ())),
+        search=None
+        if section.search is None
+        else model.PlacementSearch(section.search.budget, section.search.improve, section.search.seed),
         dry_run=section.dry_run,
     )
 

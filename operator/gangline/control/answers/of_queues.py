@@ -12,7 +12,7 @@ from gangline.control.answers.pages import EVERYTHING, Listed, ListPage
 from gangline.control.answers.refusals import NoSuchNodeError, NotReadableError, NotWaitingError, PodsUnknownError
 from gangline.control.answers.sight import Asker
 from gangline.control.answers.usage import accounts, past, shares
-from gangline.control.answers.workloads.snapshot import JobState
+from gangline.control.answers.workloads.snapshot import JobState, how_searched
 from gangline.engine import accelerators
 from gangline.forecast.history.attempts import AttemptQuery
 from gangline.kube import resources as kube
@@ -73,6 +73,7 @@ class QueueAnswers(Desk):
                     "from": run.began / 1000,
                     "to": run.ended / 1000,
                     "after": [sight.name(other, jobs) for other in run.after],
+                    "searched": how_searched(there[run.workload]) if visible and run.began <= now else "",
                     "record": self._queue_record(run.cluster_queue),
                     "fallenBack": self._fallen_back(run.cluster_queue),
                 }

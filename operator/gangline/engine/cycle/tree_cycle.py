@@ -43,6 +43,7 @@ from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
 from gangline.engine.model import STILL_HELD, Settings, TopologyAssignment
 from gangline.engine.model.units import whole_second
 from gangline.engine.occupancy.node_ledger import NOWHERE
+from gangline.engine.placing.placement_search import NO_SEARCH, PlaceFinder, SearchBudget
 from gangline.engine.preemption.moves import RoomByMoving
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.preemption.simulated_removal import SimulatedRemoval
@@ -88,6 +89,7 @@ class Nomination:
     assignment: Assignment
     victims: list[Victim]
     places: Mapping[str, TopologyAssignment]  # as found; the attempt may end with others
+    searched: str = ""
 
 
 _NOWHERE: Mapping[str, TopologyAssignment] = {}
@@ -111,6 +113,7 @@ class TreeCycle:
         known: Nominations | None = None,
         supersede: Callable[[WorkloadState, WorkloadState], None] | None = None,
         moves: RoomByMoving | None = None,
+        searches: SearchBudget | None = None,
     ) -> None:
         """`may_reserve`: whether a workload may start beside what these attempts reserved. `supersede(old, new)`: a slice holds
         nothing any more, since the one that replaces it does.
@@ -119,6 +122,7 @@ class TreeCycle:
         self._known = known
         self._supersede = supersede
         self._moves = moves
+        self._searches = searches
         self._may_reserve = may_reserve
         self._guard = guard
         self._settings = settings
@@ -183,12 +187,12 @@ class TreeCycle:
         known = self._known.get(gang.uid) if self._known is not None else None
         if known is not None and known.tried == tried:
             if known.places:
-                known.assignment.take_places(known.places)
+                known.assignment.take_places(known.places, known.searched)
             return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
         assignment, victims = self._assign(gang, queue, tried, None)
         if self._known is not None and (victims or assignment.mode is Mode.FIT):
             places = assignment.placements() if assignment.placing is not None else _NOWHERE
-            self._known[gang.uid] = Nomination(tried, assignment, victims, places)
+            self._known[gang.uid] = Nomination(tried, assignment, victims, places, assignment.searched)
         return Attempt(gang, queue, assignment, victims, queue.generation)
 
     def _progress(self, gang: WorkloadState, queue: ClusterQueueState) -> ScanProgress:
@@ -204,7 +208,9 @@ class TreeCycle:
         self, gang: WorkloadState, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
     ) -> tuple[Assignment, list[Victim]]:
         """Flavors for all pods, or else for as many as partial admission allows; with victims where they are needed."""
-        assigner = Assigner(gang, queue, self._preemptor, tried=tried, restriction=restriction)
+        assigner = Assigner(
+            gang, queue, self._preemptor, tried=tried, restriction=restriction, search=self._search(gang, queue)
+        )
         self._preemptor.protected_until = None
         full, victims = self._with_victims(assigner, gang, queue, None)
         full.protected_until = self._preemptor.protected_until
@@ -216,6 +222,13 @@ class TreeCycle:
             return (assignment, victims) if assignment.mode is Mode.FIT or victims else None
 
         return partial_admission.search(gang.demands, fewer) or (full, victims)
+
+    def _search(self, gang: WorkloadState, queue: ClusterQueueState) -> PlaceFinder:
+        """Finds places for the workload, by a search where a policy wants one."""
+        policy = queue.placement or queue.preview
+        if policy is None or policy.search is None or self._searches is None:
+            return NO_SEARCH
+        return PlaceFinder(self._searches, queue.name, gang.workload.namespace)
 
     def _with_victims(
         self, assigner: Assigner, gang: WorkloadState, queue: ClusterQueueState, counts: Sequence[int] | None
@@ -357,22 +370,22 @@ class TreeCycle:
         ):
             return False
         if not self._ledger.victims and not attempt.victims:
-            return self._fits(assignment, None)
+            return self._fits(attempt, None)
         with (
             self._ledger.without_victims(),
             SimulatedRemoval(places=assignment.asks_for_places, lazily=True) as removal,
         ):
             removal.remove(*(victim.gang for victim in attempt.victims))
-            return self._fits(assignment, removal)
+            return self._fits(attempt, removal)
 
-    def _fits(self, assignment: Assignment, removal: SimulatedRemoval | None) -> bool:
+    def _fits(self, attempt: Attempt, removal: SimulatedRemoval | None) -> bool:
         """Whether the assignment still fits: quota first; only then the nodes, without the removed workloads."""
-        for cell, amount in assignment.usage.items():
+        for cell, amount in attempt.assignment.usage.items():
             if amount > max(0, cell.available()):
                 return False
         if removal is not None:
             removal.free_nodes()
-        return self._has_places(assignment) and assignment.has_room()
+        return self._has_places(attempt) and attempt.assignment.has_room()
 
     def _fits_beside_victims(self, attempt: Attempt) -> bool:
         """Whether the attempt fits while the victims chosen so far hold what they have. What their preemptors rely on is free
@@ -387,16 +400,21 @@ class TreeCycle:
         fits = fits and (wanted is None or wanted.still_free(attempt.assignment.placements()))
         return fits and attempt.assignment.has_room()
 
-    def _has_places(self, assignment: Assignment) -> bool:
+    def _has_places(self, attempt: Attempt) -> bool:
         """Whether the assignment has its places. Earlier attempts may have taken them: then find others."""
+        assignment = attempt.assignment
         wanted = assignment.placing
         if wanted is None or (assignment.mode is Mode.FIT and wanted.still_free(assignment.placements())):
             return True
         if assignment.mode is Mode.FIT and not self._gate("TASRecomputeAssignmentWithinSchedulingCycle"):
             return False
-        found = wanted.now()
+        if assignment.mode is Mode.FIT:
+            search = self._search(attempt.gang, attempt.queue)
+            found, searched = search.places(wanted, assignment.places_everything)
+        else:
+            found, searched = wanted.now(), ""
         if found.ok:
-            assignment.take_places(found.assignments)
+            assignment.take_places(found.assignments, searched)
         return found.ok
 
     def _skip(self, attempt: Attempt, why: str) -> None:

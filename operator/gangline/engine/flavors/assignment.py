@@ -367,6 +367,7 @@ class Assignment:
         "protected_until",
         "remark",
         "replaces",
+        "searched",
         "severity",
         "usage",
     )
@@ -390,6 +391,8 @@ class Assignment:
         self.severity = -1
         #: what a placement policy that is tried out would do
         self.preview = ""
+        #: how a search has found its places, "" = without one
+        self.searched = ""
         #: victims exist but are protected: when the first protection ends
         self.protected_until: Millis | None = None
         #: what could be moved to make room for it, or what prevents that, "" = nothing; and its price, which changes with time
@@ -414,7 +417,14 @@ class Assignment:
             worst = min(taken.grade.mode for taken in choice.choices.values())
             self.mode = min(self.mode, Mode.FIT if worst is Mode.FIT else Mode.PREEMPT)
 
-    def take_places(self, placements: Mapping[str, TopologyAssignment]) -> None:
+    def places_everything(self) -> bool:
+        """Whether every pod set has to be placed."""
+        names = self.placing.names() if self.placing is not None else set[str]()
+        return all(pod_set.name in names for pod_set in self.pod_sets)
+
+    def take_places(self, placements: Mapping[str, TopologyAssignment], searched: str = "") -> None:
+        """`searched`: how a search has found them, "" = without one."""
+        self.searched = searched
         for pod_set in self.pod_sets:
             pod_set.topology = placements.get(pod_set.name, pod_set.topology)
 

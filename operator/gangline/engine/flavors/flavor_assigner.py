@@ -32,6 +32,7 @@ from gangline.engine.model.settings import FALSE_FIT
 from gangline.engine.nodes.capacity import Capacity
 from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.nodes.packer import Shortage
+from gangline.engine.placing.placement_search import NO_SEARCH, PlaceFinder
 from gangline.engine.queues.cluster_queue import (
     ClusterQueueState,
     FlavorOption,
@@ -84,7 +85,7 @@ class Oracle(Protocol):
 class Assigner:
     """Assigns flavors to one gang in its queue, against the ledger as it is."""
 
-    __slots__ = ("_counts", "_gang", "_legacy", "_old", "_preemptor", "_queue", "_restriction", "_tried")
+    __slots__ = ("_counts", "_gang", "_legacy", "_old", "_preemptor", "_queue", "_restriction", "_search", "_tried")
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class Assigner:
         *,
         tried: ScanProgress = (),
         restriction: Restriction | None = None,
+        search: PlaceFinder = NO_SEARCH,
     ) -> None:
         self._gang = gang
         self._queue = queue
@@ -101,6 +103,7 @@ class Assigner:
         self._legacy = not preemptor.settings.gates.get("FlavorFungibility", True)
         self._tried: ScanProgress = () if self._legacy else tried
         self._restriction = restriction
+        self._search = search
         #: the slice that the gang replaces, None = none
         self._old = replaced_slice(gang, queue)
         self._counts: Sequence[int] | None = None
@@ -127,7 +130,7 @@ class Assigner:
             self._find_room(assignment, capacity)
         if queue.preview is not None and assignment.mode is Mode.FIT:
             topologies, gates = self._preemptor.topologies, self._preemptor.settings.gates
-            assignment.preview = preview(topologies, _members(assignment), gates, queue.preview)
+            assignment.preview = preview(topologies, _members(assignment), gates, queue.preview, self._search)
         return assignment
 
     def _keep(self, assignment: Assignment, old: WorkloadState) -> None:
@@ -240,9 +243,9 @@ class Assigner:
             return
         assignment.placing = wanted
         if assignment.mode is Mode.FIT:
-            found = wanted.now()
+            found, searched = self._search.places(wanted, assignment.places_everything)
             if found.ok:
-                assignment.take_places(found.assignments)
+                assignment.take_places(found.assignments, searched)
                 return
             self._need_places(assignment, found, wanted.names())
         self._queue.lacks_room_of.update(

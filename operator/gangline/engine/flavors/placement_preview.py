@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gangline.engine.model import PlacementPolicy, PodSet, TopologyAssignment
+from gangline.engine.placing.placement_search import PlaceFinder
 from gangline.engine.topology.placement import placing
 from gangline.engine.topology.topologies import Topologies
 
@@ -20,15 +21,17 @@ def preview(
     members: Sequence[tuple[PodSet, int, Sequence[str]]],
     gates: Mapping[str, bool],
     policy: PlacementPolicy,
+    search: PlaceFinder,
 ) -> str:
     """Where the policy would put the pods now, or why it would let the gang wait."""
     wanted = placing(topologies, members, gates, implied=True, policy=policy)
     if wanted is None:
         return "the policy places none of its pods"
-    found = wanted.now()
+    found, searched = search.places(wanted, lambda: True)
     if not found.ok:
         return f"would wait: {found.failure}"[:_MOST]
-    return "; ".join(f"{name}: {_hosts(assignment)}" for name, assignment in found.assignments.items())[:_MOST]
+    places = [f"{name}: {_hosts(assignment)}" for name, assignment in found.assignments.items()]
+    return "; ".join([*places, *([searched] if searched else [])])[:_MOST]
 
 
 def _hosts(assignment: TopologyAssignment) -> str:

@@ -43,6 +43,8 @@ class Admit:
     backfilled: bool = False
     #: where a placement policy that is tried out would put its pods, "" = there is none
     preview: str = ""
+    #: how a search has found its places, "" = none was needed
+    searched: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,18 @@ class PowerCap:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacementSearch:
+    """A search for places, where those that are found first do not suffice (QueuePolicy.spec.placement.search)."""
+
+    #: so many placements may be tried in a decision for the gangs of a namespace in a ClusterQueue
+    budget: int = 200
+    #: closer places are searched for where a gang has this many percent more hops than the least possible; None = never
+    improve: int | None = None
+    #: of the random numbers
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementPolicy:
     """The order of nodes for the pods of a queue (QueuePolicy.spec.placement).
 
@@ -276,6 +288,8 @@ class PlacementPolicy:
     interference: CompanyPolicy | None = None
     #: what power domains may draw, whichever queue their pods are of
     power: tuple[PowerCap, ...] = ()
+    #: None = places are taken as they are found first
+    search: PlacementSearch | None = None
     #: its choice is worked out and shown, and nothing follows from it
     dry_run: bool = False
 

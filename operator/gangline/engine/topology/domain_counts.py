@@ -17,7 +17,7 @@ from gangline.engine.model import Device, Share
 from gangline.engine.occupancy.fitting import PodRequests, how_many, how_many_beside, limit
 from gangline.engine.occupancy.power_ledger import PowerAsk
 from gangline.engine.topology.node_filter import ANY_NODE, NodeSelection, Verdict
-from gangline.engine.topology.placement_request import TopologyTree
+from gangline.engine.topology.placement_request import DomainAt, TopologyTree
 from gangline.engine.topology.policy_filter import how_many_join
 
 
@@ -237,7 +237,7 @@ class Counts:
             at_slice_level = level == self.demand.slice_level
             self.led_slices[level][position] = led_pods // self.demand.slice_size if at_slice_level else led_slices
 
-    # --- trying out (balanced placement) ------------------------------------------------------------------------------
+    # --- trying out (balanced placement, searches) --------------------------------------------------------------------
 
     def clone(self) -> Counts:
         """A copy to prune; it shares what pruning does not change."""
@@ -251,6 +251,19 @@ class Counts:
         if self.leads is not None:
             twin.leads, twin.led_pods = _copy(self.leads), _copy(self.led_pods)
             twin.led_slices = twin.led_pods if self.led_slices is self.led_pods else _copy(self.led_slices)
+        return twin
+
+    def closing(self, closed: Collection[DomainAt]) -> Counts:
+        """A copy in which nothing fits into these domains."""
+        twin = self.clone()
+        for level, position in closed:
+            twin.empty(level, position)
+        changed: set[int] = set()
+        for level in range(self.tree.lowest, 0, -1):
+            changed |= {position for at, position in closed if at == level}
+            changed = {self.tree.parents[level][position] for position in changed}
+            for position in changed:
+                twin._count_parent(level - 1, position, self._inner)
         return twin
 
     def empty(self, level: int, position: int) -> None:

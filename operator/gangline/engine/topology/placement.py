@@ -14,17 +14,22 @@ from gangline.engine.model import (
     Admission,
     Flavor,
     PlacementPolicy,
+    PlacementSearch,
     PodSet,
     TopologyAssignment,
 )
 from gangline.engine.occupancy.fitting import add
 from gangline.engine.occupancy.node_ledger import Spot
+from gangline.engine.topology.domain_counts import Counts
 from gangline.engine.topology.placement_request import (
+    Goal,
+    TopologyTree,
     asks,
     names_host,
     policy_ask,
     with_placements,
 )
+from gangline.engine.topology.placing import groups_of, room_for
 from gangline.engine.topology.topologies import (
     PlacementRequest,
     PlacementResult,
@@ -33,7 +38,7 @@ from gangline.engine.topology.topologies import (
     Topologies,
     replace_node,
 )
-from gangline.engine.topology.topology_ledger import usage_at
+from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 #: The controller of admission checks that add nodes, and the one of those that send workloads to other clusters.
 PROVISIONING, ELSEWHERE = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
@@ -84,10 +89,39 @@ class Placing:
         self._requests = requests
         self._profile = PlacementRules.of_gates(gates)
 
-    def now(self) -> PlacementResult:
-        """The placement in the cluster as it is."""
+    @property
+    def search(self) -> PlacementSearch | None:
+        """The search that the policy wants; none for a slice, whose pods stay where those of the replaced slice are."""
+        return self._policy.search if self._policy is not None and not self._old else None
+
+    def groups(self) -> list[tuple[str, list[PlacementRequest]]]:
+        """The pod sets that are placed together, each with their flavor, in the order in which they are placed."""
+        return [(flavor, members) for flavor, asked in self._requests.items() for members in groups_of(asked)]
+
+    def room_for(self, flavor: str, members: list[PlacementRequest]) -> tuple[Goal, Counts]:
+        """What one of the groups asks for, and how many of its workers fit where. Raises Unplaceable."""
+        return room_for(self._ledger(flavor), members, self._profile)
+
+    def positions(self, flavor: str, assignment: TopologyAssignment) -> list[tuple[int, int]]:
+        """The leaf of each domain of an assignment, by its position, and how many pods are there."""
+        ledger = self._ledger(flavor)
+        leaves = ((ledger.leaf(domain.values), domain.count) for domain in assignment.domains)
+        return [(leaf.position, count) for leaf, count in leaves if leaf is not None]
+
+    def tree(self, flavor: str) -> TopologyTree:
+        """The domains of a flavor's topology."""
+        return self._ledger(flavor).tree()
+
+    def _ledger(self, flavor: str) -> TopologyLedger:
+        ledger = self._topologies.ledger(flavor)
+        assert ledger is not None, flavor
+        return ledger
+
+    def now(self, requests: Mapping[str, Sequence[PlacementRequest]] | None = None) -> PlacementResult:
+        """The placement in the cluster as it is; with these requests in place of its own, if they are given."""
         if not self._old:
-            return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
+            asked = self._requests if requests is None else requests
+            return self._topologies.place(asked, profile=self._profile, policy=self._policy)
         with self._topologies.holding(self._old, None):
             return self._topologies.place(self._requests, profile=self._profile, policy=self._policy)
 

@@ -20,6 +20,9 @@ from gangline.engine.model import (
 )
 from gangline.engine.topology.policy_filter import PolicyAsk, company_of, marks_of, with_marks
 
+#: A domain of a tree of domains: its level and its position there.
+DomainAt: TypeAlias = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
@@ -36,6 +39,10 @@ class PlacementRequest:
     policy: PolicyAsk | None = None
     #: cards of hosts bound it, and are chosen for its pods
     cards: bool = False
+    #: domains of the present tree in which none of its pods may be
+    closed: frozenset[DomainAt] = frozenset()
+    #: leaves are taken in the topology's own order, and not in the one of a policy
+    unranked: bool = False
 
     @property
     def shares(self) -> tuple[Share, ...]:

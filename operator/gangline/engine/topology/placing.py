@@ -59,7 +59,7 @@ def place(
     which are hosts; an empty cluster has no order.
     """
     placed: Placed = {}
-    groups = _groups(requests)
+    groups = groups_of(requests)
     with what_if(ledger, assumed, without) as assume:
         for number, members in enumerate(groups, start=1):
             try:
@@ -117,7 +117,8 @@ class GroupFailure(Exception):  # noqa: N818 - an answer, not an error
         self.pod_sets = pod_sets
 
 
-def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
+def groups_of(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
+    """Pod sets that are placed together, in the order in which groups first appear; those without pods are left out."""
     groups: dict[tuple[str, str], list[PlacementRequest]] = {}
     for request in requests:
         pod_set = request.pod_set
@@ -159,23 +160,18 @@ def _leader_and_workers(members: list[PlacementRequest]) -> tuple[PlacementReque
 # --- one search -------------------------------------------------------------------------------------------------------
 
 
-def find(
+def _demand(
     ledger: TopologyLedger,
     workers: PlacementRequest,
-    leader: PlacementRequest | None = None,
-    *,
+    leader: PlacementRequest | None,
+    goal: Goal,
     profile: PlacementRules,
+    *,
     simulate_empty: bool = False,
-    within: range | None = None,
-    ranking: LeafRanking | None = None,
-) -> Placed:
-    """Place one pod set, with one pod of its leader. Raises Unplaceable with Kueue's text if that is not possible.
-
-    Leaves outside `within` are not considered (node replacement).
-    """
-    goal = goal_of(workers, ledger.levels, profile)
+) -> CountsKey:
+    """What has to be counted to place a pod set, with one pod of its leader."""
     capped = ledger.node_ledger.power is not None and ledger.hostnames
-    demand = CountsKey(
+    return CountsKey(
         pod_requests=counted(ledger, workers.pod_set, workers.shares, workers.policy),
         slice_level=goal.slice_level,
         slice_size=goal.slice_size,
@@ -193,17 +189,50 @@ def find(
         power=PowerAsk.of_pods(workers.pod_set) if capped else None,
         leader_power=PowerAsk.of_pods(leader.pod_set) if capped and leader else None,
     )
-    if ranking is not None and leader is None and _goes_anywhere(goal, ledger):
+
+
+def room_for(ledger: TopologyLedger, members: list[PlacementRequest], profile: PlacementRules) -> tuple[Goal, Counts]:
+    """What a group asks for, and how many of its workers fit where, as the ledger is. Raises Unplaceable."""
+    leader, workers = _leader_and_workers(members)
+    goal = goal_of(workers, ledger.levels, profile)
+    return goal, ledger.counts(_demand(ledger, workers, leader, goal, profile))
+
+
+def find(
+    ledger: TopologyLedger,
+    workers: PlacementRequest,
+    leader: PlacementRequest | None = None,
+    *,
+    profile: PlacementRules,
+    simulate_empty: bool = False,
+    within: range | None = None,
+    ranking: LeafRanking | None = None,
+) -> Placed:
+    """Place one pod set, with one pod of its leader. Raises Unplaceable with Kueue's text if that is not possible.
+
+    Leaves outside `within` are not considered (node replacement).
+    """
+    goal = goal_of(workers, ledger.levels, profile)
+    demand = _demand(ledger, workers, leader, goal, profile, simulate_empty=simulate_empty)
+    closed = workers.closed
+    if workers.unranked:
+        ranking = None
+    if ranking is not None and leader is None and not closed and _goes_anywhere(goal, ledger):
         dealt = ranking.deal(demand.pod_requests, demand.selection, goal.count, demand.shares)
         if dealt is not None:
             return {workers.pod_set.name: TopologyAssignment(levels_of(ledger), dealt)}
     counts = ledger.counts(demand) if within is None else ledger.counts_within(demand, within)
     ledger.node_ledger.looks += len(counts.pods[goal.level])
+    if closed:
+        counts = counts.closing(closed)
+        ledger.node_ledger.looks += ledger.size
     scores = None if ranking is None else ranking.scores(demand.pod_requests, demand.selection, demand.shares)
     placed = _search(ledger, goal, demand, counts, (workers, leader), profile, scores)
-    if not capped or simulate_empty or _within_power(ledger, placed, (workers, leader)):
+    if demand.power is None or simulate_empty or _within_power(ledger, placed, (workers, leader)):
         return placed
     together = ledger.counts_together(demand, counts, within)
+    if closed:
+        together = together.closing(closed)
     placed = _search(ledger, goal, demand, together, (workers, leader), profile, scores)
     if not _within_power(ledger, placed, (workers, leader)):
         raise Unplaceable(over_power(ledger.topology.name))

@@ -255,6 +255,22 @@ class PowerCapSpec(ApiModel):
     class, where they are lower. A class is what tenants say of their pods, so Measured trusts them."""
 
 
+class PlacementSearchSpec(ApiModel):
+    """A search for the places of a gang, where the usual way of placing does not suffice. What it finds obeys all filters, and is
+    taken only where it is better.
+    """
+
+    budget: Annotated[int, Field(ge=1, le=1000)] = 200
+    """How many placements may be tried in a decision for the gangs of each namespace in a ClusterQueue. A ClusterQueue may try
+    four times as many, and all of them together 1000."""
+    improve: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Places that keep pods closer together are searched for where there are this many percent more hops between them than the
+    least possible. Only pods with a required or preferred topology count. Unset: places are searched for only where the pods of a
+    gang find none together, though each pod set would by itself."""
+    seed: Annotated[int, Field(ge=0, le=999_999_999)] = 0
+    """The seed of the random numbers. The same seed finds the same places."""
+
+
 class PlacementSpec(ApiModel):
     """Which nodes the pods get. Gangs of these queues are bound to nodes, also on flavors without a topology: each pod gets the
     node selector of its host. Without this part nodes in use are filled first, or by Kueue's order inside topologies.
@@ -283,6 +299,8 @@ class PlacementSpec(ApiModel):
     """Caps of power. They hold for the gangs of all ClusterQueues, also of those that the policy does not select: a gang starts
     only where all domains of its nodes stay within their caps. Of several caps of one domain the lowest holds. They hold while
     the policy selects a ClusterQueue, and not with dryRun."""
+    search: PlacementSearchSpec | None = None
+    """The search for places. Unset: places are taken as they are found first."""
     dry_run: bool = False
     """The policy's choice is worked out at each admission and shown in the Workload's condition PlacementPreview. Nothing follows
     from it: gangs start as without this part."""

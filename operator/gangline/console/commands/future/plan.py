@@ -30,6 +30,8 @@ LEAST_WIDTH: Final = 20
 LEAST_NAME: Final = 30
 #: maximum number of rows drawn; JSON has all
 MOST_ROWS: Final = 60
+#: runs of which is said how a search has found their places; JSON has all
+MOST_SEARCHED: Final = 5
 
 
 @click.command("plan")
@@ -110,7 +112,11 @@ def listing(
 
 
 def _remarks(runs: Sequence[Json]) -> list[str]:
-    return [*jobs.floor_lines(runs, time.time()), *jobs.record_lines(runs)]
+    searched = [f"{run['job']}: {run['searched']}" for run in runs if run.get("searched")]
+    shown, more = searched[:MOST_SEARCHED], len(searched) - MOST_SEARCHED
+    if more > 0:
+        shown.append(f"A search has found the places of {more} more (-o json has all)")
+    return [*jobs.floor_lines(runs, time.time()), *jobs.record_lines(runs), *shown]
 
 
 def _queue(run: Json, *, own: bool) -> str:
@@ -200,5 +206,6 @@ def _as_json(run: Json) -> dict[str, Any]:
         "from": run["from"],
         "to": run["to"],
         "after": run["after"],
+        "searched": run.get("searched") or "",
         "fallenBack": run.get("fallenBack"),
     }

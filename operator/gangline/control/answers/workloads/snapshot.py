@@ -271,7 +271,7 @@ def _spared(workload: WorkloadObject) -> float:
 
 def _warnings(workload: WorkloadObject) -> tuple[str, ...]:
     """Messages about a run that lasts longer than forecast, hangs, or leaves its GPUs idle, about pods that are refused or
-    missing, and about where a placement policy would have put its pods."""
+    missing, and about where a placement policy would have put its pods, and how a search has found their places."""
     overrun, stalled = workload.true_condition(names.OVERRUN), workload.condition(names.STALLED)
     rows = [overrun] if overrun is not None else []
     if stalled is not None and (stalled.get("status") == "True" or _is_idle(stalled)):
@@ -286,7 +286,15 @@ def _warnings(workload: WorkloadObject) -> tuple[str, ...]:
         found.append(missing)
     if (preview := workload.true_condition(names.PLACEMENT_PREVIEW)) is not None:
         found.append(f"a placement policy with dryRun says: {preview.get('message')}")
+    if searched := how_searched(workload):
+        found.append(f"places of its pods: {searched}")
     return tuple(found)
+
+
+def how_searched(workload: WorkloadObject) -> str:
+    """How a search has found the places of its pods, "" = without one."""
+    row = workload.true_condition(names.PLACEMENT_SEARCHED)
+    return row.get("message", "") if row is not None and workload.holds_quota else ""
 
 
 def _is_idle(stalled: Json) -> bool:

@@ -58,6 +58,7 @@ def admit(decision: model.Admit, *, pods_follow: bool = False) -> Change:
         _queue(rows)
         _set_backfilled(rows, decision.backfilled, now)
         _set_preview(rows, decision.preview, now)
+        _set_searched(rows, decision.searched, now)
         if decision.admitted:
             _set_admitted(rows, now, pods_follow)
         else:
@@ -169,6 +170,16 @@ def _set_preview(rows: conditions.Conditions, preview: str, now: int) -> None:
         conditions.put(rows, names.PLACEMENT_PREVIEW, True, "DryRun", preview, now=now)
     elif conditions.is_true(rows, names.PLACEMENT_PREVIEW):
         conditions.put(rows, names.PLACEMENT_PREVIEW, False, "NoDryRun", "No placement policy is tried out", now=now)
+
+
+def _set_searched(rows: conditions.Conditions, searched: str, now: int) -> None:
+    """Record how a search has found the places of the pods; nothing is recorded where none ever did."""
+    if searched:
+        conditions.put(rows, names.PLACEMENT_SEARCHED, True, "Searched", searched, now=now)
+    elif conditions.is_true(rows, names.PLACEMENT_SEARCHED):
+        conditions.put(
+            rows, names.PLACEMENT_SEARCHED, False, "NotSearched", "Places were found without a search", now=now
+        )
 
 
 def _set_backfilled(rows: conditions.Conditions, backfilled: bool, now: int) -> None:

@@ -97,11 +97,21 @@ async def test_users_and_queues_of_others_are_not_named() -> None:
         async def sight(self, namespaces: Any, queues: Any) -> Sight:
             return Sight(namespaces=frozenset({"ml"}), queues=frozenset(queues))
 
-    whom = {"clusterQueues": ["a", "secret"], "localQueues": ["theirs/secret"], "users": ["secret"]}
+    whom = {
+        "clusterQueues": ["a", "secret"],
+        "localQueues": [{"namespace": "theirs", "name": "secret"}],
+        "users": ["secret"],
+    }
     for namespace in ("ml", ""):
         found = await rows(
-            node("n1"), reservation("demo", ["n1"], 1, 3, whom), hours=2, asker=Jane(), namespace=namespace
+            *clusters.queue("secret", 8, namespace="theirs"),
+            node("n1"),
+            reservation("demo", ["n1"], 1, 3, whom),
+            hours=2,
+            asker=Jane(),
+            namespace=namespace,
         )
+
         assert "secret" not in str(found) and "demo" in found
 
 

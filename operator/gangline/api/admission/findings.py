@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, TypeAlias, cast
 
 from gangline.api.jobkinds.declaration import Look, Reference
+from gangline.api.spec_fields import SpecError
 from gangline.api.unchecked import listing as listing
 from gangline.api.unchecked import mapping as mapping
 from gangline.kube.resources import Json
@@ -73,6 +74,15 @@ class FieldError:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.detail}"
+
+
+def errors_of(read: Callable[[], object]) -> list[FieldError]:
+    """What keeps a reader of specs from reading one: the field and the reason of its SpecError."""
+    try:
+        read()
+    except SpecError as error:
+        return [FieldError(error.path, NOTHING, error.message)]
+    return []
 
 
 def _shown(value: object) -> str:

@@ -108,8 +108,8 @@ class _Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """In which order groups are placed, by their numbers, what is closed to each group, and those whose leaves are taken in the
-    topology's own order.
+    """One try: the order in which groups are placed (by their numbers), what is closed to each group, and the groups whose leaves
+    are taken in the topology's own order.
     """
 
     order: tuple[int, ...]

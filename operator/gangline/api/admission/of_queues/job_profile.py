@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gangline.api.admission.findings import NOTHING, AdmissionFacts, FieldError, Json, KindRules
+from gangline.api.admission.findings import AdmissionFacts, FieldError, Json, KindRules, errors_of
 from gangline.api.profiles import profile
-from gangline.api.spec_fields import SpecError
 
 
 def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[FieldError]:
     del old, context
-    try:
-        profile(obj)
-    except SpecError as error:
-        return [FieldError(error.path, NOTHING, error.message)]
-    return []
+    return errors_of(lambda: profile(obj))
 
 
 RULES: Final = KindRules(validate=validate)

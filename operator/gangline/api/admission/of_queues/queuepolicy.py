@@ -8,12 +8,12 @@ from gangline import bounded
 from gangline.api import quantity
 from gangline.api.admission import amounts, syntax
 from gangline.api.admission.findings import (
-    NOTHING,
     AdmissionFacts,
     FieldError,
     Json,
     KindRules,
     duplicate,
+    errors_of,
     invalid,
     listing,
     mapping,
@@ -24,7 +24,6 @@ from gangline.api.admission.findings import (
 )
 from gangline.api.phases import phase_policy
 from gangline.api.queue_orders import order_windows
-from gangline.api.spec_fields import SpecError
 from gangline.api.telemetry_rules import LONGEST_PERIOD, PERIODS, SHORTEST_PERIOD, limit
 from gangline.engine.model import BY_FORECAST, HOLD_QUOTA, OrderWhenFull, UnscheduledPods
 from gangline.forecast.history.budgets import BY_LABEL, LONGEST_WINDOW, ROLLING, SHORTEST_WINDOW
@@ -96,11 +95,7 @@ def warn(policy: Json) -> list[str]:
 
 def _orders(order: Json) -> list[FieldError]:
     """Errors of windows, and of bounds between which no queue could become full and less full again."""
-    errors: list[FieldError] = []
-    try:
-        order_windows(order.get("windows"), "spec.order.windows")
-    except SpecError as error:
-        errors.append(FieldError(error.path, NOTHING, error.message))
+    errors = errors_of(lambda: order_windows(order.get("windows"), "spec.order.windows"))
     full, usual = mapping(order.get("whenFull")), OrderWhenFull("")
     try:
         above, below = (amounts.exact(full.get(name, getattr(usual, name))) for name in ("above", "below"))
@@ -114,11 +109,7 @@ def _orders(order: Json) -> list[FieldError]:
 
 
 def _phases(phases: object) -> list[FieldError]:
-    try:
-        phase_policy(mapping(phases))
-    except SpecError as error:
-        return [FieldError(error.path, NOTHING, error.message)]
-    return []
+    return errors_of(lambda: phase_policy(mapping(phases)))
 
 
 def _moves(moves: Json) -> list[FieldError]:

@@ -12,13 +12,13 @@ from gangline.api.admission.findings import (
     FieldError,
     Json,
     KindRules,
+    errors_of,
     mapping,
     metadata,
     spec,
     text,
 )
 from gangline.api.reservations import reservation
-from gangline.api.spec_fields import SpecError
 
 #: characters of the longest name: it is a part of the names of windows, and of a label's value
 LONGEST_NAME: Final = 63
@@ -33,11 +33,7 @@ def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[Field
     if old is None and len(name) > LONGEST_NAME:
         errors.append(FieldError("metadata.name", NOTHING, f"must be no more than {LONGEST_NAME} characters"))
     errors += syntax.label_map("spec.nodes.matchLabels", mapping(spec(obj).get("nodes")).get("matchLabels"))
-    try:
-        reservation(obj)
-    except SpecError as error:
-        errors.append(FieldError(error.path, NOTHING, error.message))
-    return errors
+    return errors + errors_of(lambda: reservation(obj))
 
 
 def warn(obj: Json) -> list[str]:

@@ -80,7 +80,7 @@ def plans_of(source: Source, queues: Collection[str]) -> dict[str, Planned]:
 
 
 def known_until(planned: Planned, at: Millis) -> Millis | None:
-    """From when on the changes of a plan are not known any more, if that is before a time."""
+    """The instant from which on the changes of a plan are not known any more, if that is before a time."""
     last = planned.stages[-1].at
     return last if len(planned.stages) > MOST_STEPS and last < at else None
 
@@ -176,7 +176,7 @@ def _of_reservation(sight: Sight, each: Expanded, nodes: Mapping[str, object], a
 
 
 def _owners(sight: Sight, owners: Owners) -> list[str]:
-    """For whom the nodes are, as words; none of a maintenance. Of users only their number is told to who may not see all."""
+    """Those for whom the nodes are, as words; none of a maintenance. Who may not see all learns only the number of users."""
     found = [f"ClusterQueue {sight.queue_name(each)}" for each in sorted(owners.cluster_queues)]
     for key in sorted(owners.local_queues):
         seen = sight.sees(key.partition("/")[0])

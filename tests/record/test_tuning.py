@@ -24,7 +24,7 @@ from gangline.record.recorder import Recorder
 def tune(folder: Path, *options: str) -> Result:
     return CliRunner().invoke(
         main,
-        ["admin", "tune", str(folder), "--workers", "1", "--tries", "2", "--runs", "2", "--longer-tail", "3", *options],
+        ["admin", "tune", str(folder), "--workers", "1", "--tries", "2", "--runs", "3", "--longer-tail", "3", *options],
     )
 
 

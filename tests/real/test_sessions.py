@@ -23,7 +23,7 @@ import pytest
 import yaml
 from tests.cluster import accounts, harness
 from tests.cluster.harness import Api
-from tests.controlplane import Kubectl
+from tests.controlplane import PATIENCE, Kubectl
 from tests.real.conftest import Field, manifests
 from tests.realnodes import SHELL_IMAGE, shell_image
 
@@ -112,7 +112,7 @@ class Terminal:
 
     def until(self, text: str, seconds: float = 60.0) -> None:
         """Wait until it has shown this."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE * seconds
         os.set_blocking(self._ours, False)
         while text not in self.shown:
             assert time.monotonic() < deadline, f"no {text!r} in {self.shown[-2000:]!r}"
@@ -122,7 +122,7 @@ class Terminal:
 
     def ended(self, seconds: float = 60.0) -> int:
         """The exit status, once it has ended."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + PATIENCE * seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, self.shown[-2000:]
             with suppress(BlockingIOError, OSError):

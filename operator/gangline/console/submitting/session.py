@@ -40,9 +40,10 @@ echo "the terminal is closed"
 exit 1
 """
 #: ends the terminal once its input ends. A process in a terminal notices nothing when the connection of its user is gone: the
-#: container runtime keeps the terminal open. A process with a pipe gets an end of its input.
+#: container runtime keeps the terminal open. A process with a pipe gets an end of its input. Only `sh` is used to wait for that,
+#: since an image may have no `cat`.
 _GUARD: Final = f"""\
-cat >/dev/null
+while read -r line; do :; done
 read -r terminal <"{_MARK}" || exit 0
 kill -HUP "$terminal" 2>/dev/null || exit 0
 sleep 5

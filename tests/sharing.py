@@ -1,10 +1,10 @@
 """How the tests are shared out among the workers of pytest-xdist, and which files took most of their time.
 
 A file stays with one worker, since most fixtures that start a control plane belong to a file; files of GROUPS, which share one,
-stay together. Tests on a control plane wait most of their time and the other ones compute, so both are mixed. All of the other
-ones have to run (`tests.minutes` skips tests on a control plane alone), so they are mixed among the first half. A fifth of them
-comes at the end: they are short, so that no worker is left with a long one. The other ones go backwards, from tests/webhooks to
-tests/api, which is the quickest.
+stay together. Tests on a control plane wait most of their time and the other ones compute, so both are mixed. Where the time is
+limited, the other ones go on for longer (`tests.minutes`), and are mixed among the first half, so that all of them run. A fifth
+of them comes at the end: they are short, so that no worker is left with a long one. The other ones go backwards, from
+tests/webhooks to tests/api, which is the quickest.
 
 Where the time is limited, another file on a control plane comes first at each commit: otherwise the same ones would be left out
 in every run.

@@ -111,7 +111,6 @@ async def test_users_and_queues_of_others_are_not_named() -> None:
             asker=Jane(),
             namespace=namespace,
         )
-
         assert "secret" not in str(found) and "demo" in found
 
 

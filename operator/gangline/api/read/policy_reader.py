@@ -288,9 +288,7 @@ def placement(policy: Json | None) -> model.PlacementPolicy | None:
         filters=(*(_filter(each, i) for i, each in enumerate(section.filters or ())), *excluding),
         interference=_interference(section),
         power=tuple(map(_power, section.power or ())),
-        search=None
-        if section.search is None
-        else model.PlacementSearch(section.search.budget, section.search.improve, section.search.seed),
+        search=_search(section),
         dry_run=section.dry_run,
     )
 
@@ -304,6 +302,11 @@ def _power(said: PowerCapSpec) -> model.PowerCap:
         gpu_watts=said.gpu_watts,
         measured=said.draw == "Measured",
     )
+
+
+def _search(section: PlacementSpec) -> model.PlacementSearch | None:
+    said = section.search
+    return None if said is None else model.PlacementSearch(said.budget, said.improve, said.seed)
 
 
 def _interference(section: PlacementSpec) -> model.CompanyPolicy | None:

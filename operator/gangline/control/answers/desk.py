@@ -131,6 +131,15 @@ class Desk:
             known = ", ".join(sorted(self.source.mirror.objects[kube.CLUSTER_QUEUES])) or "none"
             raise NoSuchQueueError(f"there is no ClusterQueue {queue!r} (there is: {known})")
 
+    def _queues_of(self, wish: Wish, routes: Routes) -> set[str] | None:
+        """The ClusterQueues that are asked about: the one that is named, else those of the namespace; None: all. Raises
+        NoSuchQueueError.
+        """
+        self._check_queue(wish, routes)
+        if wish.cluster_queue:
+            return {wish.cluster_queue}
+        return self._own_queues(wish.namespace, routes) if wish.namespace else None
+
     def _queue_record(self, cluster_queue: str) -> Json | None:
         ledger = self._foresight.ledger
         record = ledger.records.get(cluster_queue) if ledger is not None else None

@@ -32,8 +32,7 @@ class QueueAnswers(Desk):
         NoForecastsError.
         """
         routes = self._routes()
-        self._check_queue(Wish(namespace, cluster_queue), routes)
-        queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
+        queues = self._queues_of(Wish(namespace, cluster_queue), routes)
         seen = await self._foresight.outlook()
         now = self.source.now()
         until = now + horizon * 1000
@@ -47,7 +46,7 @@ class QueueAnswers(Desk):
             and not raw.finished
         ]
         ordered = sorted(wanted, key=lambda run: (run.cluster_queue, run.began, run.workload))
-        runs = ordered[page.offset : page.end]
+        runs, left = page.cut(ordered)
         spaces = {run.workload.partition("/")[0] for run in runs}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
         jobs = self.job_names()
@@ -78,7 +77,7 @@ class QueueAnswers(Desk):
                     "fallenBack": self._fallen_back(run.cluster_queue),
                 }
             )
-        return Listed(found, max(0, len(ordered) - page.offset - len(runs)))
+        return Listed(found, left)
 
     def _local_queue(self, key: str) -> str:
         value = self.source.mirror.workload_value(key)
@@ -93,15 +92,14 @@ class QueueAnswers(Desk):
         if pods is None:
             raise PodsUnknownError("pods are not known here")
         routes = self._routes()
-        self._check_queue(Wish(namespace, cluster_queue), routes)
-        queues = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
+        queues = self._queues_of(Wish(namespace, cluster_queue), routes)
         source = self.source
         flavors = circumstances.flavors_of(source.mirror, queues) if queues is not None else None
         found = machines.machines(source.mirror, source.engine, pods, self.job_names(), flavors, source.cards)
-        shown = found[page.offset : page.end]
+        shown, left = page.cut(found)
         sight = await asker.sight(set(machines.namespaces_of(shown)), ())
         rows = [machines.as_json(each) for each in machines.seen_by(sight, shown)]
-        return Listed(rows, max(0, len(found) - page.offset - len(shown)))
+        return Listed(rows, left)
 
     async def moves(self, asker: Asker, namespace: str, node: str) -> list[Json]:
         """The jobs that would leave a node, were it vacated: see `moves`. The node is of a flavor that the namespace's queues
@@ -129,16 +127,16 @@ class QueueAnswers(Desk):
         share quota with them. Raises NoSuchQueueError.
         """
         routes = self._routes()
-        self._check_queue(Wish(namespace, cluster_queue), routes)
-        own = self._own_queues(namespace, routes) if namespace else set(self.source.mirror.objects[kube.CLUSTER_QUEUES])
-        queues = shares.related(self.source, {cluster_queue} if cluster_queue else own)
+        asked = self._queues_of(Wish(namespace, cluster_queue), routes)
+        queues = shares.related(
+            self.source, set(self.source.mirror.objects[kube.CLUSTER_QUEUES]) if asked is None else asked
+        )
         counted = await accounts.tallies(self.source, await self._brief(self._workloads()), set(queues), routes)
         spaces = {space for (space, _), queue in routes.items() if queue in queues}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
         told = await shares.shares(self.source, queues, counted)
         rows = [row for each in told if (row := shares.seen_by(sight, each)) is not None]
-        shown = rows[page.offset : page.end]
-        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
+        return Listed(*page.cut(rows))
 
     async def capacity(
         self, asker: Asker, namespace: str, at: float | None, page: ListPage = EVERYTHING, cluster_queue: str = ""
@@ -149,14 +147,12 @@ class QueueAnswers(Desk):
         now = self.source.now()
         then = now if at is None else capacity.checked(round(at * 1000), now)
         routes = self._routes()
-        self._check_queue(Wish(namespace, cluster_queue), routes)
-        own = {cluster_queue} if cluster_queue else self._own_queues(namespace, routes) if namespace else None
-        queues = set(self.source.mirror.objects[kube.CLUSTER_QUEUES]) if own is None else own
-        flavors = None if own is None else circumstances.flavors_of(self.source.mirror, own)
+        asked = self._queues_of(Wish(namespace, cluster_queue), routes)
+        queues = set(self.source.mirror.objects[kube.CLUSTER_QUEUES]) if asked is None else asked
+        flavors = None if asked is None else circumstances.flavors_of(self.source.mirror, asked)
         sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
         rows = await capacity.rows(self.source, sight, queues, flavors, then)
-        shown = rows[page.offset : page.end]
-        return Listed(shown, max(0, len(rows) - page.offset - len(shown)))
+        return Listed(*page.cut(rows))
 
     async def past(
         self, asker: Asker, namespace: str, since: float, page: ListPage = EVERYTHING, cluster_queue: str = ""
@@ -172,9 +168,9 @@ class QueueAnswers(Desk):
             query = AttemptQuery(since=after, namespace=namespace)
             found = past.with_attempts(found, await self.record.attempts(query), after)
         runs = [run for run in found if cluster_queue in ("", run.cluster_queue)]
-        shown = runs[page.offset : page.end]
+        shown, left = page.cut(runs)
         sight = await asker.sight({run.namespace for run in shown}, self._own_queues(namespace, routes))
-        return Listed(list(past.rows(shown, sight)), max(0, len(runs) - page.offset - len(shown)))
+        return Listed(list(past.rows(shown, sight)), left)
 
     async def would_preempt(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, Json]:
         """A waiting job of the namespace, and whom it would preempt were it next.

@@ -256,9 +256,8 @@ class RecordAnswers(Desk):
         if wanted := briefs.singular(kind):
             kinds = [each.by_job.partition("/")[0] if caused else each.job_kind.lower() for each in found]
             found = [each for each, of in zip(found, kinds, strict=True) if of == wanted]
-        shown = found[page.offset : page.end]
-        rows = await self._attempt_rows(asker, namespace, shown, routes, cheaper=cheaper)
-        return Listed(rows, max(0, len(found) - page.offset - len(shown)))
+        shown, left = page.cut(found)
+        return Listed(await self._attempt_rows(asker, namespace, shown, routes, cheaper=cheaper), left)
 
     async def attempts_of(
         self, asker: Asker, namespace: str, kind: str, name: str, *, cheaper: bool = False
@@ -323,9 +322,9 @@ class RecordAnswers(Desk):
         All jobs count, whoever may see them. Raises NoSuchQueueError, NoAttemptsError.
         """
         routes = self._routes()
-        self._check_queue(Wish(namespace, cluster_queue), routes)
+        asked_about = self._queues_of(Wish(namespace, cluster_queue), routes)
         own = self._own_queues(namespace, routes)
-        queues = frozenset({cluster_queue}) if cluster_queue else frozenset(own) if namespace else None
+        queues = None if asked_about is None else frozenset(asked_about)
         now = self.source.now() / 1000
         until = now if end is None else min(now, end)
         window = Window(min(until, now - since if start is None else start), until, by, half_life, queues, zone=zone)
@@ -333,9 +332,7 @@ class RecordAnswers(Desk):
         made = await self.attempt_record.usage(window, asked)
         sight = await asker.sight({space for space, _ in made.by_group if space}, own)
         found = await asyncio.to_thread(attempts.sums, made.by_group, made.window, sight)
-        shown = found.rows[page.offset : page.end]
-        left = max(0, len(found.rows) - page.offset - len(shown))
-        return ListedUsage(shown, left, found.total, made.window.since, made.window.until)
+        return ListedUsage(*page.cut(found.rows), found.total, made.window.since, made.window.until)
 
     # --- gangs that lost nodes ----------------------------------------------------------------------------------------
 
@@ -350,11 +347,11 @@ class RecordAnswers(Desk):
             if self._is_in(key, raw, namespace, cluster_queue, routes):
                 found += ((swap, key, raw) for swap in swap_record.of(raw).log)
         found.sort(key=lambda each: (-each[0].detected, each[1]))
-        chosen = found[page.offset : page.end]
+        chosen, left = page.cut(found)
         sight = await asker.sight({key.partition("/")[0] for _, key, _ in chosen}, self._own_queues(namespace, routes))
         views = {key: view_of(key, raw, routes) for _, key, raw in chosen}
         rows = [swap_row(swap, sight.workload(view)) for swap, key, _ in chosen if (view := views[key]) is not None]
-        return Listed(rows, max(0, len(found) - page.offset - len(chosen)))
+        return Listed(rows, left)
 
     def _is_in(self, key: str, raw: WorkloadObject, namespace: str, cluster_queue: str, routes: Routes) -> bool:
         if cluster_queue:
@@ -372,7 +369,7 @@ class RecordAnswers(Desk):
         known = self.source.mirror.objects[kube.CLUSTER_QUEUES]
         own = self._own_queues(namespace, routes) if namespace else set(known)
         queues = sorted({cluster_queue} if cluster_queue else own & set(known))
-        chosen = queues[page.offset : page.end]
+        chosen, left = page.cut(queues)
         starts = [each for each in self.source.engine.head_starts() if each.cluster_queue in chosen]
         sight = await asker.sight(
             {each.workload.partition("/")[0] for each in starts}, self._own_queues(namespace, routes)
@@ -382,7 +379,7 @@ class RecordAnswers(Desk):
             self._audit(queue, sight, [each for each in starts if each.cluster_queue == queue], jobs)
             for queue in chosen
         ]
-        return Listed(rows, max(0, len(queues) - page.offset - len(chosen)))
+        return Listed(rows, left)
 
     def _audit(self, queue: str, sight: Sight, starts: list[ReservedHead], jobs: Mapping[str, str]) -> Json:
         engine = self.source.engine

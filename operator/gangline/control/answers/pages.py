@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from gangline.kube.resources import Json
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,11 @@ class ListPage:
     @property
     def end(self) -> int | None:
         return None if self.limit is None else self.offset + self.limit
+
+    def cut(self, rows: Sequence[_T]) -> tuple[list[_T], int]:
+        """The entries of the page, and the number of entries after it."""
+        shown = list(rows[self.offset : self.end])
+        return shown, max(0, len(rows) - self.offset - len(shown))
 
 
 EVERYTHING: Final = ListPage()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from gangline.api import names, quantity
@@ -28,6 +29,8 @@ from gangline.kube.resources import Json
 from gangline.objects import NodeObject
 
 DAY: Final[Millis] = 86_400_000
+#: why a time can't be asked about
+TOO_FAR: Final = f"must be within the {HORIZON // DAY} days to come, for which quotas are planned"
 #: names of nodes of one window that are listed
 MOST_NODES: Final = 1000
 #: a time that is past by so much is taken as the present: clocks differ, and a question is on its way for some time
@@ -43,7 +46,7 @@ class WrongTimeError(ValueError):
 def checked(at: Millis, now: Millis) -> Millis:
     """A time that can be asked about. Raises WrongTimeError."""
     if not now - LATE <= at <= now + HORIZON:
-        raise WrongTimeError(f"must be within the {HORIZON // DAY} days to come, for which quotas are planned")
+        raise WrongTimeError(TOO_FAR)
     return max(at, now)
 
 
@@ -51,12 +54,15 @@ async def rows(
     source: Source, sight: Sight, queues: Collection[str], flavors: Collection[str] | None, at: Millis
 ) -> list[Json]:
     """The rows of these ClusterQueues and flavors (None = of all) at a time that is not past. Other tasks run in between."""
-    found: list[Json] = []
-    plans = plans_of(source, queues)
+    written: dict[str, tuple[ResourceGroup, ...]] = {}
     for name in sorted(queues):
         await asyncio.sleep(0)
-        if (groups := _written(source, name)) is not None:
-            found.append(_of_queue(source, sight, name, groups, plans.get(name), at))
+        written |= quotas_of(source, (name,))
+    plans = plans_of(source, written)
+    found: list[Json] = []
+    for name, groups in written.items():
+        await asyncio.sleep(0)
+        found.append(_of_queue(sight, name, groups, plans.get(name), at))
     labels = machines.labels_of(source.mirror, flavors)
     nodes = {name: of for name, node in source.mirror.nodes.items() if (of := machines.flavors_of(node, labels))}
     await asyncio.sleep(0)
@@ -69,13 +75,9 @@ async def rows(
 # --- quotas -----------------------------------------------------------------------------------------------------------
 
 
-def plans_of(source: Source, queues: Collection[str]) -> dict[str, Planned]:
-    """ClusterQueue -> its QuotaPlan in force, with what that changes now and ahead."""
-    plans = source.mirror.objects[kube.QUOTA_PLANS]
-    if not plans:
-        return {}
-    written = {name: groups for name in queues if (groups := _written(source, name)) is not None}
-    found = planned_quotas.expand(plans.values(), written, source.now())
+def plans_of(source: Source, written: Mapping[str, tuple[ResourceGroup, ...]]) -> dict[str, Planned]:
+    """ClusterQueue -> its QuotaPlan in force, with what that changes now and ahead. `written`: the quotas of their specs."""
+    found = planned_quotas.expand(source.mirror.objects[kube.QUOTA_PLANS].values(), written, source.now())
     return {each.facts.cluster_queue: each for each in found if each.facts is not None}
 
 
@@ -85,18 +87,17 @@ def known_until(planned: Planned, at: Millis) -> Millis | None:
     return last if len(planned.stages) > MOST_STEPS and last < at else None
 
 
-def _written(source: Source, name: str) -> tuple[ResourceGroup, ...] | None:
-    """The quotas of a ClusterQueue as its spec says; None where there is no such queue, or it can't be read."""
-    raw = source.mirror.get(kube.CLUSTER_QUEUES, name)
-    try:
-        return parse.cluster_queue(raw).groups if raw is not None else None
-    except parse.ParseError:
-        return None
+def quotas_of(source: Source, queues: Iterable[str]) -> dict[str, tuple[ResourceGroup, ...]]:
+    """The quotas of ClusterQueues as their specs say, of those that there are and that can be read."""
+    found: dict[str, tuple[ResourceGroup, ...]] = {}
+    for name in queues:
+        if (raw := source.mirror.get(kube.CLUSTER_QUEUES, name)) is not None:
+            with suppress(parse.ParseError):
+                found[name] = parse.cluster_queue(raw).groups
+    return found
 
 
-def _of_queue(
-    source: Source, sight: Sight, name: str, groups: tuple[ResourceGroup, ...], planned: Planned | None, at: Millis
-) -> Json:
+def _of_queue(sight: Sight, name: str, groups: tuple[ResourceGroup, ...], planned: Planned | None, at: Millis) -> Json:
     shown = sight.queue_name(name)
     own = shown == name
     if planned is None:

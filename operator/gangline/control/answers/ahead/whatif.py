@@ -192,9 +192,7 @@ def instant_of(value: object, path: str, error: type[ValueError]) -> Millis | No
 def _later(value: object, now: Millis) -> Millis | None:
     at = instant_of(value, "spec.at", WrongJobError)
     if at is not None and not now < at <= now + HORIZON:
-        raise WrongJobError(
-            f"spec.at: must be within the {HORIZON // capacity.DAY} days to come, for which quotas are planned"
-        )
+        raise WrongJobError(f"spec.at: {capacity.TOO_FAR}")
     return at
 
 
@@ -205,7 +203,8 @@ def _assumed(source: Source, original: Variant, at: Millis) -> str:
         "Assumed: jobs that run or wait now take as long as forecast, and nobody submits others. Nodes stay as they are, "
         "except in windows of Reservations; quotas are those of the QuotaPlans"
     )
-    for plan in capacity.plans_of(source, {local.cluster_queue}).values() if local is not None else ():
+    written = capacity.quotas_of(source, (local.cluster_queue,)) if local is not None else {}
+    for plan in capacity.plans_of(source, written).values():
         if (until := capacity.known_until(plan, at)) is not None:
             return f"{told}, which are known until {conditions.timestamp(until)}."
     return f"{told}."

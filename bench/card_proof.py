@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from bench.evidence import Grant, Member, Seat, Seated
+from bench.evidence import Grant, Member, Placed, Seat
 
 #: thousandths of a card
 WHOLE: Final = 1000
@@ -88,12 +88,12 @@ class CardProof:
                     break
         return found
 
-    def _of_pod(self, pod: Member) -> tuple[Seated, ...]:
+    def _of_pod(self, pod: Member) -> tuple[Placed, ...]:
         seats = self._known.get(pod.gang, {}).get((pod.node, pod.cards))
-        return (Seated(pod.pod_set, pod.node, seats, 1),) if seats is not None else ()
+        return (Placed(pod.pod_set, pod.node, seats, 1),) if seats is not None else ()
 
     @staticmethod
-    def _by_gang(card: str, sitting: Iterable[tuple[str, tuple[Seated, ...]]]) -> dict[str, Taken]:
+    def _by_gang(card: str, sitting: Iterable[tuple[str, tuple[Placed, ...]]]) -> dict[str, Taken]:
         found: dict[str, Taken] = {}
         for gang, places in sitting:
             for seated in places:

@@ -29,8 +29,10 @@ WORKLOAD_ANNOTATION = "kueue.x-k8s.io/workload"
 #: of elastic jobs: the name of the first slice, on pods and Workloads; and the slice that one replaces
 SLICE_NAME, REPLACES = "kueue.x-k8s.io/workload-slice-name", "kueue.x-k8s.io/workload-slice-replacement-for"
 PODSET = "kueue.x-k8s.io/podset"
-#: levels of topology assignments below the host: the cards of each pod; and on pods, the cards that were chosen for them
-CARD_LEVEL, CARDS = "gangline.io/card-", "gangline.io/cards"
+#: levels of topology assignments: the host, and below it the cards of each pod; and on pods, the cards that were chosen for them
+HOST_LEVEL, CARD_LEVEL, CARDS = "kubernetes.io/hostname", "gangline.io/card-", "gangline.io/cards"
+#: of nodes: what the node draws without work, and each accelerator at most
+IDLE_WATTS, GPU_WATTS = "gangline.io/idle-watts", "gangline.io/gpu-watts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,8 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Seated:
-    """Pods of a pod set on a host, each with seats on these cards."""
+class Placed:
+    """Pods of a pod set on a host, each with seats on these cards; none where they do not share cards."""
 
     pod_set: str
     host: str
@@ -63,10 +65,24 @@ class Grant:
     counts: Mapping[str, int]
     admitted: bool
     lacks: str = ""
+    #: what a pod of each pod set requests
+    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     #: of an elastic job: its gang, which all slices have in common, and the slice that it takes over from
     gang: str = ""
     replaces: str = ""
-    cards: tuple[Seated, ...] = ()
+    places: tuple[Placed, ...] = ()
+
+    @property
+    def cards(self) -> tuple[Placed, ...]:
+        """The places on cards."""
+        return tuple(each for each in self.places if each.seats)
+
+    def on_hosts(self, resource: str) -> Counter[str]:
+        """What it may use of a resource on each host, where its pods have places."""
+        found = Counter[str]()
+        for each in self.places:
+            found[each.host] += each.count * self.needs.get(each.pod_set, {}).get(resource, 0)
+        return +found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +100,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A node. `answers`: what runs there can be told to end."""
+    """A node. `answers`: what runs there can be told to end. `watts`: what it draws idle, and each accelerator at most."""
 
     answers: bool
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    capacity: Mapping[str, int] = field(default_factory=dict[str, int])
+    watts: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +170,10 @@ def _grant(workload: Json) -> Grant | None:
     if first:  # it may have given up pods since
         counts, lacks = {name: min(count, still.get(name, count)) for name, count in counts.items()}, ""
     gang, replaces = f"{namespace}/{first}" if first else "", written.get(REPLACES, "")
-    cards = tuple(seated for name, row in rows.items() for seated in _seated(name, row.get("topologyAssignment")))
+    places = tuple(place for name, row in rows.items() for place in _places(name, row.get("topologyAssignment")))
     admitted = is_true(status, "Admitted")
-    return Grant(admission["clusterQueue"], usage, flavors, counts, admitted, lacks, gang, replaces, cards)
+    needs = {row.get("name", "main"): requests((row.get("template") or {}).get("spec") or {}) for row in pod_sets}
+    return Grant(admission["clusterQueue"], usage, flavors, counts, admitted, lacks, needs, gang, replaces, places)
 
 
 def _size(pod_set: Json) -> tuple[str, int]:
@@ -169,17 +189,19 @@ def _uncovered(pod_sets: Sequence[Json], still: Mapping[str, int], counts: Mappi
     return ""
 
 
-def _seated(pod_set: str, placed: Json | None) -> Iterator[Seated]:
-    """Pods with seats on cards, by the levels of their topology assignment that say so."""
+def _places(pod_set: str, placed: Json | None) -> Iterator[Placed]:
+    """Pods on hosts, by their topology assignment, with their cards where it has levels for these. Nothing where it names no
+    hosts.
+    """
     levels = (placed or {}).get("levels") or ()
     first = sum(not level.startswith(CARD_LEVEL) for level in levels)
-    for part in (placed or {}).get("slices") or () if first < len(levels) else ():
+    for part in (placed or {}).get("slices") or () if HOST_LEVEL in levels else ():
         number = part["domainCount"]
         columns = [_spread(each, number) for each in part["valuesPerLevel"]]
         for position, count in enumerate(_spread(part["podCounts"], number)):
             values = [column[position] for column in columns]
             seats = tuple(_seat(value) for value in values[first:] if value != "-")
-            yield Seated(pod_set, values[first - 1], seats, count)
+            yield Placed(pod_set, values[first - 1], seats, count)
 
 
 def _spread(told: Json, number: int) -> list[Any]:
@@ -255,8 +277,11 @@ def _of_pods(resource: str) -> bool:
 
 
 def _ground(node: Json) -> Ground:
-    rows = (node.get("status") or {}).get("conditions") or ()
-    return Ground(all(row["status"] == "True" for row in rows if row["type"] == "Ready"))
+    meta, status = node["metadata"], node.get("status") or {}
+    answers = all(row["status"] == "True" for row in status.get("conditions") or () if row["type"] == "Ready")
+    written = meta.get("annotations") or {}
+    watts = int(written.get(IDLE_WATTS, 0)), int(written.get(GPU_WATTS, 0))
+    return Ground(answers, meta.get("labels") or {}, amounts(status.get("allocatable")), watts)
 
 
 # --- quotas -----------------------------------------------------------------------------------------------------------

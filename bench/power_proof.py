@@ -41,6 +41,10 @@ class PowerProof:
     measured: Mapping[str, int] = field(default_factory=dict[str, int])
     #: how often a gang was checked
     checked: int = 0
+    #: the most that a domain drew at any time, in watts
+    most: int = 0
+    #: the resource by which pods ask for accelerators
+    resource: str = "nvidia.com/gpu"
     _nodes: dict[str, PoweredNode] = field(default_factory=dict[str, PoweredNode])
     #: gang -> its class, and node -> accelerators: by its admission, and by its pods
     _admitted: dict[str, tuple[str, Mapping[str, int]]] = field(
@@ -76,6 +80,7 @@ class PowerProof:
             table[gang] = kind, dict(on_nodes)
             self.checked += 1
         after = self.draws()
+        self.most = max(self.most, *after.values(), 0)
         return [
             f"{label}={value} draws {watts} W of {self._usable(label)} W with {gang}"
             for (label, value), watts in after.items()

@@ -8,6 +8,7 @@
 - A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
   job may start pods until it is stopped: what these hold must not have been granted to others.
 - No card is over-full, and no pod off its cards: see `bench.card_proof`.
+- Where `power` is given, no start takes a power domain over its cap: see `bench.power_proof`.
 
 Limits on lending are not looked at: a tree of cohorts is checked as a whole.
 """
@@ -21,6 +22,7 @@ from typing import cast
 
 from bench.card_proof import CardProof
 from bench.evidence import CLUSTER_QUEUES, NODES, PODS, WORKLOADS, Budget, Grant, Ground, Member, Place, Revision, Usage
+from bench.power_proof import PoweredNode, PowerProof
 
 #: owners of owners of cohorts are followed so far up
 MOST_PARENTS = 20
@@ -61,6 +63,8 @@ class Proof:
     used: Level = field(default_factory=Level)
     beyond: Level = field(default_factory=Level)
     cards: CardProof = field(default_factory=CardProof)
+    #: None: power is not looked at
+    power: PowerProof | None = None
     _queues: dict[str, Budget] = field(default_factory=dict)
     _cohorts: dict[str, Budget] = field(default_factory=dict)
     _trees: dict[str, tuple[list[str], Usage]] = field(
@@ -90,6 +94,10 @@ class Proof:
             self._take_pod(revision, cast("Member | None", state), check)
         elif revision.kind == NODES:
             answers = isinstance(state, Ground) and state.answers
+            if self.power is not None and isinstance(state, Ground):
+                idle, limit = state.watts
+                accelerators = state.capacity.get(self.power.resource, 0)
+                self.power.put_node(key, PoweredNode(state.labels, accelerators, idle, limit))
             (self._answering.add if answers else self._answering.discard)(key)
             for gang in self._on.get(key, ()):
                 if not answers:
@@ -129,6 +137,8 @@ class Proof:
             self.reserved.add(new.queue, new.usage)
         self._count(gang)
         wrong = self.cards.put_grant(gang, new)
+        if self.power is not None:
+            wrong += self.power.put_grant(gang, {} if new is None else new.on_hosts(self.power.resource))
         if new is None or not check:
             return
         for what in wrong:
@@ -206,19 +216,21 @@ class Proof:
 
     def _take_pod(self, revision: Revision, new: Member | None, check: bool) -> None:
         key, old = revision.key, self._pods.pop(revision.key, None)
-        for what in self.cards.put_pod(key, new):
-            if check:
-                self._blame(revision, what)
+        wrong = self.cards.put_pod(key, new)
         if old is not None:
             self._of[old.gang].discard(key)
             self._count(old.gang)
+        if new is not None:
+            self._pods[key] = new
+            self._of.setdefault(new.gang, set()).add(key)
+        wrong += self._draw(new or old)
+        for what in wrong if check else ():
+            self._blame(revision, what)
         if new is None:
             self._given_up.discard(old.uid if old is not None else "")
             return
         if new.node not in self._answering:
             self._given_up.add(new.uid)
-        self._pods[key] = new
-        self._of.setdefault(new.gang, set()).add(key)
         self._on.setdefault(new.node, set()).add(new.gang)
         self._count(new.gang)
         if check and new.live and (old is None or old.uid != new.uid):
@@ -226,6 +238,15 @@ class Proof:
             self._check_pod(revision, new)
             queue, _, beyond = self._counted.get(new.gang, ("", Counter(), Counter()))
             self._check_limits(revision, queue, beyond)
+
+    def _draw(self, pod: Member | None) -> list[str]:
+        """What the pods of its gang draw now, and the power domains over their caps because of it."""
+        if self.power is None or pod is None:
+            return []
+        on_nodes = Counter[str]()
+        for mate in (self._pods[name] for name in self._of[pod.gang]):
+            on_nodes[mate.node] += mate.needs.get(self.power.resource, 0)
+        return self.power.put_pods(pod.gang, +on_nodes)
 
     def _check_pod(self, revision: Revision, pod: Member) -> None:
         grant = self._grants.get(pod.gang) or self._deleted.get(pod.gang)

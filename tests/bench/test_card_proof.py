@@ -106,8 +106,11 @@ def test_domains_in_their_compact_form() -> None:
         }
     ]
     levels = [HOST, "gangline.io/card-1", "gangline.io/card-2"]
-    found = list(evidence._seated("main", {"levels": levels, "slices": parts}))
+    found = list(evidence._places("main", {"levels": levels, "slices": parts}))
     assert [(each.host, each.count) for each in found] == [("n1", 2), ("n1", 1), ("n2", 1)]
     assert found[0].seats == (Seat("GPU-a", 500, 1, False),)
     assert found[1].seats == (Seat("GPU-b", 1000, 2, False), Seat("d", 1, 1, True))
-    assert list(evidence._seated("main", {"levels": [HOST], "slices": parts})) == []
+    whole = [{**parts[0], "valuesPerLevel": parts[0]["valuesPerLevel"][:1]}]
+    found = list(evidence._places("main", {"levels": [HOST], "slices": whole}))
+    assert [(each.host, each.count, each.seats) for each in found] == [("n1", 2, ()), ("n1", 1, ()), ("n2", 1, ())]
+    assert list(evidence._places("main", {"levels": ["example.com/rack"], "slices": whole})) == []

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 INDEPENDENT = (
     "bench/official.py",
     "bench/card_proof.py",
+    "bench/power_proof.py",
     "bench/evidence.py",
     "bench/proof.py",
     "bench/revisions.py",

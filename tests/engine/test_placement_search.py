@@ -28,7 +28,7 @@ from gangline.engine.model import (
     TopologyRequest,
 )
 from gangline.engine.occupancy.fitting import HOSTNAME
-from gangline.engine.placing.placement_search import MOST_TRIED, SearchBudget
+from gangline.engine.placing.placement_search import MOST_STEPS, SearchBudget
 from gangline.engine.topology.leaf_ranking import OF_POLICY
 
 RACK, DISK, HEAT = "rack", "disk", "example.com/heat"
@@ -121,9 +121,9 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     note = SearchBudget.note
 
-    def spy(self: SearchBudget, queue: str, namespace: str, number: int) -> None:
+    def spy(self: SearchBudget, queue: str, namespace: str, number: int, steps: int) -> None:
         found.append(number)
-        note(self, queue, namespace, number)
+        note(self, queue, namespace, number, steps)
 
     monkeypatch.setattr(SearchBudget, "note", spy)
     return found
@@ -219,16 +219,43 @@ def _hops(cluster: EngineWorld, pods: dict[str, int]) -> int:
 
 def test_searches_are_bounded_in_sum() -> None:
     budget = SearchBudget()
-    budget.note("q", "a", 70)
-    assert budget.left("q", "a", 100) == 30
-    assert budget.left("q", "b", 100) == 100
+    budget.note("q", "a", 70, 1)
+    assert budget.left("q", "a", 100, 1) == 30
+    assert budget.left("q", "b", 100, 1) == 100
     for namespace in "bcde":
-        budget.note("q", namespace, 80)
-    assert budget.left("q", "f", 100) == 10, "four times as many for the whole ClusterQueue"
-    budget.note("r", "a", MOST_TRIED - 390 - 5)
-    assert budget.left("s", "a", 100) == 5
+        budget.note("q", namespace, 80, 1)
+    assert budget.left("q", "f", 100, 1) == 10, "four times as many for the whole ClusterQueue"
     budget.start_over()
-    assert budget.left("q", "a", 100) == 100
+    assert budget.left("q", "a", 100, 1) == 100
+
+
+def test_large_gangs_and_many_hosts_try_fewer_placements_and_leave_steps_for_others() -> None:
+    budget, left = SearchBudget(), MOST_STEPS
+    for name in "abcdefgh":
+        tried = budget.left(name, "a", 1000, 100)
+        assert tried == left // 4 // 100, "a quarter of the steps that are left"
+        budget.note(name, "a", tried, 100)
+        left -= 100 * tried
+    assert budget.left("q", "a", 1000, MOST_STEPS) == 0
+    assert left > 0
+
+
+def test_a_placement_takes_steps_by_its_pods_and_by_the_hosts_that_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two pod sets of four pods each: of 2 hosts each is on two at most, of 402 all are looked at for each."""
+    found: list[int] = []
+    left = SearchBudget.left
+
+    def spy(self: SearchBudget, queue: str, namespace: str, budget: int, steps: int) -> int:
+        found.append(steps)
+        return left(self, queue, namespace, budget, steps)
+
+    monkeypatch.setattr(SearchBudget, "left", spy)
+    for more in (0, 400):
+        full = [host(f"m{number}", 0) for number in range(more)]
+        world(PlacementSearch(), *TWO_HOSTS, *full, gang("w1", pod_sets=TWO_SETS)).decide()
+    assert found == [1 + 2 * 2, 1 + 2 * (4 + 402 // 20)]
 
 
 def test_one_namespace_with_gangs_in_vain_uses_no_more_than_its_budget(tried: list[int]) -> None:

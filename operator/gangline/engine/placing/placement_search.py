@@ -31,33 +31,39 @@ from gangline.engine.topology.placement_request import (
 
 #: a ClusterQueue may try so many times as many placements as each of its namespaces
 _SHARES_OF_QUEUE: Final = 4
-#: placements that all searches of a decision may try
-MOST_TRIED: Final = 1000
+#: steps that all searches of a decision may take together; one gang may take a quarter of those that are left
+MOST_STEPS: Final = 24_000
+_PART_OF_STEPS: Final = 4
+#: a placement takes a step for each host with pods, and one for so many hosts that are looked at
+_LOOKED_AT: Final = 20
 #: the part of the first cost by which a plan may be worse at first and be taken, as a divisor
 _WARMTH: Final = 20
 
 
 class SearchBudget:
-    """How many placements searches have tried in a decision: those of each namespace in a ClusterQueue, those of each
-    ClusterQueue, and all of them.
+    """How many placements searches have tried in a decision, in each namespace of a ClusterQueue and in each ClusterQueue, and
+    how many steps all of them have taken.
     """
 
     def __init__(self) -> None:
         self._tried: Counter[tuple[str, ...]] = Counter()
+        self._steps = 0
 
     def start_over(self) -> None:
         """A new decision begins."""
         self._tried.clear()
+        self._steps = 0
 
-    def left(self, queue: str, namespace: str, budget: int) -> int:
-        """How many placements may still be tried for a gang of the namespace, by the policy of its queue."""
+    def left(self, queue: str, namespace: str, budget: int, steps: int) -> int:
+        """How many placements of so many steps may still be tried for a gang of the namespace, by the policy of its queue."""
         tried = self._tried
         own, whole = budget - tried[queue, namespace], _SHARES_OF_QUEUE * budget - tried[queue,]
-        return max(0, min(own, whole, MOST_TRIED - tried[()]))
+        return max(0, min(own, whole, (MOST_STEPS - self._steps) // _PART_OF_STEPS // steps))
 
-    def note(self, queue: str, namespace: str, tried: int) -> None:
-        for each in ((queue, namespace), (queue,), ()):
+    def note(self, queue: str, namespace: str, tried: int, steps: int) -> None:
+        for each in ((queue, namespace), (queue,)):
             self._tried[each] += tried
+        self._steps += tried * steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,9 @@ class PlaceFinder:
         annealing = _Annealing(placing, found, rules)
         if annealing.is_good_enough or not annealing.may_help:
             return found, ""
-        better = annealing.run(budget.left(self.queue, self.namespace, rules.budget))
-        budget.note(self.queue, self.namespace, annealing.tried)
+        steps = annealing.steps
+        better = annealing.run(budget.left(self.queue, self.namespace, rules.budget, steps))
+        budget.note(self.queue, self.namespace, annealing.tried, steps)
         return (found, "") if better is None else (better, annealing.text())
 
 
@@ -146,6 +153,12 @@ class _Annealing:
             return False
         improve = self._rules.improve
         return improve is None or 100 * self._best.hops <= (100 + improve) * self._least
+
+    @property
+    def steps(self) -> int:
+        """How many steps a placement takes."""
+        hosts = [(each.pods, len(self._placing.tree(each.flavor).paths[-1])) for each in self._groups]
+        return 1 + sum(min(pods, number) + number // _LOOKED_AT for pods, number in hosts)
 
     def run(self, most: int) -> PlacementResult | None:
         """Better places than the usual ones, None if so many tries find none."""

@@ -156,3 +156,13 @@ def test_without_the_policy_profiles_change_nothing() -> None:
         return of(cluster.decide(), Admit), [seats(cluster, f"w{number}") for number in (1, 2, 3)]
 
     assert run() == run(pair("a", "a", 0.1, out_of_memory=True))
+
+
+def test_many_classes_on_many_cards_do_not_hold_a_decision_up() -> None:
+    """Each gang is of a class of its own, so each has all cards looked at for itself: they are admitted in several decisions."""
+    nodes = [each for number in range(40) for each in (host(f"n{number}"), cards(f"n{number}", 8))]
+    jobs = [work(f"w{number}", f"k{number}", pods=2) for number in range(12)]
+    cluster = world(*nodes, *jobs, policy=policy(unknown="Share"))
+    admitted = [len(of(cluster.decide(), Admit)) for _ in range(len(jobs))]
+    assert sum(admitted) == len(jobs)
+    assert max(admitted) <= 4

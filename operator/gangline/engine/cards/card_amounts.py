@@ -239,6 +239,17 @@ def unsuited(device: Device, share: Share) -> str:
     return ""
 
 
+#: what it takes to look at the cards of a node, and at who sits there, as so many looks at its other room
+_LOOKS_AT_CARDS, _LOOKS_AT_COMPANY = 200, 2_000
+
+
+def looks_for(shares: Sequence[Share]) -> int:
+    """What it takes to count the pods with these shares that fit on a node (`NodeLedger.looks`)."""
+    if any(isinstance(share, CompanyShare) for share in shares):
+        return _LOOKS_AT_COMPANY
+    return _LOOKS_AT_CARDS if shares else 1
+
+
 # --- card amounts -----------------------------------------------------------------------------------------------------
 
 

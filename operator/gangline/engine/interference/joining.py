@@ -43,6 +43,11 @@ class Company:
         if not residents:
             return ""
         residents = self._named(residents)
+        card = device.model, device.mode, device.memory
+        key = (self.kind, self.policy, self.max_slowdown, card, strictest, enforced, *residents)
+        return self.speeds.verdict(key, lambda: self._refuses(device, residents, strictest, enforced=enforced))
+
+    def _refuses(self, device: Device, residents: Sequence[str], strictest: int, *, enforced: bool) -> str:
         reason = self._overflows(device, residents, enforced=enforced)
         if reason:
             return reason

@@ -8,7 +8,7 @@ whether its neighbours do. Without a prior only measured pairs have a speed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,8 @@ from gangline.engine.model.devices import Device
 
 #: the prior counts as many samples
 PRIOR_COUNTS: Final = 2
+#: verdicts that are remembered
+_MOST_VERDICTS: Final = 20_000
 #: a class of whose pairs so many were measured is half believed to be more, or less, sensitive than the prior says
 _CLASS_COUNTS: Final = 2
 #: what a prior looks at of a class, in this order. `beside itself`: its speed beside another job of its class. `utilisation`:
@@ -102,6 +104,7 @@ class PairSpeeds:
         }
         #: whether company on nodes was measured
         self.has_nodes = bool(self._on_nodes)
+        self._verdicts: dict[Hashable, str] = {}
 
     def amended(self, pairs: Mapping[str, Sequence[CompanySpeed]]) -> PairSpeeds:
         """The same with these pairs by class, which precede those that are known of them."""
@@ -123,6 +126,15 @@ class PairSpeeds:
     def on_node(self, mine: str, beside: str) -> ExpectedSpeed | None:
         """The same for a job on the same node, on whichever card and of whichever model: only where it was measured."""
         return self._on_nodes.get((self.class_of(mine), self.class_of(beside)))
+
+    def verdict(self, key: Hashable, judge: Callable[[], str]) -> str:
+        """What `judge` says by these speeds, remembered by `key`: cards with equal residents are judged once."""
+        found = self._verdicts.get(key)
+        if found is None:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            found = self._verdicts[key] = judge()
+        return found
 
     def memory_of(self, kind: str, gpu: str) -> int:
         """The measured peak of a class on such a card, in MiB; 0 = not known."""

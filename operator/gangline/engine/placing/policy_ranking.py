@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gangline.engine.cards.card_amounts import rooms_of
+from gangline.engine.cards.card_amounts import looks_for, rooms_of
 from gangline.engine.cards.card_seating import seat_of
 from gangline.engine.model import (
     READING,
@@ -43,6 +43,9 @@ _OF_CARDS: Final = {"ClassAffinity": "CardClass", "CardBalance": "CardUse"}
 _LEAST_NEW: Final = 20
 #: kinds of pods whose tables are kept for each topology and policy
 _TABLES_KEPT: Final = 64
+#: what it takes to judge a host by a policy, as so many looks at a room (`NodeLedger.looks`); so many hosts are compared in one
+_LOOKS_TO_JUDGE: Final = 50
+_COMPARED_PER_LOOK: Final = 16
 
 
 def profile_of(policy: PlacementPolicy) -> PlacingProfile:
@@ -145,6 +148,7 @@ class PolicyRanking:
         if self._ledger.pods_that_fit(pod_requests) < count:
             return None
         pipeline, ask = self._caught_up(), ask_of(pod_requests, selection, shares)
+        before = pipeline.looks
         taken = dict(pod_requests)
         if selection.policy is not None:
             taken |= marks_of(selection.policy.traits, taken)
@@ -170,6 +174,7 @@ class PolicyRanking:
                     host.power[1].assume(host.power[0], drawn, 1)
                     self._note_peers(pipeline, host.power)
         finally:
+            self._note_looks(pipeline, before, shares, count)
             for position, pods in dealt.items():
                 if (power := pipeline.hosts[position].power) is not None:
                     for _ in pods:
@@ -180,6 +185,11 @@ class PolicyRanking:
                 pipeline.changed(position)
         return tuple(_domain(self._leaves[position].key, pods) for position, pods in sorted(dealt.items()))
 
+    def _note_looks(self, pipeline: Pipeline, before: int, shares: tuple[Share, ...], compared: int) -> None:
+        """What it took to judge hosts since so many looks, and to compare all of them so many times."""
+        judged = (pipeline.looks - before) * (_LOOKS_TO_JUDGE + looks_for(shares))
+        self._ledger.node_ledger.looks += judged + compared * len(pipeline.hosts) // _COMPARED_PER_LOOK
+
     def _note_peers(self, pipeline: Pipeline, power: tuple[str, PowerLedger]) -> None:
         """Other hosts may draw less now, or more again."""
         node, ledger = power
@@ -189,7 +199,10 @@ class PolicyRanking:
     def scores(
         self, pod_requests: PodRequests, selection: NodeSelection, shares: tuple[Share, ...] = ()
     ) -> Sequence[int]:
-        ranks = self._caught_up().ranks(ask_of(pod_requests, selection, shares))
+        pipeline = self._caught_up()
+        before = pipeline.looks
+        ranks = pipeline.ranks(ask_of(pod_requests, selection, shares))
+        self._note_looks(pipeline, before, shares, 1)
         order = {rank: number for number, rank in enumerate(sorted(set(ranks)))}
         return [order[rank] for rank in ranks]
 

@@ -63,6 +63,11 @@ class CountsKey:
     power: PowerAsk | None = None
     leader_power: PowerAsk | None = None
 
+    @property
+    def looks(self) -> int:
+        """What it takes to count a leaf (`NodeLedger.looks`)."""
+        return card_amounts.looks_for((*self.shares, *self.leader_shares))
+
 
 #: every leaf may get as many pods as it has room for
 NO_LIMITS: Final[Mapping[int, int]] = {}

@@ -304,7 +304,7 @@ class TopologyLedger:
         known = self._tables.pop(demand, None)
         verdicts = self._verdicts_for(demand.selection)
         if known is None:
-            self.node_ledger.looks += len(self._in_order)
+            self.node_ledger.looks += len(self._in_order) * demand.looks
             counts = Counts(tree, demand)
             counts.fill(self._in_order, verdicts)
             while len(self._tables) >= _TABLES_KEPT:
@@ -313,7 +313,7 @@ class TopologyLedger:
             counts, seen = known
             if seen < len(self._log):
                 changed = set(self._log[seen:])
-                self.node_ledger.looks += len(changed)
+                self.node_ledger.looks += len(changed) * demand.looks
                 counts.update(changed, self._in_order, verdicts)
         self._tables[demand] = counts, len(self._log)
         return counts
@@ -344,7 +344,7 @@ class TopologyLedger:
 
     def counts_within(self, demand: CountsKey, leaves: range) -> Counts:
         """The same with every other leaf left out; such counts are not kept."""
-        self.node_ledger.looks += len(self._in_order)
+        self.node_ledger.looks += len(self._in_order) * demand.looks
         counts = Counts(self.tree(), demand)
         counts.fill(self._in_order, self._verdicts_for(demand.selection), leaves)
         return counts
@@ -356,7 +356,7 @@ class TopologyLedger:
         assert demand.power is not None
         names = {leaf.power[0]: leaf.position for leaf in self._in_order if leaf.power is not None}
         fitting = [(name, lowest[position]) for name, position in names.items() if lowest[position]]
-        self.node_ledger.looks += len(self._in_order)
+        self.node_ledger.looks += len(self._in_order) * demand.looks
         most = {names[name]: count for name, count in power.split(fitting, demand.power, demand.leader_power).items()}
         together = Counts(self.tree(), demand)
         together.fill(self._in_order, self._verdicts_for(demand.selection), within, most)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from gangline.api import names, quantity
-from gangline.api.quota_plans import HORIZON, MOST_STEPS
+from gangline.api.quota_plans import HORIZON, MOST_STEPS, Planned
 from gangline.api.read import parse
 from gangline.api.read.expansion import AHEAD, Expanded, expand, offer
 from gangline.api.reservations import Owners
@@ -21,7 +21,6 @@ from gangline.control.answers.nodes import machines
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import Source
 from gangline.control.queues import planned_quotas
-from gangline.control.queues.planned_quotas import Planned
 from gangline.engine import is_accelerator
 from gangline.engine.model import Millis, ResourceGroup
 from gangline.kube import resources as kube

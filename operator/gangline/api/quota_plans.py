@@ -259,6 +259,8 @@ class Planned:
     stages: tuple[Stage, ...] = ()
     #: why it is not in force, or what of it is not honoured, as sentences
     troubles: tuple[str, ...] = ()
+    #: what could be done instead, as sentences
+    advice: tuple[str, ...] = ()
     #: the present quotas were foretold, and it is not known that those that exceed them have been stopped
     unfinished: bool = False
     #: the quotas that follow nodes, now and ahead
@@ -298,7 +300,8 @@ class PlansInForce:
         """The next younger plan, with what it changes if it is in force."""
         queue = facts.cluster_queue
         if (other := self._of_queue.get(queue)) is not None:
-            return Planned(name, None, troubles=(f"QuotaPlan {other} of ClusterQueue {queue} is older",))
+            told = f"QuotaPlan {other} of ClusterQueue {queue} is older: as long as it exists, this one has no effect"
+            return Planned(name, None, troubles=(told,), advice=(f"QuotaPlan {other} could have these overrides, too",))
         if len(self._of_queue) >= MOST_PLANS:
             return Planned(name, None, troubles=(f"Only the {MOST_PLANS} oldest QuotaPlans are in force",))
         if queue not in self.written:

@@ -176,7 +176,7 @@ class QuotaPlans(Part):
             each.facts,
             each.stages,
             each.steps(written),
-            each.troubles,
+            (*each.troubles, *each.advice),
             recalled,
             unfinished=each.unfinished,
             now=now,

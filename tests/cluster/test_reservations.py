@@ -324,8 +324,8 @@ async def test_whoever_applies_a_reservation_is_warned_of_what_is_not_honoured_a
     guests = {"for": {"clusterQueues": ["guests"]}}
 
     async def warned(obj: Json) -> list[str]:
-        """The warnings of `kubectl apply`, which stores it all the same."""
-        outcome = await asyncio.to_thread(kubectl.run, "apply", "-f", "-", stdin=json.dumps(obj))
+        """The warnings of `kubectl apply`, which stores it all the same. On the server's side it also asks about what is unchanged."""
+        outcome = await asyncio.to_thread(kubectl.run, "apply", "--server-side", "-f", "-", stdin=json.dumps(obj))
         assert outcome.returncode == 0, outcome.stderr
         return [line.removeprefix("Warning: ") for line in outcome.stderr.splitlines() if line.startswith("Warning: ")]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gangline.api import admission
 from gangline.api.reservations import SomeNodes, reservation
-from gangline.api.schedules import LONGEST_ONCE, Span, Weekly, windows
+from gangline.api.schedules import LONGEST_ONCE, Span, Weekly, common, first_common, meet, windows
 from gangline.engine.model import Deadline
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -196,3 +196,28 @@ def test_windows_begin_when_the_clocks_show_their_time(
         if begin.timestamp() * 1000 + DAY <= start < begin.timestamp() * 1000 + 3 * DAY:
             local = datetime.fromtimestamp(start / 1000, ZoneInfo(zone))
             assert local.hour * 60 + local.minute != minute, "the clocks skipped it on that day"
+
+
+SPANS = st.builds(
+    lambda start, length: Span(start * HOUR, (start + length) * HOUR), st.integers(0, 240), st.integers(1, 90)
+)
+SCHEDULES = st.builds(
+    Weekly,
+    st.frozensets(st.integers(0, 6), min_size=1, max_size=3),
+    st.integers(0, 23).map(lambda hour: hour * 60),
+    st.integers(1, 30).map(lambda hours: hours * HOUR),
+    st.sampled_from(("UTC", "America/New_York")),
+)
+
+
+@given(one=SPANS | SCHEDULES, other=SPANS | SCHEDULES, after=st.integers(0, 300).map(lambda hour: hour * HOUR))
+def test_the_first_windows_that_two_have_in_common(one: Span | Weekly, other: Span | Weekly, after: int) -> None:
+    """Against all pairs of windows of the first weeks."""
+    both = first_common(one, other, after)
+    pairs = [(a, b) for a in windows(one, after, 30) for b in windows(other, after, 30) if meet(a, b)]
+    assert (both is None) == (not pairs)
+    if both is not None:
+        assert meet(*both)
+        assert common(*both).start == min(common(a, b).start for a, b in pairs)
+    swapped = first_common(other, one, after)
+    assert (swapped and (swapped[1], swapped[0])) == both

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -11,9 +13,12 @@ import pytest
 from tests.cluster import clocks, harness
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api
+from tests.cluster.test_answers import HERE
+from tests.controlplane import Kubectl
 
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
+from gangline.devcluster.building import build
 from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 
@@ -310,3 +315,71 @@ async def test_others_use_a_soft_window_until_its_user_needs_the_node_also_when_
         finally:
             await api.client.delete(kube.RESERVATIONS, None, "deadline")
             await delete_pool(api.client, pool.name)
+
+
+async def test_whoever_applies_a_reservation_is_warned_of_what_is_not_honoured_and_its_status_says_the_same(
+    place: Place,
+) -> None:
+    api, kubectl = place.api, Kubectl(build.kubectl(), place.system.kubeconfig)
+    guests = {"for": {"clusterQueues": ["guests"]}}
+
+    async def warned(obj: Json, *verb: str) -> list[str]:
+        """The warnings of `kubectl apply`, which stores it all the same; or of another verb."""
+        outcome = await asyncio.to_thread(kubectl.run, *(verb or ("apply",)), "-f", "-", stdin=json.dumps(obj))
+        assert outcome.returncode == 0, outcome.stderr
+        return [line.removeprefix("Warning: ") for line in outcome.stderr.splitlines() if line.startswith("Warning: ")]
+
+    def would_warn(obj: Json) -> Asked:
+        """Whether there are warnings about a new object; nothing is stored."""
+
+        async def would_warn() -> bool:
+            return bool(await warned(obj, "create", "--dry-run=server"))
+
+        return would_warn
+
+    first = reservation("upkeep", ONE, ahead=LONG, lasts=LONG)
+    second = reservation("for-guests", ONE, TWO, ahead=LONG + 60, lasts=LONG, **guests)
+    assert await warned(first) == [], "no operator answers: it is stored without a word"
+    assert not await would_warn(second)()
+    operator = place.system.operator("warns", visibility=HERE).wait_ready()
+    await api.until(
+        would_warn(second), "the second one is warned of the first one", 60
+    )  # once its answers are registered
+    start, end = second["spec"]["window"]["start"], first["spec"]["window"]["end"]
+    both = f"Reservation upkeep has {ONE}, too, from {start} until {end}: only whom both are for may use them"
+    found = await warned(second)
+    assert found[0] == f"Not honoured: {both}"
+    assert found[1].startswith(f"Instead: The same nodes are in no other reservation from {end} until ")
+    many = reservation("many", ahead=9 * LONG, nodes={"anyOf": {"flavor": "upkeep", "count": 6}})
+    short = await warned(many)
+    assert short == [
+        "Not honoured: spec.nodes.anyOf asks for 6 nodes of flavor upkeep, and there are 2 nodes",
+        "Instead: 2 nodes of flavor upkeep can be reserved",
+    ]
+    for name, words in (("for-guests", found), ("many", short)):
+        await api.until(place.says(name, "Conflict", "True"), f"the status of {name} says so, too")
+        row = harness.condition_row(await api.get(kube.RESERVATIONS, name), "Conflict")
+        assert row["message"] == ". ".join(line.partition(": ")[2] for line in words)
+    quotas = [{"flavor": "upkeep", "resource": "nvidia.com/gpu", "nominalQuota": 8}]
+    day = [{"name": "day", "window": first["spec"]["window"], "quotas": quotas}]
+    plans = [
+        {
+            "apiVersion": "gangline.io/v1alpha1",
+            "kind": "QuotaPlan",
+            "metadata": {"name": name},
+            "spec": {"clusterQueue": "guests", "overrides": day},
+        }
+        for name in ("old", "new")
+    ]
+    try:
+        assert await warned(plans[0]) == []
+        await api.until(would_warn(plans[1]), "the second plan is warned of the first one", 30)
+        told, instead = await warned(plans[1])
+        assert told.startswith("Not honoured: QuotaPlan old of ClusterQueue guests is older")
+        assert instead == "Instead: QuotaPlan old could have these overrides, too"
+    finally:
+        for each in await api.all(kube.QUOTA_PLANS):
+            await api.client.delete(kube.QUOTA_PLANS, None, each["metadata"]["name"])
+    operator.kill()
+    second["spec"]["notice"] = "20s"
+    assert await warned(second) == [], "nobody answers: that is not in the way"

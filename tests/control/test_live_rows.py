@@ -103,7 +103,7 @@ async def test_who_may_not_list_a_namespace_sees_sizes_and_times() -> None:
 
 
 def queue_row(name: str, used: int = 0, level: str = "ClusterQueue", namespace: str = "") -> QueueRow:
-    told = {"level": level, "name": name, "namespace": namespace, "clusterQueue": "cq", "usedGpus": used}
+    told = {"level": level, "name": name, "namespace": namespace, "clusterQueue": "cq", "usedGpus": used, "quotas": []}
     return QueueRow(told, "cq")
 
 

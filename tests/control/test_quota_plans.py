@@ -152,7 +152,9 @@ def test_the_oldest_plan_of_a_clusterqueue_is_in_force() -> None:
     world.at(T)
     assert world.gpus() == 4
     assert world.conditions("old")["Active"][0] == "True"
-    assert world.conditions("p")["Active"] == ("False", "QuotaPlan old of ClusterQueue a is older")
+    older = "QuotaPlan old of ClusterQueue a is older: as long as it exists, this one has no effect"
+    assert world.conditions("p")["Active"] == ("False", older)
+    assert world.conditions("p")["Conflict"] == ("True", f"{older}. QuotaPlan old could have these overrides, too")
     world.delete("old")
     world.at(T + 1)
     assert world.gpus() == 2

@@ -15,7 +15,8 @@ from tests.objects import Stored
 
 from gangline.api import names
 from gangline.api.read.conditions import timestamp
-from gangline.api.read.expansion import MOST, expand
+from gangline.api.read.expansion import MOST, beside, expand
+from gangline.api.schedules import instant
 from gangline.control.nodes.windows import save_times
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.nodes.windows.reserving import AGAIN, MEASURES_EVERY, PERIOD, Reserving
@@ -172,7 +173,7 @@ def test_some_nodes_of_a_flavor_stay_the_same() -> None:
     (found,) = expand([held], nodes, {"a": flavor}, (), (), T)
     assert found.nodes == ("n2", "n3")
     (found,) = expand([held], {"n1": nodes["n1"]}, {"a": flavor}, (), (), T)
-    assert found.troubles == ("spec.nodes.anyOf: flavor a has 1 of 2 nodes",)
+    assert found.troubles == ("spec.nodes.anyOf asks for 2 nodes of flavor a, and there are 1 node",)
 
 
 def test_two_that_want_the_same_node_for_others_say_so() -> None:
@@ -186,6 +187,78 @@ def test_two_that_want_the_same_node_for_others_say_so() -> None:
         reservation("mine", start=T + 2 * HOUR, end=T + 3 * HOUR, owners={"clusterQueues": ["cq"]}),
     ]
     assert [each.troubles for each in expand(apart, {"n1": a_node("n1")}, {}, ("cq",), (), T)] == [(), ()]
+
+
+def rival(name: str, start: int, length: int = HOUR, **spec: Any) -> Stored:
+    return reservation(name, start=start, end=start + length, owners={"clusterQueues": [name]}, **spec)
+
+
+WEEK = 7 * 24 * HOUR
+DAILY = {
+    "schedule": {
+        "days": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"],
+        "time": "00:00",
+        "duration": "24h",
+    }
+}
+
+
+def test_an_overlap_is_said_however_far_ahead_it_is() -> None:
+    far = T + 20 * WEEK
+    weekly = {"schedule": {"days": ["Sunday"], "time": "00:00", "duration": "24h"}}
+    found = expand(
+        [reservation(window=weekly), rival("launch", far, WEEK)], {"n1": a_node("n1")}, {}, ("launch",), (), T
+    )
+    assert [each.name for each in found] == ["launch", "weekly"]
+    for each, other in zip(found, ("weekly", "launch"), strict=True):
+        (told,) = each.troubles
+        assert told.startswith(f"Reservation {other} has n1, too, from ")
+        assert far <= instant(told.split()[6]) <= far + WEEK
+    assert found[0].advice == (), "no week is without a Sunday"
+    assert "The same nodes are in no other reservation from " in found[1].advice[0]
+
+
+def test_where_no_free_time_is_known_none_is_promised() -> None:
+    others = [rival("always", T, window=DAILY), rival("mine", T + HOUR)]
+    found = expand(others, {"n1": a_node("n1")}, {}, ("always", "mine"), (), T)
+    assert [len(each.troubles) for each in found] == [1, 1]
+    assert found[1].advice == (), "the other one goes on for ever"
+
+
+def test_a_reservation_beside_others_is_as_its_status_says_once_it_is_stored() -> None:
+    nodes = {name: NodeObject({**a_node(name)}) for name in ("n1", "n2")}
+    others = [rival("first", T + HOUR), rival("second", T + 90 * MINUTE, nodes={"names": ["n2"]})]
+    new = rival("third", T + 80 * MINUTE, nodes={"names": ["n1", "n2", "n3"]})
+    queues = ("first", "second", "third")
+    before = beside("third", new["spec"], others, nodes, {}, queues, (), T)
+    after = expand(
+        [*others, Stored({**new, "metadata": {**new.metadata, "creationTimestamp": timestamp(T + 1)}})],
+        nodes,
+        {},
+        queues,
+        (),
+        T,
+    )
+    assert (before.troubles, before.advice) == (after[2].troubles, after[2].advice)
+    assert [told.split()[1] for told in before.troubles] == ["is", "first", "second"]
+    changed = beside(
+        "first", {**others[0]["spec"], "nodes": {"names": ["n2"]}}, [*others, new], nodes, {}, queues, (), T
+    )
+    assert changed.nodes == ("n2",) and len(changed.troubles) == 2, "it takes the place of the one of its name"
+
+
+def test_more_nodes_than_there_are_could_be_fewer() -> None:
+    flavor = Stored({"metadata": {"name": "a"}, "spec": {"nodeLabels": {"gpu": "a"}}})
+    made = a_node("n1")
+    nodes = {"n1": NodeObject({**made, "metadata": {**made.metadata, "labels": {"gpu": "a"}}})}
+    wanted = reservation(nodes={"anyOf": {"flavor": "a", "count": 6}})
+    (found,) = expand([wanted], nodes, {"a": flavor}, (), (), T)
+    assert found.troubles == ("spec.nodes.anyOf asks for 6 nodes of flavor a, and there are 1 node",)
+    assert found.advice == ("1 node of flavor a can be reserved",)
+    (found,) = expand([wanted], nodes, {}, (), (), T)
+    assert (found.troubles, found.advice) == (("There is no ResourceFlavor a",), ())
+    (found,) = expand([wanted], {}, {"a": flavor}, (), (), T)
+    assert found.troubles and found.advice == ()
 
 
 def test_what_is_not_there_is_said() -> None:
@@ -476,7 +549,9 @@ def test_as_many_nodes_are_reserved_as_offer_an_amount_together() -> None:
     assert chosen(12) == (("n1", "n3"), ())
     assert chosen(13) == (("n1", "n3", "n4"), ())
     assert chosen(12, "n4") == (("n1", "n4"), ())
-    assert chosen(24)[1] == ("spec.nodes.anyOf: flavor a has 20 of 24 nvidia.com/gpu",)
+    assert chosen(24)[1] == (
+        "spec.nodes.anyOf asks for 24 nvidia.com/gpu of flavor a, and there are 20 nvidia.com/gpu",
+    )
 
 
 @given(

@@ -244,6 +244,25 @@ async def test_a_question_that_is_none_is_refused_by_its_field(
     assert (status, answer["kind"]) == (code, "Status") and words in answer["message"]
 
 
+async def test_a_plan_is_checked_without_a_namespace(client: Client) -> None:
+    window = {"start": "2030-12-01T08:00:00Z", "end": "2030-12-01T10:00:00Z"}
+    asked = {"kind": "Reservation", "name": "weekly", "spec": {"window": window, "nodes": {"names": ["none"]}}}
+    status, body = await client.post(f"{ROOT}/planchecks", {"kind": "PlanCheck", "spec": asked})
+    assert (status, body["kind"], body["status"]) == (
+        201,
+        "PlanCheck",
+        {"told": ["Not honoured: There is no node none"]},
+    )
+    for sent, words in (
+        ({"kind": "WhatIf"}, "kind: must be PlanCheck, not 'WhatIf'"),
+        ({"spec": {**asked, "kind": "Job"}}, "spec.kind: must be Reservation or QuotaPlan"),
+        ({"spec": {**asked, "spec": {}}}, "spec.spec."),
+    ):
+        status, answer = await client.post(f"{ROOT}/planchecks", sent)
+        assert (status, answer["kind"]) == (422, "Status") and words in answer["message"]
+    assert (await client.post(f"{OWN}/planchecks", {"spec": asked}))[0] == 404
+
+
 async def test_an_operator_without_forecasts_says_so(
     cluster: Cluster, api: AggregatedApi, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -222,6 +222,8 @@ def _body(path: str) -> Json:
         return {"Pod": {"metadata": {"name": "a", "namespace": "team"}, "spec": {}}, "NodeNames": ["n"]}
     if "/whatifs" in path:
         return {"kind": "WhatIf", "spec": {"job": next(each for each in objects.objects() if each["kind"] == "GPUJob")}}
+    if "/planchecks" in path:
+        return {"kind": "PlanCheck", "spec": operator_http.PLANS[0]}
     return {"step": 3, "total": 10}
 
 

@@ -54,6 +54,34 @@ PARTS = {
     "name": (RUNNING, WAITING, "x"),
     "part": ("why", "remedies", "victims", "story", "promises", "pods", "events", "logs", "attempts", "x"),
 }
+#: what the webhooks ask about
+PLANS: tuple[Json, ...] = (
+    {
+        "kind": "Reservation",
+        "name": "weekly",
+        "spec": {
+            "window": {
+                "schedule": {"days": ["Sunday"], "time": "02:00", "duration": "6h", "timeZone": "Europe/Berlin"}
+            },
+            "nodes": {"names": ["n1"], "anyOf": {"flavor": "gpu", "count": 6}},
+            "for": {"clusterQueues": ["team"], "users": ["mira"]},
+        },
+    },
+    {
+        "kind": "QuotaPlan",
+        "name": "day",
+        "spec": {
+            "clusterQueue": "team",
+            "overrides": [
+                {
+                    "name": "launch",
+                    "window": {"start": "2026-12-01T08:00:00Z", "end": "2026-12-01T10:00:00Z"},
+                    "quotas": [{"flavor": "gpu", "resource": "nvidia.com/gpu", "nominalQuota": 8}],
+                }
+            ],
+        },
+    },
+)
 HEADERS = ("X-Remote-User", "X-Remote-Group", "X-Remote-Extra-a", "Content-Type", "Accept", "Expect", "Cookie", "Range")
 AGGREGATOR = {"subject": ((("commonName", "front-proxy-client"),),)}
 PARAMETERS = (
@@ -327,7 +355,7 @@ def drawn_request(app: str, method: str, pattern: str, draw: Draw) -> bytes:
         headers = [*headers[1:], *(pairs if draw.below(8) < 7 else pairs[draw.below(2) :][:1])]
         body = b"" if method in ("GET", "HEAD") else _for_dashboard(draw)
     else:
-        body = b"" if method in ("GET", "HEAD") else _question(draw) if "whatifs" in pattern else _body(draw)
+        body = b"" if method in ("GET", "HEAD") else _asked(pattern, draw)
     return request(method, path, body, headers)
 
 
@@ -378,6 +406,23 @@ def _for_dashboard(draw: Draw) -> bytes:
     body = copy.deepcopy({**asked, "metadata": {}})
     for _ in range(draw.below(4)):
         edit(body, draw)
+    return orjson.dumps(body)
+
+
+def _asked(pattern: str, draw: Draw) -> bytes:
+    if "whatifs" in pattern:
+        return _question(draw)
+    return _plan(draw) if "planchecks" in pattern else _body(draw)
+
+
+def _plan(draw: Draw) -> bytes:
+    """A Reservation or QuotaPlan with any changes, or any bytes."""
+    if draw.below(4) == 3:
+        return draw.raw(draw.left)
+    plan = copy.deepcopy(draw.one_of(PLANS))
+    body: Json = {"kind": "PlanCheck", "spec": plan}
+    for _ in range(draw.below(4)):
+        edit(plan, draw)
     return orjson.dumps(body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import copy
 import uuid
@@ -18,6 +19,7 @@ from gangline.api import names
 from gangline.api.admission import DefaultedObject
 from gangline.api.read.configuration import ManagedJobs
 from gangline.api.read.configuration.managed_jobs import FRAMEWORKS
+from gangline.kube.client import NotFound, Resource
 from gangline_webhooks.app import Readiness, create_app
 from gangline_webhooks.facts import Facts
 
@@ -317,3 +319,31 @@ def test_a_kubeflow_job_that_names_no_pods_is_taken_with_a_warning():
     assert response["allowed"] is True
     [warning] = response["warnings"]
     assert "is not queued: spec.mpiReplicaSpecs" in warning
+
+
+def test_warnings_that_take_too_long_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gangline_webhooks.app.WARNINGS_WITHIN", 0.05)
+    window = {"start": "2030-12-01T08:00:00Z", "end": "2030-12-01T10:00:00Z"}
+    meta = {"name": "weekly"}
+    spec = {"window": window, "nodes": {"names": ["n1"]}, "for": {"clusterQueues": ["none"]}}
+    body = {"apiVersion": "gangline.io/v1alpha1", "kind": "Reservation", "metadata": meta, "spec": spec}
+    for slow in (False, True):
+        client = TestClient(create_app(Facts(SlowServer(60.0 if slow else 0.0)), Readiness()))
+        response = post(client, "/validate", review(body))
+        assert response["allowed"] is True
+        told = ["spec.for.clusterQueues: there is no ClusterQueue none yet", "Not honoured: x"]
+        assert response.get("warnings", []) == ([] if slow else told)
+
+
+class SlowServer:
+    """There is nothing in the cluster, which it says after some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def get(self, resource: Resource, *_: Any, **__: Any) -> Json:
+        await asyncio.sleep(self.seconds)
+        raise NotFound(404)
+
+    async def create(self, *_: Any, **__: Any) -> Json:
+        return {"status": {"told": ["Not honoured: x"]}}

@@ -49,6 +49,11 @@ class Cluster:
             raise NotFound(404)
         return self.objects[key]
 
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Json, *, within: float | None = None
+    ) -> Json:
+        raise NotFound(404)  # no operator answers
+
 
 class Clock:
     now = 0.0
@@ -480,3 +485,84 @@ async def test_a_rule_that_asks_without_end_is_stopped():
     with pytest.raises(RuntimeError, match="more than 16 facts"):
         await Facts(Cluster()).run(endless)
     assert len(asked) == facts.MAX_QUESTIONS + 1
+
+
+# --- what the operator says of plans ----------------------------------------------------------------------------------
+
+PLAN = {"kind": "Reservation", "metadata": {"name": "weekly"}, "spec": {"nodes": {}}}
+
+
+NOT_HONOURED = ["Not honoured: x"]
+
+
+class Operator(Cluster):
+    """Answers questions about plans, after some time on its clock."""
+
+    def __init__(self, clock: Clock, answer: Any = NOT_HONOURED, takes: float = 0.0) -> None:
+        super().__init__(clusterqueues_a={})
+        self.clock, self.answer, self.takes = clock, answer, takes
+        self.asked: list[Json] = []
+
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Json, *, within: float | None = None
+    ) -> Json:
+        assert (resource.plural, namespace) == ("planchecks", None) and within is not None and within <= 1.0
+        self.asked.append(body["spec"])
+        self.clock.now += self.takes
+        await asyncio.sleep(0)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.sleep(60)
+        return {"status": {"told": self.answer}}
+
+
+def asks_for_plan(context: AdmissionFacts) -> tuple[str, ...]:
+    return context.told_of_plan(PLAN)
+
+
+async def test_what_the_operator_says_of_a_plan_is_passed_on_within_bounds() -> None:
+    clock = Clock()
+    operator = Operator(clock)
+    assert await Facts(operator, clock).run(asks_for_plan) == ("Not honoured: x",)
+    assert operator.asked == [{"kind": "Reservation", "name": "weekly", "spec": {"nodes": {}}}]
+    assert await Facts(None).run(asks_for_plan) == ()
+    many = Operator(clock, [7, "", *("y" * 5000 for _ in range(50))])
+    found = await Facts(many, clock).run(asks_for_plan)
+    assert len(found) == facts.MAX_TOLD - 2 and {len(each) for each in found} == {facts.LONGEST_TOLD}
+    assert await Facts(Operator(clock, "no list"), clock).run(asks_for_plan) == ()
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unavailable(503, "Unavailable", "nobody leads"), NotFound(404), Forbidden(403, "Forbidden", "no"), None]
+)
+async def test_an_operator_that_does_not_answer_costs_a_warning_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, trouble: Exception | None
+) -> None:
+    monkeypatch.setattr(facts, "READ_TIMEOUT", 0.05)
+    clock = Clock()
+    known = Facts(Operator(clock, trouble), clock)
+    assert await known.run(asks_for_plan) == ()
+    assert await known.run(lambda context: context.cluster_queue_is_missing("none")), "the API server is still asked"
+
+
+async def test_a_slow_operator_gets_a_fifth_of_its_time_in_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waited = Clock(), list[float]()
+
+    async def sleep(seconds: float, *_: Any) -> None:
+        if seconds > 0:
+            waited.append(seconds)
+            clock.now += seconds
+
+    monkeypatch.setattr(facts.asyncio, "sleep", sleep)
+    operator = Operator(clock, takes=0.1)
+    known = Facts(operator, clock)
+    for _ in range(3):
+        assert await known.run(asks_for_plan)
+    assert waited == pytest.approx([0.4, 0.4])
+    operator.takes = 0.9
+    assert await known.run(asks_for_plan)
+    assert await known.run(asks_for_plan) == (), "it would wait too long"
+    assert len(operator.asked) == 4
+    clock.now += 3.7
+    assert await known.run(asks_for_plan)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { cohortTree, csv, flavorFigures, largestGangs, lentShares, queuesBelow, usageOverTime, waitingFigures, everyDay, freeNodes, lossesBy, sharesOfTrees, splitOf, sumOfUse, wasteOf, withNewer } from './figures'
+import { cohortTree, csv, flavorFigures, largestGangs, lentShares, queuesBelow, usageOverTime, waitingFigures, everyDay, freeNodes, lossesBy, sharesOfTrees, splitOf, sumOfUse, wasteOf, withNewer, plannedGpus } from './figures'
 import type { Attempt, Job, Node, PastRun, Queue, Run, UsageSum } from './api/types'
 
 const GPU = 'nvidia.com/gpu'
@@ -129,4 +129,20 @@ describe('GPU-hours', () => {
 
 it('spare nodes take work, have GPUs, and run nothing', () => {
   expect(freeNodes([node('free', 8, 0), node('used', 8, 1), node('ill', 8, 0, { trouble: 'GpuFault' }), node('no-gpu', 0, 0), node('awaited', 8, 0, { awaited: [{ job: 'job/b', namespace: 'n', outside: false, hidden: false, pods: 1, amounts: {} }] })])).toBe(1)
+})
+
+describe('what a plan makes of a quota', () => {
+  const quota = (nominal: string, rest: object = {}) => ({ flavor: 'a100', resource: GPU, nominal, used: '0', borrowed: '0', borrowingLimit: null, lendingLimit: null, ...rest })
+  const queue = (...quotas: object[]) => ({ quotas }) as Queue
+
+  it('is nothing without a plan, or where the plan is about other resources', () => {
+    expect(plannedGpus(queue(quota('8')))).toBeNull()
+    expect(plannedGpus(queue(quota('8'), quota('8', { resource: 'cpu', written: '4', next: null })))).toBeNull()
+  })
+
+  it('sums what the plan is about and what it leaves', () => {
+    const both = [quota('8', { written: '32', next: '16' }), quota('4', { flavor: 'h100' })]
+    expect(plannedGpus(queue(...both))).toEqual({ written: 36, next: 20 })
+    expect(plannedGpus(queue(quota('8', { written: '32', next: null })))).toEqual({ written: 32, next: null })
+  })
 })

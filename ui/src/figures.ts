@@ -1,5 +1,5 @@
 /** Sums over rows: plain functions, so that they can be tested and computed once per change. */
-import type { Attempt, Job, LostTo, Node, PastRun, Queue, Run, UsageSum } from './api/types'
+import type { Attempt, Job, LostTo, Node, PastRun, Queue, Quota, Run, UsageSum } from './api/types'
 import { accelerators, HOLDING, healthOf, isAccelerator, quantity } from './words'
 
 export interface FlavorFigures {
@@ -148,6 +148,15 @@ export interface CohortTree {
   name: string
   cohorts: CohortTree[]
   queues: Queue[]
+}
+
+/** The GPUs of a queue by its spec, and after the next change by its plan (null: none is known); null where no plan gives it a quota of them. */
+export function plannedGpus(queue: Queue): { written: number; next: number | null } | null {
+  const devices = queue.quotas.filter((quota) => isAccelerator(quota.resource))
+  if (!devices.some((quota) => quota.written !== undefined)) return null
+  const sum = (of: (quota: Quota) => string) => devices.reduce((all, quota) => all + quantity(of(quota)), 0)
+  const changes = devices.some((quota) => quota.next != null)
+  return { written: sum((quota) => quota.written ?? quota.nominal), next: changes ? sum((quota) => quota.next ?? quota.nominal) : null }
 }
 
 /** ClusterQueues below their cohorts. Those without one stand at the root, whose name is "". */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { accelerators, duration, durations, healthOf, inInterval, isAccelerator, list, ordinal, quantity } from './words'
+import { accelerators, duration, durations, healthOf, inInterval, isAccelerator, list, ordinal, quantity, windowOf, windowWords } from './words'
 import type { Node } from './api/types'
 
 describe('durations', () => {
@@ -39,4 +39,22 @@ it('ordinals and lists read as English', () => {
 it('a node’s health follows from the reason in a word', () => {
   const health = (trouble: string) => healthOf({ trouble } as Node)
   expect([health(''), health('Cordoned'), health('Vacated'), health('Soaking'), health('NotReady'), health('SomethingNew')]).toEqual(['ready', 'leaving', 'leaving', 'soaking', 'faulty', 'faulty'])
+})
+
+describe('the window of a node', () => {
+  const window = { reservation: 'weekly', maintenance: true, soft: false, announced: 1000, from: 2000, to: 3000 }
+  const node = (rest: object = {}) => ({ window: { ...window, ...rest } }) as unknown as Node
+
+  it('is ahead, empties the node, is open, and is over', () => {
+    expect([999, 1000, 2000, 3000].map((now) => windowOf(node(), now))).toEqual(['ahead', 'emptying', 'open', null])
+    expect(windowOf(node({ soft: true }), 1500)).toBe('ahead')
+    expect(windowOf({} as Node, 1500)).toBeNull()
+  })
+
+  it('is said in a sentence', () => {
+    expect(windowWords(node(), 1500)).toMatch(/^In maintenance from .* to .* \(Reservation weekly\); it is being emptied\.$/)
+    expect(windowWords(node({ maintenance: false }), 2500)).toMatch(/^Kept for others until .* \(Reservation weekly\)\.$/)
+    expect(windowWords(node({ maintenance: false, soft: true }), 500)).toMatch(/^Kept for others who need it from /)
+    expect(windowWords({} as Node, 0)).toBe('')
+  })
 })

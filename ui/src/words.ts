@@ -205,6 +205,25 @@ export const HEALTH_WORDS: Record<Health, { word: string; means: string }> = {
   faulty: { word: 'Faulty', means: 'The node has a fault. It takes no new work.' },
 }
 
+export type WindowState = 'open' | 'emptying' | 'ahead'
+
+/** How far the next window on a node is; null: it is in none. */
+export function windowOf({ window }: Node, now: number): WindowState | null {
+  if (!window || window.to <= now) return null
+  if (window.from <= now) return 'open'
+  return window.announced <= now && !window.soft ? 'emptying' : 'ahead'
+}
+
+/** The next window on a node as a sentence, "" = it is in none. */
+export function windowWords(node: Node, now: number): string {
+  const state = windowOf(node, now)
+  const window = node.window
+  if (!state || !window) return ''
+  const what = window.maintenance ? 'In maintenance' : window.soft ? 'Kept for others who need it' : 'Kept for others'
+  const when = state === 'open' ? `until ${clock(window.to, now)}` : `from ${clock(window.from, now)} to ${clock(window.to, now)}`
+  return `${what} ${when} (Reservation ${window.reservation})${state === 'emptying' ? '; it is being emptied' : ''}.`
+}
+
 export function healthReason(node: Node): string {
   const health = healthOf(node)
   return LEAVING[node.trouble] ?? FAULTS[node.trouble] ?? HEALTH_WORDS[health].means

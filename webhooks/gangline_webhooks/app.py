@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +32,7 @@ from gangline.objects import JobObject
 from gangline.tls.asgi import CERTIFIED
 from gangline_webhooks import envelope, review
 from gangline_webhooks.envelope import BadReviewError
-from gangline_webhooks.facts import Facts
+from gangline_webhooks.facts import WARNINGS_WITHIN, Facts
 from gangline_webhooks.intake import Judge, ReviewIntake, ReviewRefusedError
 
 # --- ConversionReview v1: objects of one version in, the same objects in another version out --------------------------
@@ -231,7 +232,11 @@ def create_app(
         errors = errors or await facts.run(lambda context: _class_errors(asked, context))
         if errors:
             return review.denied(asked, errors)
-        told = await facts.run(lambda context: admission.warnings(asked.obj, context))
+        try:
+            async with asyncio.timeout(WARNINGS_WITHIN):
+                told = await facts.run(lambda context: admission.warnings(asked.obj, context))
+        except TimeoutError:
+            told = []
         return review.allowed(asked, warnings=told)
 
     async def convert_all(body: bytes) -> bytes:

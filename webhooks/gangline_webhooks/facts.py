@@ -18,7 +18,7 @@ import orjson
 
 from gangline.api import jobkinds, names
 from gangline.api.admission import AdmissionFacts
-from gangline.api.admission.findings import annotations_of, mapping, metadata, objects, text
+from gangline.api.admission.findings import annotations_of, listing, mapping, metadata, objects, text
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.admission.of_jobs import jobs
 from gangline.api.jobkinds.declaration import Reference
@@ -58,6 +58,15 @@ MAX_QUESTIONS: Final = 16
 #: admission checks of one ClusterQueue that are looked at; the schema allows as many
 MAX_CHECKS: Final = 64
 MAX_CACHED: Final = 10_000
+#: seconds that all warnings about an object may take: what is not known by then is not said
+WARNINGS_WITHIN: Final = 1.5
+#: the operator's answer about a Reservation or QuotaPlan; how many of its sentences are passed on, and characters of each
+PLAN_CHECKS: Final = Resource("answers.gangline.io", "v1alpha1", "planchecks", namespaced=False, kind="PlanCheck")
+MAX_TOLD: Final = 16
+LONGEST_TOLD: Final = 1000
+#: for each second that such an answer took, so many pass before the next question: whoever sends reviews keeps the operator from
+#: a fifth of its work at most
+PAUSE: Final = 4.0
 
 
 class Reader(Protocol):
@@ -65,6 +74,10 @@ class Reader(Protocol):
 
     def get(
         self, resource: Resource, namespace: str | None, name: str, *, within: float | None = None
+    ) -> Awaitable[Json]: ...
+
+    def create(
+        self, resource: Resource, namespace: str | None, body: Json, *, within: float | None = None
     ) -> Awaitable[Json]: ...
 
 
@@ -131,8 +144,15 @@ class _Object:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class _PlanCheck:
+    """What the operator says of a Reservation or QuotaPlan: the `spec` of the question, as JSON."""
+
+    asked: bytes
+
+
 class _UnansweredError(Exception):
-    def __init__(self, question: _Question | _Object) -> None:
+    def __init__(self, question: _Question | _Object | _PlanCheck) -> None:
         super().__init__(question)
         self.question = question
 
@@ -156,18 +176,24 @@ class Facts:
         self._asking: dict[_Question, asyncio.Task[bool]] = {}
         self._resting_until = float("-inf")
         self._silent_until = float("-inf")  # until then no further failure is logged
+        #: plans are asked about one after the other, and not before this time
+        self._checking = asyncio.Lock()
+        self._next_check = float("-inf")
 
     async def run(self, rule: Callable[[AdmissionFacts], T]) -> T:
         """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
         objects: dict[_Object, Json | None] = {}
-        while len(known) + len(objects) <= MAX_QUESTIONS:
+        told: dict[_PlanCheck, tuple[str, ...]] = {}
+        while len(known) + len(objects) + len(told) <= MAX_QUESTIONS:
             try:
-                return rule(_context(known, objects, self.managed, round(1000 * self._wall())))
+                return rule(_context(known, objects, told, self.managed, round(1000 * self._wall())))
             except _UnansweredError as unanswered:
                 question = unanswered.question
                 if isinstance(question, _Object):
                     objects[question] = await self._object(question)
+                elif isinstance(question, _PlanCheck):
+                    told[question] = await self._told(question)
                 else:
                     known[question] = await self._answer(question)
         raise RuntimeError(f"a rule asks for more than {MAX_QUESTIONS} facts")
@@ -183,13 +209,38 @@ class Facts:
             self._failed(question, error)
             return None
 
+    async def _told(self, question: _PlanCheck) -> tuple[str, ...]:
+        """The operator's sentences; none where it does not answer in time, which says nothing about the API server."""
+        if self._reader is None or self._clock() < self._resting_until:
+            return ()
+        body = {"apiVersion": PLAN_CHECKS.api_version, "kind": PLAN_CHECKS.kind, "spec": orjson.loads(question.asked)}
+        try:
+            async with asyncio.timeout(READ_TIMEOUT), self._checking:
+                if (pause := self._next_check - self._clock()) > READ_TIMEOUT:
+                    return ()
+                await asyncio.sleep(pause)
+                began = self._clock()
+                try:
+                    answer = await self._reader.create(PLAN_CHECKS, None, body, within=READ_TIMEOUT)
+                finally:
+                    ended = self._clock()
+                    self._next_check = ended + PAUSE * (ended - began)
+        except (ApiError, TimeoutError) as error:
+            self._log("a check of a Reservation or QuotaPlan by the operator", error)
+            return ()
+        found = listing(mapping(answer.get("status")).get("told"))
+        return tuple(line[:LONGEST_TOLD] for each in found[:MAX_TOLD] if (line := text(each)))
+
     def _failed(self, question: _Question | _Object, error: ApiError) -> None:
         """An API server that does not answer rests. One that refuses does not: the question alone is wrong, and whoever writes an
         object may choose it, with the name of an owner such as `x/status`.
         """
-        now = self._clock()
         if error.retryable:
-            self._resting_until = now + FAILURE_LASTS
+            self._resting_until = self._clock() + FAILURE_LASTS
+        self._log(question, error)
+
+    def _log(self, question: object, error: Exception) -> None:
+        now = self._clock()
         if now >= self._silent_until:
             self._silent_until = now + FAILURE_LASTS
             log.warning("admission goes on without an answer to %s: %s", question, error)
@@ -376,7 +427,11 @@ def _head_of_child(child: Json) -> bytes:
 
 
 def _context(
-    known: dict[_Question, bool], seen: dict[_Object, Json | None], managed: ManagedJobs, now: int
+    known: dict[_Question, bool],
+    seen: dict[_Object, Json | None],
+    told: dict[_PlanCheck, tuple[str, ...]],
+    managed: ManagedJobs,
+    now: int,
 ) -> AdmissionFacts:
     def ask(question: _Question) -> bool:
         if question not in known:
@@ -424,6 +479,13 @@ def _context(
             raise _UnansweredError(question)
         return seen[question]
 
+    def told_of_plan(obj: Json) -> tuple[str, ...]:
+        spec = {"kind": obj.get("kind"), "name": metadata(obj).get("name"), "spec": obj.get("spec")}
+        question = _PlanCheck(orjson.dumps(spec))
+        if question not in told:
+            raise _UnansweredError(question)
+        return told[question]
+
     return AdmissionFacts(
         local_queue_exists,
         priority_class_exists,
@@ -441,4 +503,5 @@ def _context(
         owner_waits,
         cluster_queue_is_missing,
         now,
+        told_of_plan,
     )

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from gangline import bounded
 from gangline.api.followed_capacity import Damped, FlavorResource, Follow, followed
 from gangline.api.schedules import Span, Weekly, deadline, when, windows
 from gangline.api.spec_fields import SpecError, a_list, a_text, an_amount, an_object
-from gangline.engine.model import Deadline, FlavorQuotas, Millis, Quota, QuotaStep, ResourceGroup
+from gangline.engine.model import (
+    ClusterQueue,
+    Deadline,
+    FlavorQuotas,
+    Millis,
+    Quota,
+    QuotaAhead,
+    QuotaStep,
+    ResourceGroup,
+)
 from gangline.kube.resources import Json
 
 #: overrides of a plan, and quotas of each
 MOST_OVERRIDES: Final = 32
 MOST_QUOTAS: Final = 64
+#: QuotaPlans that are in force at the same time; the oldest are, so that a new one takes no place of another
+MOST_PLANS: Final = 256
 #: changes that are known ahead: so many, and none that is farther away
 MOST_STEPS: Final = 16
 HORIZON: Final[Millis] = 14 * 86_400_000
@@ -233,3 +244,68 @@ def unknown_quotas(facts: QuotaPlanFacts, there: Iterable[FlavorResource]) -> tu
         return ()
     named = bounded.some([f"{resource} in flavor {flavor}" for flavor, resource in missing], 3)
     return (f"ClusterQueue {facts.cluster_queue} has no quota of {named}",)
+
+
+# --- plans among each other -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A QuotaPlan with what it changes, now and ahead."""
+
+    name: str
+    #: None = it is not in force
+    facts: QuotaPlanFacts | None
+    stages: tuple[Stage, ...] = ()
+    #: why it is not in force, or what of it is not honoured, as sentences
+    troubles: tuple[str, ...] = ()
+    #: what could be done instead, as sentences
+    advice: tuple[str, ...] = ()
+    #: the present quotas were foretold, and it is not known that those that exceed them have been stopped
+    unfinished: bool = False
+    #: the quotas that follow nodes, now and ahead
+    course: Course = ()
+
+    @property
+    def present(self) -> object:
+        """What the plan changes now."""
+        return self.stages[0].changes, self.course[:1]
+
+    def steps(self, written: tuple[ResourceGroup, ...]) -> list[QuotaStep]:
+        """The quotas of the ClusterQueue now and ahead, given those that its spec has."""
+        return steps(written, self.stages, self.course)
+
+    def applied_to(self, queue: ClusterQueue) -> ClusterQueue:
+        """The ClusterQueue with the quotas that it has now, given it as its spec says."""
+        return replace(queue, groups=self.steps(queue.groups)[0].groups)
+
+    def ahead(self, written: tuple[ResourceGroup, ...]) -> QuotaAhead | None:
+        """What the engine gets besides the present quotas; None where nothing changes."""
+        facts, known = self.facts, self.steps(written)
+        later = tuple(known if self.unfinished else known[1:])
+        return QuotaAhead(facts.cluster_queue, self.name, later, facts.recall) if facts and later else None
+
+
+@dataclass(slots=True)
+class PlansInForce:
+    """Decides which plans are in force: of each ClusterQueue that there is the oldest, and so many in all.
+
+    `written`: the quotas of each ClusterQueue, as its spec says.
+    """
+
+    written: Mapping[str, tuple[ResourceGroup, ...]]
+    _of_queue: dict[str, str] = field(default_factory=dict[str, str])
+
+    def planned(self, name: str, facts: QuotaPlanFacts, now: Millis) -> Planned:
+        """The next younger plan, with what it changes if it is in force."""
+        queue = facts.cluster_queue
+        if (other := self._of_queue.get(queue)) is not None:
+            told = f"QuotaPlan {other} of ClusterQueue {queue} is older: as long as it exists, this one has no effect"
+            return Planned(name, None, troubles=(told,), advice=(f"QuotaPlan {other} could have these overrides, too",))
+        if len(self._of_queue) >= MOST_PLANS:
+            return Planned(name, None, troubles=(f"Only the {MOST_PLANS} oldest QuotaPlans are in force",))
+        if queue not in self.written:
+            return Planned(name, None, troubles=(f"There is no ClusterQueue {queue}",))
+        self._of_queue[queue] = name
+        troubles = unknown_quotas(facts, quotas_of(self.written[queue]))
+        return Planned(name, facts, tuple(stages(facts, now)), troubles)

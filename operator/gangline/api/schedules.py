@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -137,6 +138,46 @@ def windows(when: Span | Weekly, after: Millis, most: int) -> list[Span]:
     if isinstance(when, Span):
         return [when] if when.end > after else []
     return list(islice(_joined(_weekly_from(when, after)), most))
+
+
+#: windows of each of two schedules that are compared: those that do not meet in the first weeks hardly meet later
+_COMPARED: Final = 16
+
+
+def first_common(one: Span | Weekly, other: Span | Weekly, after: Millis) -> tuple[Span, Span] | None:
+    """The first window of each that overlaps with one of the other, of those that end after an instant. Of two schedules the
+    next windows are compared, of windows that come once all.
+    """
+    if isinstance(one, Span):
+        found = windows(other, max(after, one.start), 1) if one.end > after else []
+        return next(((one, its) for its in found if meet(one, its)), None)
+    if isinstance(other, Span):
+        swapped = first_common(other, one, after)
+        return swapped and (swapped[1], swapped[0])
+    ours, theirs = iter(_next_few(one, after)), iter(_next_few(other, after))
+    own, its = next(ours, None), next(theirs, None)
+    while own is not None and its is not None and not meet(own, its):
+        if own.end <= its.start:
+            own = next(ours, None)
+        else:
+            its = next(theirs, None)
+    return None if own is None or its is None else (own, its)
+
+
+@lru_cache(maxsize=256)
+def _next_few(schedule: Weekly, after: Millis) -> tuple[Span, ...]:
+    """The windows that are compared; kept, since each is compared with many at the same time."""
+    return tuple(windows(schedule, after, _COMPARED))
+
+
+def meet(one: Span, two: Span) -> bool:
+    """Whether both have some time in common."""
+    return one.start < two.end and two.start < one.end
+
+
+def common(one: Span, two: Span) -> Span:
+    """The time that two have in common."""
+    return Span(max(one.start, two.start), min(one.end, two.end))
 
 
 def is_over(when: Span | Weekly, now: Millis) -> bool:

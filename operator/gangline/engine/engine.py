@@ -306,6 +306,10 @@ class Engine:
         """The workloads that have to leave the nodes of a soft window, since another one needs them."""
         return self._store.recalls
 
+    def window_on(self, node: str) -> ReservedWindow | None:
+        """The window of a Reservation that a node is in, or will be in next."""
+        return next(iter(self._store.windows.on(node)), None)
+
     def leaves_at(self, window: ReservedWindow, workload: str) -> Millis:
         """When a workload that is on its nodes is stopped for a hard window."""
         gang = self._store.gangs.get(workload)

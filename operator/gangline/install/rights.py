@@ -29,6 +29,7 @@ from gangline.kube.resources import Json, Resource
 from gangline.record.following import watched
 from gangline_webhooks import registration, unqueued_kinds
 from gangline_webhooks.certificate_store import SECRET
+from gangline_webhooks.facts import PLAN_CHECKS
 
 READ: Final = ("get", "list", "watch")
 #: on jobs; delete: where the configuration says how long deactivated ones are kept
@@ -187,6 +188,8 @@ WEBHOOKS: Final = ServiceAccount(
         *(Right(Resource(group, "", f"{kind.lower()}s"), ("get",)) for group, kind in sorted(queued_owners())),
         Right(kube.PODS, ("get",)),  # a driver of Spark owns its executors
         Right(kube.WORKLOADS, ("get",)),  # whether the GPUJob to which a new Job belongs is admitted
+        # what keeps a Reservation or QuotaPlan from being honoured, as the operator says
+        Right(PLAN_CHECKS, ("create",)),
         _own_role(ownership.WEBHOOKS),
         Right(kube.MUTATING_WEBHOOKS, ("create",)),
         Right(kube.MUTATING_WEBHOOKS, ("get", "update", "delete"), names=(registration.NAME,)),
@@ -233,6 +236,7 @@ _SENT: Final = (*READ, "create", "delete")
 PEOPLE: Final = tuple(
     Right(Resource(discovery.ANSWERS.name, discovery.ANSWERS.versions[-1], each.plural), each.verbs, each.subresource)
     for each in discovery.ANSWERS.resources
+    if each.for_people
 )
 
 

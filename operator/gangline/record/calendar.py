@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from gangline.api.quota_plans import QuotaPlanFacts, quota_plan, quotas_of, stages, steps, unknown_quotas
+from gangline.api.quota_plans import Planned, PlansInForce, QuotaPlanFacts, quota_plan
 from gangline.engine.model import ClusterQueue, Millis, QuotaAhead, ResourceGroup, changes_between
 from gangline.kube import resources as kube
 from gangline.record import values
@@ -33,7 +33,7 @@ def quotas(recorded: Iterable[RecordedChange], until: Millis) -> tuple[list[Repl
             state.put(change)
         state.expand(at)
     state.go_on(until)
-    return state.events, state.troubles()
+    return state.events, state.troubles(until)
 
 
 @dataclass(slots=True)
@@ -69,16 +69,14 @@ class _State:
         present: dict[str, tuple[ResourceGroup, ...]] = {}
         ahead: dict[str, QuotaAhead] = {}
         edges: list[Millis] = []
-        for name, plan in self.plans.items():
-            queue = plan.cluster_queue
-            if queue in present or queue not in self.written:
-                continue  # an older plan is in force, or there is no such queue
-            found = stages(plan, now)
-            known = steps(self.written[queue], found)
-            present[queue] = known[0].groups
-            if known[1:]:
-                ahead[queue] = QuotaAhead(queue, name, tuple(known[1:]), plan.recall)
-            edges += [now + _RENEWED, *(stage.at for stage in found[1:])]
+        for planned in self._planned(now):
+            if planned.facts is None:
+                continue
+            queue = planned.facts.cluster_queue
+            present[queue] = planned.steps(self.written[queue])[0].groups
+            if (known := planned.ahead(self.written[queue])) is not None:
+                ahead[queue] = known
+            edges += [now + _RENEWED, *(stage.at for stage in planned.stages[1:])]
         self.expires = min(edges, default=None)
         told = tuple(changes_between(QuotaAhead, self.ahead, ahead))
         queues = self.present.keys() | present.keys()
@@ -87,17 +85,9 @@ class _State:
         if told or changed:
             self.events.append(ReplayEvent(now, told, quotas=changed))
 
-    def troubles(self) -> list[str]:
-        found: list[str] = []
-        of_queue: dict[str, str] = {}
-        for name, plan in self.plans.items():
-            queue = plan.cluster_queue
-            if queue not in self.written:
-                found.append(f"QuotaPlan {name}: There is no ClusterQueue {queue}")
-            elif (other := of_queue.setdefault(queue, name)) != name:
-                found.append(f"QuotaPlan {name}: QuotaPlan {other} of ClusterQueue {queue} is older")
-            else:
-                found += [
-                    f"QuotaPlan {name}: {trouble}" for trouble in unknown_quotas(plan, quotas_of(self.written[queue]))
-                ]
-        return found
+    def _planned(self, now: Millis) -> list[Planned]:
+        in_force = PlansInForce(self.written)
+        return [in_force.planned(name, plan, now) for name, plan in self.plans.items()]
+
+    def troubles(self, now: Millis) -> list[str]:
+        return [f"QuotaPlan {each.name}: {told}" for each in self._planned(now) for told in each.troubles]

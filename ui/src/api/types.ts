@@ -87,6 +87,9 @@ export interface Quota {
   borrowed: string
   borrowingLimit: string | null
   lendingLimit: string | null
+  /** of a quota that a plan gives: the nominal one of the spec, and the one after the next change, null = none is known */
+  written?: string
+  next?: string | null
 }
 
 export interface Queue {
@@ -168,6 +171,18 @@ export interface Node {
   occupants: Occupant[]
   awaited: Occupant[]
   cards?: Card[]
+  /** the window of a Reservation that it is in, or will be in next */
+  window?: NodeWindow
+}
+
+/** Times in seconds. From `announced` on jobs that have to leave are told so. */
+export interface NodeWindow {
+  reservation: string
+  maintenance: boolean
+  soft: boolean
+  announced: number
+  from: number
+  to: number
 }
 
 export interface Run {

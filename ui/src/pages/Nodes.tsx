@@ -7,16 +7,18 @@ import { useNow } from '../clock'
 import { flavorOf, freeNodes, largestGangs } from '../figures'
 import { ActionButton, Actions, MissingRights, useRights } from '../parts/actions'
 import { AsOfField, AsOfPanels, useAsOf } from '../parts/asof'
-import { Badge, HealthIcon, NodeHealth, ToneIcon } from '../parts/badges'
+import { Badge, HealthIcon, NodeHealth, ToneIcon, WindowIcon } from '../parts/badges'
 import { CloseButton } from '../parts/dialogs'
 import { Commands, quoted } from '../parts/commands'
 import { NamedJob } from '../parts/jobs'
 import { Answered, Empty, Panel, Scroll } from '../parts/panel'
 import { Swaps, SwapsOf } from '../parts/swaps'
 import { useNamespace, useView } from '../view'
-import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReason, number, type Health } from '../words'
+import { accelerators, count, duration, gpus, HEALTH_WORDS, healthOf, healthReason, number, windowOf, windowWords, type Health, type WindowState } from '../words'
 
 const HEALTHS: readonly Health[] = ['ready', 'leaving', 'soaking', 'faulty']
+const WINDOWS: readonly WindowState[] = ['open', 'emptying', 'ahead']
+const WINDOW_WORDS: Record<WindowState, string> = { open: 'in a window', emptying: 'being emptied for one', ahead: 'a window is ahead' }
 const VERBS: readonly Verb[] = ['cordon', 'uncordon']
 const MANY = 200
 /** No node has more GPUs; a resource that counts something else does. */
@@ -45,6 +47,8 @@ export function Nodes() {
   )
   const groups = useMemo(() => byFlavor(shown), [shown])
   const flavors = useMemo(() => [...new Set(list.flatMap((node) => node.flavors))].sort(), [list])
+  const now = useNow(30)
+  const windows = WINDOWS.filter((each) => list.some((node) => windowOf(node, now) === each))
   const chosen = table.list.find((node) => node.metadata.name === chosenName)
   const select = useCallback((name: string) => view.set({ node: name === chosenName ? '' : name }), [view, chosenName])
   if (loading) return <h1>Nodes</h1>
@@ -101,6 +105,9 @@ export function Nodes() {
           <li><i className="swatch box-awaited" style={hue('job/example')} /> on its way</li>
           <li><i className="swatch fill-outside" /> outside of queues</li>
           <li><ToneIcon tone="bad" icon="cross" /> failed card</li>
+          {windows.map((each) => (
+            <li key={each}><WindowIcon window={each} /> {WINDOW_WORDS[each]}</li>
+          ))}
         </ul>
       </div>
       <div className={chosen ? 'split' : ''}>
@@ -257,11 +264,17 @@ const NodeBox = memo(function NodeBox({ node, chosen, job, onSelect }: BoxProps)
   const health = healthOf(node)
   const seats = seatsOf(node)
   const total = accelerators(node.capacity)
-  const label = `${name}: ${number(accelerators(node.used))} of ${gpus(total)} used${health === 'ready' ? '' : `, ${node.trouble}`}`
+  const now = useNow(30)
+  const window = windowOf(node, now)
+  const kept = windowWords(node, now)
+  const label = `${name}: ${number(accelerators(node.used))} of ${gpus(total)} used${health === 'ready' ? '' : `, ${node.trouble}`}${kept && `. ${kept}`}`
   return (
-    <button type="button" className="node" data-health={health} data-dim={job !== ''} aria-pressed={chosen} onClick={() => onSelect(name)} aria-label={label} title={health === 'ready' ? label : `${label}. ${healthReason(node)}`}>
+    <button
+      type="button" className="node" data-health={health} data-window={window ?? undefined} data-dim={job !== ''} aria-pressed={chosen} onClick={() => onSelect(name)} aria-label={label} title={health === 'ready' ? label : `${label}. ${healthReason(node)}`}
+    >
       <span className="node-name">
         <span className="clip">{name}</span>
+        {window && <WindowIcon window={window} />}
         {health !== 'ready' && <HealthIcon health={health} />}
       </span>
       <span className="cards">
@@ -290,6 +303,7 @@ function NodeDetail({ node, onClose }: { node: Node; onClose: () => void }) {
             {healthReason(node)}
             {node.until !== null && node.until > now && ` It is used again in ${duration(node.until - now)}.`}
           </p>
+          {windowWords(node, now) && <p className="notice">{windowWords(node, now)}</p>}
           <dl className="facts">
             <dt>Flavors</dt>
             <dd>{node.flavors.join(', ')}</dd>

@@ -5,7 +5,7 @@ import { useAnswer } from '../api/answers'
 import { useIsLoading, useTable } from '../api/live'
 import type { Job, Listed, Queue, Quota, UsageSum } from '../api/types'
 import { useNow } from '../clock'
-import { cohortTree, lentShares, queuesBelow, sharesOfTrees, type CohortTree } from '../figures'
+import { cohortTree, lentShares, plannedGpus, queuesBelow, sharesOfTrees, type CohortTree } from '../figures'
 import { modeWords } from '../lights'
 import { AsOfField, AsOfPanels, useAsOf } from '../parts/asof'
 import { Bar, Legend, type BarPart } from '../parts/bars'
@@ -211,7 +211,10 @@ function QueueRow({ queue, depth, most, lent, next, shares, chosen }: { queue: Q
         </div>
       </td>
       <td className="number">{number(queue.usedGpus)}</td>
-      <td className="number">{number(nominal)}</td>
+      <td className="number">
+        {number(nominal)}
+        <Planned queue={queue} />
+      </td>
       <td className="number" title={`${count(queue.waiting, 'job')} that ask for ${gpus(queue.pendingGpus)}`}>
         {number(queue.waiting)}
       </td>
@@ -232,6 +235,20 @@ function QueueRow({ queue, depth, most, lent, next, shares, chosen }: { queue: Q
   )
 }
 
+/** Below what a queue owns now: what its spec says, and what it owns next, where a plan gives it its quota. */
+function Planned({ queue }: { queue: Queue }) {
+  const now = useNow(30)
+  const found = plannedGpus(queue)
+  if (!found) return null
+  const at = queue.plan?.changesAt ?? null
+  return (
+    <div className="quiet small nowrap">
+      {found.written !== (queue.nominalGpus ?? 0) && <div>{number(found.written)} in its spec</div>}
+      {found.next !== null && at !== null && <div>{`${number(found.next)} from ${clock(at, now)}`}</div>}
+    </div>
+  )
+}
+
 interface DetailProps {
   queue: Queue
   rows: readonly Queue[]
@@ -248,6 +265,7 @@ function QueueDetail({ queue, rows, jobs, lent, shares, onClose }: DetailProps) 
   const line = [...waiting].sort((a, b) => (a.position ?? 0) - (b.position ?? 0)).slice(0, 6)
   const away = jobs.find((job) => job.clusterQueue === queue.name && job.fallenBack)?.fallenBack
   const below = rows.filter((row) => row.clusterQueue === queue.name && row.level !== 'ClusterQueue')
+  const planned = queue.quotas.some((quota) => quota.written !== undefined)
   const quotas = [...queue.quotas].sort((a, b) => Number(isAccelerator(b.resource)) - Number(isAccelerator(a.resource)))
   return (
     <div className="side stack">
@@ -322,6 +340,8 @@ function QueueDetail({ queue, rows, jobs, lent, shares, onClose }: DetailProps) 
                   <th scope="col" className="bar-cell">Use</th>
                   <th scope="col" className="number">Used</th>
                   <th scope="col" className="number">Owns</th>
+                  {planned && <th scope="col" className="number" title="The nominal quota of the ClusterQueue’s spec">In its spec</th>}
+                  {planned && <th scope="col" className="number">Next</th>}
                 </tr>
               </thead>
               <tbody>
@@ -338,6 +358,8 @@ function QueueDetail({ queue, rows, jobs, lent, shares, onClose }: DetailProps) 
                       </td>
                       <td className="number">{quota.used}</td>
                       <td className="number">{quota.nominal}</td>
+                      {planned && <td className="number">{quota.written ?? ''}</td>}
+                      {planned && <td className="number">{quota.next ?? ''}</td>}
                     </tr>
                   )
                 })}

@@ -15,7 +15,7 @@ import { jobLabel } from '../words'
 
 const HOUR = 3600
 const WEEK = 7 * 86400
-const VIEW = ['group', 'span', 'start', 'cursor', 'decision', 'focus', 'find', 'table'] as const
+const VIEW = ['group', 'span', 'start', 'cursor', 'decision', 'focus', 'find', 'table', 'from'] as const
 /** What the timeline shows by itself does not stand in the address. */
 const USUAL: Record<string, string> = { group: 'queues', span: '86400', table: 'false' }
 const STALE = 15

@@ -1,5 +1,5 @@
 /** States as colour, shape and word. */
-import { HEALTH_WORDS, STATE_WORDS, healthOf, shownState, type Health, type ShownState } from '../words'
+import { HEALTH_WORDS, STATE_WORDS, healthOf, shownState, type Health, type ShownState, type WindowState } from '../words'
 import type { Job, Node } from '../api/types'
 import { Icon, type IconName } from './icons'
 
@@ -59,6 +59,18 @@ export function HealthIcon({ health }: { health: Health }) {
       <Icon name={icon} />
     </span>
   )
+}
+
+const WINDOW_LOOKS: Record<WindowState, [Tone, IconName]> = {
+  open: ['warn', 'dotRing'],
+  emptying: ['wait', 'eject'],
+  ahead: ['idle', 'hourglass'],
+}
+
+/** How far the next window of a Reservation on a node is. */
+export function WindowIcon({ window }: { window: WindowState }) {
+  const [tone, icon] = WINDOW_LOOKS[window]
+  return <ToneIcon tone={tone} icon={icon} />
 }
 
 export function ToneIcon({ tone, icon }: { tone: Tone; icon: IconName }) {

@@ -626,7 +626,16 @@ export function Timeline(props: TimelineProps) {
             </Floating>
           )}
           {asking && (
-            <WhatIf asking={asking} model={model} now={now} onAsk={ask} onClose={close} onOpenLane={props.onOpenLane} />
+            <WhatIf
+              asking={asking}
+              model={model}
+              now={now}
+              from={view.from}
+              onFrom={(from) => change({ from })}
+              onAsk={ask}
+              onClose={close}
+              onOpenLane={props.onOpenLane}
+            />
           )}
           {beside && surface && (
             <p

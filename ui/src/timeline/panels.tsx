@@ -4,7 +4,7 @@ import { Button, Input, Label, NumberField, TextField, ToggleButton } from "reac
 import { type Stage, drawBars } from "./draw";
 import { type Theme } from "./theme";
 import { type Bar, type Model, isLive, isWaiting } from "./model";
-import { written } from "../dates";
+import { dateFault, written } from "../dates";
 import { DateField } from "../parts/asof";
 import { type Change, type JobName, type Outcome, type Question, canAsk } from "./view";
 import { away, duration, endText, lossText, parseDuration, startText, stateName, when } from "./words";
@@ -114,12 +114,15 @@ interface WhatIfProps {
   asking: Asking;
   model: Model;
   now: number;
+  /** The date of the field From. */
+  from: number | null;
+  onFrom: (from: number | null) => void;
   onAsk: (subject: Subject, question: Question) => void;
   onClose: () => void;
   onOpenLane?: ((lane: { node: string } | { queue: string }) => void) | undefined;
 }
 
-export function WhatIf({ asking, model, now, onAsk, onClose, onOpenLane }: WhatIfProps) {
+export function WhatIf({ asking, model, now, from, onFrom, onAsk, onClose, onOpenLane }: WhatIfProps) {
   const { subject, question, outcome, error, busy } = asking;
   return (
     <aside
@@ -153,6 +156,9 @@ export function WhatIf({ asking, model, now, onAsk, onClose, onOpenLane }: WhatI
           turn={asking.turn}
           quotas={model.quotas}
           busy={busy}
+          now={now}
+          from={from}
+          onFrom={onFrom}
           onAsk={(quota) => onAsk({ kind: "quota", queue: quota.clusterQueue }, { quota })}
         />
       )}
@@ -256,16 +262,20 @@ interface QuotaFormProps {
   turn: number;
   quotas: Model["quotas"];
   busy: boolean;
+  now: number;
+  from: number | null;
+  onFrom: (from: number | null) => void;
   onAsk: (quota: { clusterQueue: string; flavor: string; gpus: number; at?: string }) => void;
 }
 
-function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFormProps) {
+function QuotaForm({ queue: asked, wanted, turn, quotas, busy, now, from, onFrom, onAsk }: QuotaFormProps) {
   const [queue, setQueue] = useState(asked);
   const own = quotas.get(queue) ?? [];
   const [flavor, setFlavor] = useState(wanted?.flavor ?? own[0]?.flavor ?? "");
   const quota = own.find((each) => each.flavor === flavor) ?? own[0];
   const [gpus, setGpus] = useState(wanted?.gpus ?? quota?.gpus ?? 0);
-  const [at, setAt] = useState<number | null>(null);
+  const fault = from === null ? "" : dateFault(from, now);
+  const at = fault ? null : from;
   useEffect(() => {
     if (wanted === null) {
       choose(asked, "");
@@ -290,7 +300,7 @@ function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFor
       className="tl-of-quota"
       onSubmit={(event) => {
         event.preventDefault();
-        if (gpus !== quota.gpus && !busy) onAsk({ clusterQueue: queue, flavor: quota.flavor, gpus, ...(at === null ? {} : { at: written(at) }) });
+        if (gpus !== quota.gpus && !busy && !fault) onAsk({ clusterQueue: queue, flavor: quota.flavor, gpus, ...(at === null ? {} : { at: written(at) }) });
       }}
     >
       <Choice label="Queue" value={queue} values={[...quotas.keys()]} onChange={(next) => choose(next, flavor)} autoFocus />
@@ -311,11 +321,11 @@ function QuotaForm({ queue: asked, wanted, turn, quotas, busy, onAsk }: QuotaFor
         <Label>GPUs</Label>
         <Input className="tl-input" />
       </NumberField>
-      <DateField label="From" value={at} onChange={setAt} />
+      <DateField label="From" value={at} fault={fault} onChange={onFrom} />
       <p className="tl-quiet">
         The quota is {quota.gpus} GPUs now; {quota.used} of them are in use.
       </p>
-      <Button type="submit" className="tl-button tl-strong" isDisabled={gpus === quota.gpus}>
+      <Button type="submit" className="tl-button tl-strong" isDisabled={gpus === quota.gpus || fault !== ""}>
         Simulate
       </Button>
     </form>

@@ -442,11 +442,13 @@ group("a view", () => {
       focus: null,
       find: "",
       table: true,
+      from: null,
     });
-    expect(readView({ span: NaN, start: "soon", cursor: -4 })).toMatchObject({
+    expect(readView({ span: NaN, start: "soon", cursor: -4, from: "soon" })).toMatchObject({
       span: 86_400,
       start: null,
       cursor: null,
+      from: null,
     });
     expect(readView({ span: 1e99 }).span).toBe(30 * 86_400);
   });
@@ -460,7 +462,9 @@ group("a view", () => {
       focus: "run:a/b",
       find: "x",
       table: true,
+      from: NOW + 3_600,
     });
+    expect(view.from).toBe(NOW + 3_600);
     expect(readView(Object.fromEntries(Object.entries(view).map(([key, value]) => [key, String(value)])))).toEqual(
       view,
     );

@@ -16,6 +16,8 @@ export interface View {
   focus: string | null;
   find: string;
   table: boolean;
+  /** The date from which on "what if" changes a quota; null: at once. */
+  from: number | null;
 }
 
 export const SHORTEST_SPAN = 60;
@@ -44,6 +46,7 @@ export function readView(given: unknown): View {
     focus: typeof raw.focus === "string" && raw.focus !== "" ? raw.focus.slice(0, 600) : null,
     find: text(raw.find).slice(0, 200),
     table: raw.table === true || raw.table === "true",
+    from: instant(number(raw.from)),
   };
 }
 

@@ -162,6 +162,10 @@ def _every_namespace(namespace: str, queued: bool) -> bool:
     return True
 
 
+def _nothing_told(obj: Json) -> tuple[str, ...]:
+    return ()
+
+
 def _unknown(reference: Reference) -> Json | None:
     return None
 
@@ -201,6 +205,9 @@ class AdmissionFacts:
     cluster_queue_is_missing: Callable[[str], bool] = _no_name
     #: the time, in milliseconds since 1970; 0 = it is not known
     now: int = 0
+    #: what the operator says of a Reservation or QuotaPlan: what keeps it from being honoured, and what could be instead. Nothing
+    #: where none answers
+    told_of_plan: Callable[[Json], tuple[str, ...]] = _nothing_told
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from itertools import combinations
+from typing import Final
 
 from gangline import bounded
 from gangline.api import quantity
 from gangline.api.read import alternatives, conditions
 from gangline.api.read.alternatives import labels_of, spec_of
 from gangline.api.reservations import ReservationFacts, SomeNodes, reservation
-from gangline.api.schedules import Span, windows
+from gangline.api.schedules import Span, common, first_common, meet, windows
 from gangline.api.spec_fields import SpecError
 from gangline.api.unchecked import mapping
 from gangline.engine import model
@@ -90,31 +91,55 @@ def expand(
         except SpecError as error:
             found.append(Expanded(name, None, troubles=(str(error),)))
             continue
-        chosen, lacking = _nodes(facts, obj, nodes, flavors)
+        chosen, lacking, instead = _nodes(facts, obj, nodes, flavors)
         spans = tuple(windows(facts.when, now, ahead))
-        found.append(Expanded(name, facts, spans, chosen, (*lacking, *_unknown_queues(facts, *known))))
-    return _with_overlaps(found, nodes, flavors)
+        troubles = (*lacking, *_unknown_queues(facts, *known))
+        found.append(Expanded(name, facts, spans, chosen, troubles, tuple(instead)))
+    return _with_overlaps(found, nodes, flavors, now)
+
+
+def beside(
+    name: str,
+    spec: object,
+    reservations: Iterable[Json],
+    nodes: Mapping[str, Json],
+    flavors: Mapping[str, Json],
+    cluster_queues: Iterable[str],
+    local_queues: Iterable[str],
+    now: int,
+) -> Expanded:
+    """A Reservation as it would be with this spec, beside the others; as the newest, if there is none of this name."""
+    others = {_name(each): each for each in reservations}
+    own = alternatives.proposed(name, spec, others.pop(name, None))
+    expanded = expand([*others.values(), own], nodes, flavors, cluster_queues, local_queues, now)
+    return next(each for each in expanded if each.name == name)
 
 
 def _nodes(
     facts: ReservationFacts, obj: Json, nodes: Mapping[str, Json], flavors: Mapping[str, Json]
-) -> tuple[tuple[str, ...], list[str]]:
-    """The nodes that it selects, and what of them is not there."""
+) -> tuple[tuple[str, ...], list[str], list[str]]:
+    """The nodes that it selects, what of them is not there, and what could be reserved instead."""
     wanted = dict(facts.node_labels).items()
     chosen = {name for name in facts.node_names if name in nodes}
     if wanted:
         chosen |= {name for name, node in nodes.items() if wanted <= labels_of(node).items()}
-    troubles: list[str] = []
+    troubles, instead = list[str](), list[str]()
     if missing := sorted(facts.node_names - chosen):
         troubles.append(f"There is no node {_some(missing)}")
     if wanted and not any(wanted <= labels_of(node).items() for node in nodes.values()):
         troubles.append("No node has the labels of spec.nodes.matchLabels")
     if facts.any_of is not None:
-        some, trouble = _some_of_flavor(facts.any_of, _in_turn(facts.any_of.flavor, obj, nodes, flavors), nodes)
-        if trouble:
-            troubles.append(f"spec.nodes.anyOf: flavor {facts.any_of.flavor} has {trouble}")
+        flavor = facts.any_of.flavor
+        some, short = _some_of_flavor(facts.any_of, _in_turn(flavor, obj, nodes, flavors), nodes)
+        if flavor not in flavors:
+            troubles.append(f"There is no ResourceFlavor {flavor}")
+        elif short:
+            wanted_of, offered = (", ".join(each) for each in zip(*short, strict=True))
+            troubles.append(f"spec.nodes.anyOf asks for {wanted_of} of flavor {flavor}, and there are {offered}")
+            if some:
+                instead.append(f"{offered} of flavor {flavor} can be reserved")
         chosen |= set(some)
-    return tuple(sorted(chosen)), troubles
+    return tuple(sorted(chosen)), troubles, instead
 
 
 def _in_turn(flavor: str, obj: Json, nodes: Mapping[str, Json], flavors: Mapping[str, Json]) -> list[str]:
@@ -133,11 +158,13 @@ def nodes_of_flavor(flavor: str, nodes: Mapping[str, Json], flavors: Mapping[str
     return [name for name, node in nodes.items() if labels <= labels_of(node).items()] if labels else []
 
 
-def _some_of_flavor(wanted: SomeNodes, candidates: list[str], nodes: Mapping[str, Json]) -> tuple[list[str], str]:
-    """The first of these nodes that are enough, and what is missing, "" = nothing."""
+def _some_of_flavor(
+    wanted: SomeNodes, candidates: list[str], nodes: Mapping[str, Json]
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """The first of these nodes that are enough, and of what there is less: how much is wanted, and how much there is."""
     if wanted.count is not None:
         some = candidates[: wanted.count]
-        return some, f"{len(some)} of {wanted.count} nodes" if len(some) < wanted.count else ""
+        return some, [(_nodes_of(wanted.count), _nodes_of(len(some)))] if len(some) < wanted.count else []
     left, chosen = dict(wanted.amounts), list[str]()
     for name in candidates:
         offered = {resource: offer(nodes[name], resource) for resource, amount in left.items() if amount > 0}
@@ -145,11 +172,14 @@ def _some_of_flavor(wanted: SomeNodes, candidates: list[str], nodes: Mapping[str
             chosen.append(name)
             left.update((resource, left[resource] - amount) for resource, amount in offered.items())
     lacking = [(resource, amount, left[resource]) for resource, amount in wanted.amounts if left[resource] > 0]
-    told = (
-        f"{quantity.format(all_ - short, name)} of {quantity.format(all_, name)} {name}"
+    return chosen, [
+        (f"{quantity.format(all_, name)} {name}", f"{quantity.format(all_ - short, name)} {name}")
         for name, all_, short in lacking
-    )
-    return chosen, ", ".join(told)
+    ]
+
+
+def _nodes_of(count: int) -> str:
+    return f"{count} node{'s' if count != 1 else ''}"
 
 
 def offer(node: Json, resource: str) -> int:
@@ -171,38 +201,47 @@ def _unknown_queues(facts: ReservationFacts, cluster_queues: frozenset[str], loc
     return troubles
 
 
-def _with_overlaps(found: list[Expanded], nodes: Mapping[str, Json], flavors: Mapping[str, Json]) -> list[Expanded]:
+@dataclass(frozen=True, slots=True)
+class _Overlap:
+    """Another Reservation, the own window that overlaps with one of it, when both have one, and the nodes of both."""
+
+    other: Expanded
+    span: Span
+    time: Span
+    shared: list[str]
+
+    @property
+    def text(self) -> str:
+        when = f"from {conditions.timestamp(self.time.start)} until {conditions.timestamp(self.time.end)}"
+        return (
+            f"Reservation {self.other.name} has {_some(self.shared)}, too, {when}: only whom both are for may use them"
+        )
+
+
+def _with_overlaps(
+    found: list[Expanded], nodes: Mapping[str, Json], flavors: Mapping[str, Json], now: int
+) -> list[Expanded]:
     """Each with the others that want the same nodes at the same time for somebody else: in both, nobody can use these."""
-    done: list[Expanded] = []
-    for each in found:
-        overlaps = [overlap for other in found if other is not each and (overlap := _overlap(each, other)) is not None]
-        told = (_overlap_text(other, span, shared) for other, span, shared in overlaps)
-        instead = _alternatives(each, overlaps, found, nodes, flavors) if overlaps else ()
-        done.append(replace(each, troubles=(*each.troubles, *told), advice=tuple(instead)))
-    return done
-
-
-#: another Reservation, when both have a window, and the nodes of both
-_Overlap: TypeAlias = tuple[Expanded, Span, list[str]]
-
-
-def _overlap(one: Expanded, other: Expanded) -> _Overlap | None:
-    if not _rivals(one, other):
-        return None
-    both = (Span(max(a.start, b.start), min(a.end, b.end)) for a in one.spans for b in other.spans)
-    time = next((span for span in both if span.start < span.end), None)
-    shared = sorted({*one.nodes} & {*other.nodes}) if time is not None else []
-    return (other, time, shared) if time is not None and shared else None
-
-
-def _rivals(one: Expanded, other: Expanded) -> bool:
-    """Whether both are in force, for different owners."""
-    return one.facts is not None and other.facts is not None and one.facts.owners != other.facts.owners
-
-
-def _overlap_text(other: Expanded, time: Span, shared: list[str]) -> str:
-    when = f"from {conditions.timestamp(time.start)} until {conditions.timestamp(time.end)}"
-    return f"Reservation {other.name} has {_some(shared)}, too, {when}: only whom both are for may use them"
+    overlaps: dict[str, list[_Overlap]] = {}
+    for one, other in combinations(found, 2):
+        if one.facts is None or other.facts is None or one.facts.owners == other.facts.owners:
+            continue
+        if not (shared := sorted({*one.nodes} & {*other.nodes})):
+            continue
+        if (both := first_common(one.facts.when, other.facts.when, now)) is not None:
+            time = common(*both)
+            overlaps.setdefault(one.name, []).append(_Overlap(other, both[0], time, shared))
+            overlaps.setdefault(other.name, []).append(_Overlap(one, both[1], time, shared))
+    return [
+        replace(
+            each,
+            troubles=(*each.troubles, *(overlap.text for overlap in those)),
+            advice=(*each.advice, *_alternatives(each, those, found, nodes, flavors)),
+        )
+        if (those := overlaps.get(each.name))
+        else each
+        for each in found
+    ]
 
 
 def _created(obj: Json) -> str:
@@ -220,19 +259,16 @@ def _alternatives(
     nodes: Mapping[str, Json],
     flavors: Mapping[str, Json],
 ) -> list[str]:
-    """When its nodes are free of others, and which other nodes are at its time."""
-    rivals = [each for each in found if each is not own and _rivals(own, each)]
-    span = next(span for span in own.spans if any(_meet(span, time) for _, time, _ in overlaps))
-    here = [each.facts for each in rivals if each.facts is not None and not {*own.nodes}.isdisjoint(each.nodes)]
-    then = (each for each in rivals if any(_meet(one, two) for one in own.spans for two in each.spans))
+    """When its nodes are free of others, and which other nodes are at the time of its first window that overlaps."""
+    span = min(each.span for each in overlaps)
+    owners = own.facts.owners if own.facts is not None else None
+    rivals = [(each, each.facts) for each in found if each.facts is not None and each.facts.owners != owners]
+    here = [facts for each, facts in rivals if not {*own.nodes}.isdisjoint(each.nodes)]
+    then = (each for each, facts in rivals if any(meet(span, its) for its in windows(facts.when, span.start, 1)))
     taken = {*own.nodes, *(name for each in then for name in each.nodes)}
-    wanted = sorted({name for _, _, shared in overlaps for name in shared})
+    wanted = sorted({name for each in overlaps for name in each.shared})
     other_nodes = [*alternatives.free_nodes(wanted, taken, nodes, flavors)]
     return alternatives.advice(span, alternatives.next_free(span, here), other_nodes)
-
-
-def _meet(one: Span, two: Span) -> bool:
-    return one.start < two.end and two.start < one.end
 
 
 def _some(names: list[str]) -> str:

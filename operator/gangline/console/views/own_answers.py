@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from gangline.api import names
+from gangline.api.quota_plans import Planned
 from gangline.api.read.parse import ParseError
 from gangline.console.output import remarks
 from gangline.console.views import own_rights, reach
@@ -39,7 +40,7 @@ from gangline.control.forecasting.runtime_facts import Forecasts
 from gangline.control.kinds.dependencies import facts_of
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.control.nodes.cards.inventory_feed import of_node, put
-from gangline.control.queues.planned_quotas import Planned, expand
+from gangline.control.queues.planned_quotas import expand
 from gangline.control.writes.status import fallen_back, queue_orders
 from gangline.engine import HORIZON, POLICY, Engine, Mode, Outlook, model, outlook
 from gangline.forecast.history.runs import Run

@@ -59,6 +59,16 @@ def lines(found: Sequence[Json], now: float, until: float) -> list[str]:
     return [line for _, line in sorted(told)]
 
 
+def of_node(node: Json, now: float) -> str:
+    """The window that a node is in, or will be in next, as an answer says it, in words."""
+    window = node.get("window")
+    if window is None or window["to"] <= now:
+        return ""
+    what = "maintenance" if window["maintenance"] else "soft" if window["soft"] else "reserved"
+    told = "emptying, " if window["announced"] <= now < window["from"] and not window["soft"] else ""
+    return f"{told}{what} {clock.between(window['from'], window['to'], now)} ({window['reservation']})"
+
+
 def as_status(window: tuple[int, int]) -> Json:
     """A window from one millisecond to another, as a status has it."""
     return {"start": clock.rfc3339(window[0] / 1000), "end": clock.rfc3339(window[1] / 1000)}

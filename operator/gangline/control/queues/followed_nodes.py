@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gangline.api.followed_capacity import Damped, FlavorResource, damped, excess
-from gangline.api.quota_plans import Course, QuotaPlanFacts, course
+from gangline.api.quota_plans import Course, Planned, QuotaPlanFacts, course
 from gangline.control.kernel.context import Context
 from gangline.control.queues.followed_rows import Usable, remembered, row
-from gangline.control.queues.planned_quotas import Planned
 from gangline.engine import model
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json

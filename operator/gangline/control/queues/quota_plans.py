@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from gangline.api.quota_plans import Planned
 from gangline.api.read.conditions import timestamp
 from gangline.control.kernel.context import Context
 from gangline.control.nodes.windows.deadlines import Deadlines
 from gangline.control.parts.part import Part
 from gangline.control.queues.followed_nodes import FollowedNodes
-from gangline.control.queues.planned_quotas import Planned, expand
+from gangline.control.queues.planned_quotas import expand
 from gangline.control.writes.outgoing import status_write
 from gangline.control.writes.status import quota_plan_status
 from gangline.engine import model
@@ -175,7 +176,7 @@ class QuotaPlans(Part):
             each.facts,
             each.stages,
             each.steps(written),
-            each.troubles,
+            (*each.troubles, *each.advice),
             recalled,
             unfinished=each.unfinished,
             now=now,

@@ -34,7 +34,9 @@ def validate(obj: Json, old: Json | None, context: AdmissionFacts) -> list[Field
 
 
 def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
-    """Windows that are over, a ClusterQueue that there is not, and quotas that it does not have."""
+    """Windows that are over, a ClusterQueue that there is not, quotas that it does not have, and another plan of it, as the
+    operator says.
+    """
     facts = quota_plan(obj)
     found = [
         schedules.over(f"spec.overrides[{number}].window")
@@ -47,7 +49,7 @@ def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
     queue = context.look((CLUSTER_QUEUES, name))
     if queue is not None:
         found += [f"spec: {trouble}" for trouble in unknown_quotas(facts, _quotas(queue))]
-    return found
+    return [*found, *context.told_of_plan(obj)]
 
 
 def _quotas(queue: Json) -> Iterator[FlavorResource]:

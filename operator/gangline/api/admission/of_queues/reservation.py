@@ -46,7 +46,7 @@ def warn(obj: Json) -> list[str]:
 
 
 def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
-    """A window that is over, and queues that there are not."""
+    """A window that is over, queues that there are not, and what keeps it from being honoured, as the operator says."""
     facts = reservation(obj)
     found = [schedules.over("spec.window")] if schedules.is_over(facts.when, context.now) else []
     for name in sorted(facts.owners.cluster_queues)[:MOST_QUEUES]:
@@ -56,7 +56,7 @@ def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
         namespace, _, name = key.partition("/")
         if context.local_queue_is_missing(namespace, name):
             found.append(f"spec.for.localQueues: there is no LocalQueue {key} yet")
-    return found
+    return [*found, *context.told_of_plan(obj)]
 
 
 RULES: Final = KindRules(validate=validate, warn=warn, doubt=doubt)

@@ -243,7 +243,7 @@ async def _created(api: ApiClient, body: Json, *, dry_run: bool) -> None:
 
 async def _meaning(api: ApiClient, body: Json) -> list[str]:
     """What a Reservation that is not created yet would mean: its nodes, its windows, and what keeps it from being honoured."""
-    from gangline.api.read.expansion import expand  # much that a list does not need
+    from gangline.api.read import alternatives, expansion  # much that a list does not need
 
     now = round(time.time() * 1000)
     found: dict[str, dict[str, Stored]] = {}
@@ -253,17 +253,16 @@ async def _meaning(api: ApiClient, body: Json) -> list[str]:
         except Forbidden:
             return [f"You may not list {resource.plural}: what it means is in its status, once it is created"]
         found[resource.plural] = {each.key: each for each in listed}
-    others = [each for each in found[RESERVATIONS.plural].values() if each.name != body["metadata"]["name"]]
-    new = Stored({**body, "metadata": {**body["metadata"], "creationTimestamp": "9999"}})
-    expanded = expand(
-        [*others, new],
+    own = expansion.beside(
+        body["metadata"]["name"],
+        body["spec"],
+        found[RESERVATIONS.plural].values(),
         found[NODES.plural],
         found[RESOURCE_FLAVORS.plural],
         found[CLUSTER_QUEUES.plural],
         found[LOCAL_QUEUES.plural],
         now,
     )
-    own = next(each for each in expanded if each.name == new.name)
     shown = {
         **body,
         "status": {
@@ -273,8 +272,7 @@ async def _meaning(api: ApiClient, body: Json) -> list[str]:
         },
     }
     lines = windows.lines([shown], now / 1000, float("inf")) or ["The Reservation has no window ahead: it is over"]
-    lines += [f"Not honoured: {trouble}" for trouble in own.troubles]
-    lines += [f"Instead: {alternative}" for alternative in own.advice]
+    lines += alternatives.said(own.troubles, own.advice)
     jobs = await stopped_jobs.on(api, own.nodes) if own.facts is not None else []
     if jobs is None:
         return [*lines, "No operator says which jobs would be stopped"]

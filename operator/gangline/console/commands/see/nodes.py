@@ -91,6 +91,7 @@ def listing(most: int | None = None, reserved: Sequence[Json] = ()) -> Listing[J
             _Column("NODE", lambda node, _: _name(node), least=20),
             _Column("FLAVOR", lambda node, _: ",".join(node["flavors"]), rank=1, least=10),
             _Column("STATE", _state),
+            _Column("WINDOW", windows.of_node, rank=1, least=16, sparse=True),
             _Column(
                 "GPUS",
                 lambda node, _: _gpus(node)[0],
@@ -104,7 +105,7 @@ def listing(most: int | None = None, reserved: Sequence[Json] = ()) -> Listing[J
             _Column("WHO", who),
         ),
         as_json=lambda node: node,
-        instants=("until",),
+        instants=("until", "window.announced", "window.from", "window.to"),
         name=lambda node: f"node/{_name(node)}",
         empty="No node has the labels of a flavor of these queues.",
         style=lambda node: "red" if node["trouble"] else "",

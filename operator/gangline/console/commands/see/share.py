@@ -11,11 +11,13 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from gangline.api import quantity
 from gangline.console.output import clock, presenting, terminal
 from gangline.console.output.columns import Column, Listing
 from gangline.console.output.presenting import Presentation
 from gangline.console.views import access, asking, completing, denied, own_rights, quota_plans
 from gangline.control.answers.workloads.words import age
+from gangline.engine.model import is_accelerator
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import Forbidden
 from gangline.kube.resources import CLUSTER_QUEUES, Json
@@ -221,6 +223,15 @@ def _fair(row: Json) -> str:
     return "" if row["fairUsage"] is None else f"{row['fairUsage']:.4g}"
 
 
+def _next_gpus(row: Json, now: float) -> str:
+    """The GPUs that a ClusterQueue owns after the next change by its plan, and when that comes."""
+    devices = [each for each in row["quotas"] if is_accelerator(each["resource"])]
+    if not any(each.get("next") for each in devices):
+        return ""
+    after = sum(quantity.parse(each.get("next") or each["nominal"], each["resource"]) for each in devices)
+    return f"{after} {clock.when(row['plan']['changesAt'], now)}"
+
+
 def _remarks(found: Sequence[Json]) -> list[str]:
     """Lines that say how the numbers in column FAIR are made."""
     lines: list[str] = []
@@ -244,6 +255,7 @@ SHARES: Final[Listing[Json]] = Listing(
         Column("NAMESPACE", lambda row, _: row["namespace"], rank=3, least=10, sparse=True),
         Column("COHORT", lambda row, _: "/".join(reversed(row["cohorts"])), rank=4, least=10, sparse=True),
         _number("nominalGpus"),
+        Column("NEXT", _next_gpus, rank=1, least=8, sparse=True),
         _number("usedGpus"),
         _number("borrowedGpus"),
         _number("pendingGpus"),
@@ -316,6 +328,12 @@ def _limit(quota: QuotaRow, field: str) -> str:
     return "no limit" if quota.row[field] is None else str(quota.row[field])
 
 
+def _next(quota: QuotaRow, now: float) -> str:
+    """The nominal quota after the next change by a plan, and when that comes."""
+    after = quota.row.get("next")
+    return f"{after} {clock.when(quota.plan['changesAt'], now)}" if after is not None and quota.plan else ""
+
+
 LIMITS: Final[Listing[QuotaRow]] = Listing(
     columns=(
         Column("QUEUE", lambda quota, _: quota.queue, least=12),
@@ -323,6 +341,8 @@ LIMITS: Final[Listing[QuotaRow]] = Listing(
         Column("FLAVOR", lambda quota, _: quota.row["flavor"], least=12),
         Column("RESOURCE", lambda quota, _: quota.row["resource"], least=14),
         Column("NOMINAL", lambda quota, _: quota.row["nominal"], right=True),
+        Column("WRITTEN", lambda quota, _: quota.row.get("written", ""), right=True, rank=2, sparse=True),
+        Column("NEXT", _next, rank=1, least=8, sparse=True),
         Column("USED", lambda quota, _: quota.row["used"], right=True),
         Column("BORROWED", lambda quota, _: quota.row["borrowed"], right=True, rank=1),
         Column("MAY BORROW", lambda quota, _: _limit(quota, "borrowingLimit"), right=True),

@@ -13,15 +13,14 @@ from contextlib import suppress
 from typing import Final
 
 from gangline.api import names, quantity
-from gangline.api.quota_plans import HORIZON, MOST_STEPS
-from gangline.api.read import parse
-from gangline.api.read.expansion import AHEAD, Expanded, expand, offer
+from gangline.api.quota_plans import HORIZON, MOST_STEPS, Planned
+from gangline.api.read import expansion, parse
+from gangline.api.read.expansion import AHEAD, Expanded, offer
 from gangline.api.reservations import Owners
 from gangline.control.answers.nodes import machines
 from gangline.control.answers.sight import Sight
 from gangline.control.answers.source import Source
 from gangline.control.queues import planned_quotas
-from gangline.control.queues.planned_quotas import Planned
 from gangline.engine import is_accelerator
 from gangline.engine.model import Millis, ResourceGroup
 from gangline.kube import resources as kube
@@ -145,17 +144,24 @@ def _limit(value: int | None, resource: str) -> str | None:
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-def expanded(source: Source, reservations: Collection[Json], ahead: int = AHEAD) -> list[Expanded]:
-    """These Reservations on the cluster as it is, each with so many windows ahead."""
-    objects = source.mirror.objects
-    queues = objects[kube.CLUSTER_QUEUES], objects[kube.LOCAL_QUEUES]
-    return expand(reservations, source.mirror.nodes, objects[kube.RESOURCE_FLAVORS], *queues, source.now(), ahead)
-
-
 def expanded_until(source: Source, at: Millis) -> list[Expanded]:
     """All Reservations with the windows that begin before a time: the engine knows only the next few of each."""
     reservations = source.mirror.objects[kube.RESERVATIONS].values()
-    return expanded(source, reservations, AHEAD + -(-(at - source.now()) // DAY)) if reservations else []
+    if not reservations:
+        return []
+    return expansion.expand(reservations, *around(source), ahead=AHEAD + -(-(at - source.now()) // DAY))
+
+
+def beside(source: Source, name: str, spec: Json) -> Expanded:
+    """A Reservation as it would be with this spec, beside the others that there are."""
+    return expansion.beside(name, spec, source.mirror.objects[kube.RESERVATIONS].values(), *around(source))
+
+
+def around(source: Source) -> tuple[Mapping[str, Json], Mapping[str, Json], Iterable[str], Iterable[str], Millis]:
+    """What Reservations are about: nodes, flavors, ClusterQueues and LocalQueues; and the time."""
+    objects = source.mirror.objects
+    queues = objects[kube.CLUSTER_QUEUES], objects[kube.LOCAL_QUEUES]
+    return source.mirror.nodes, objects[kube.RESOURCE_FLAVORS], *queues, source.now()
 
 
 def _of_reservation(sight: Sight, each: Expanded, nodes: Mapping[str, object], at: Millis) -> Json | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from gangline import bounded
 from gangline.api import names, quantity
+from gangline.api.read import alternatives
 from gangline.api.reservations import reservation
 from gangline.api.spec_fields import SpecError
 from gangline.control.answers.ahead import capacity, whatif
@@ -21,7 +22,6 @@ from gangline.control.answers.workloads.snapshot import WorkloadView
 from gangline.control.forecasting.rehearsals import Rehearsal, Rehearsed
 from gangline.engine import accelerators, accelerators_of, is_accelerator
 from gangline.engine.model import Change, ClusterQueue, Millis, Node, Put, QuotaAhead, QuotaStep, Taint
-from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 
 #: seconds for both plays
@@ -352,11 +352,9 @@ def _of_node(source: Source, wanted: WantedChange) -> _Played:
 
 def _of_reservation(source: Source, spec: Json) -> _Played:
     """The windows that a Reservation would have beside those of the others."""
-    new: Json = {"metadata": {"name": _NAME, "creationTimestamp": "9999"}, "spec": spec}
-    others = [each for each in source.mirror.objects[kube.RESERVATIONS].values() if each.name != _NAME]
-    own = next(each for each in capacity.expanded(source, [*others, new]) if each.name == _NAME)
+    own = capacity.beside(source, _NAME, spec)
     windows = own.windows()
-    remarks = [f"Not honoured: {trouble}." for trouble in own.troubles]
+    remarks = [f"{told}." for told in alternatives.said(own.troubles, own.advice)]
     if not windows:
         remarks.append("The Reservation has no window ahead.")
     stops = frozenset(window.begin for window in windows)

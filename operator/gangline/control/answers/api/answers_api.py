@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 
 from gangline import bounded
-from gangline.control.answers.ahead import capacity, changes, whatif
+from gangline.control.answers.ahead import capacity, changes, plan_checks, whatif
 from gangline.control.answers.answers import Answers
 from gangline.control.answers.api import event_stream, live_stream
 from gangline.control.answers.api.access_review import ResourceAttributes, Reviews
@@ -58,8 +58,10 @@ WAITING: Final = 64
 PER_USER: Final = 8
 #: the same for simulations that a request starts
 SIMULATIONS: Final = (2, 8, 1)
-#: resources whose answers start a simulation of their own, besides what is created and what asks for `cheaper`
-SIMULATED: Final = frozenset({"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves", "decisions/inputs"})
+#: resources whose answers start a simulation of their own, besides what asks for `cheaper`
+SIMULATED: Final = frozenset(
+    {"queuedjobs/remedies", "queuedjobs/victims", "flavornodes/moves", "decisions/inputs", "whatifs"}
+)
 #: namespaces that are looked up for one answer; the jobs of further ones are hidden
 NAMESPACES: Final = 100
 #: bytes, levels and values of a request's body
@@ -171,6 +173,7 @@ class AnswersApi:
             ("decisions/inputs", "get"): self._decision_inputs,
             ("recordchecks", "list"): self._record_checks,
             ("whatifs", "create"): self._what_if,
+            ("planchecks", "create"): self._plan_check,
             ("liverows", WATCH): _only_watched,
         }
         for version in ANSWERS.versions:
@@ -201,7 +204,7 @@ class AnswersApi:
                 except BusyError as error:
                     raise web.HTTPTooManyRequests(text=str(error), headers=error.headers) from None
             with_body = verb == "create"
-            simulated = with_body or served.name in SIMULATED or request.query.get("cheaper") == "true"
+            simulated = served.name in SIMULATED or request.query.get("cheaper") == "true"
             turns = self._simulations if simulated else self._turns
             try:
                 async with asyncio.timeout(TIME), turns.turn(user.account):
@@ -215,7 +218,7 @@ class AnswersApi:
                 raise web.HTTPGatewayTimeout(text=f"the answer took more than {TIME:g} s") from None
             except (QuestionError, WrongNameError) as error:
                 raise web.HTTPBadRequest(text=str(error)) from None
-            except (whatif.WrongJobError, changes.WrongChangeError) as error:
+            except (whatif.WrongJobError, changes.WrongChangeError, plan_checks.WrongPlanError) as error:
                 raise web.HTTPUnprocessableEntity(text=str(error)) from None
             except (NoSuchJobError, NoSuchNodeError, NoSuchQueueError, NoSuchDecisionError) as error:
                 raise web.HTTPNotFound(text=str(error)) from None
@@ -510,7 +513,7 @@ class AnswersApi:
         return {"items": [self._state()] if self._state is not None else []}
 
     async def _what_if(self, request: Request) -> Json:
-        body = _document(request.body)
+        body = _document(request.body, "WhatIf")
         spec = body.get("spec")
         if not isinstance(spec, dict):
             raise whatif.WrongJobError("spec: must be an object with the field job or change")
@@ -527,6 +530,10 @@ class AnswersApi:
         status = await self._answers.what_if(self._asker(request), request.namespace, spec.get("job"), spec.get("at"))
         return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
 
+    async def _plan_check(self, request: Request) -> Json:
+        asked = _document(request.body, "PlanCheck").get("spec")
+        return {"spec": {}, "status": plan_checks.check(self._answers.source, asked)}
+
     def _listed(self, found: Listed, page: ListPage) -> Json:
         """A page as a list. Pages are of successive moments: a job that starts meanwhile may be in two of them, or in none."""
         more: Json = {"continue": str(page.end), "remainingItemCount": found.left} if found.left else {}
@@ -541,16 +548,16 @@ def _is_watch(request: web.Request, served: ServedResource) -> bool:
     return WATCH in served.verbs and request.query.get(WATCH) in ("true", "1")
 
 
-def _document(body: bytes) -> Json:
-    """The job in the body of a request. Raises WrongJobError."""
+def _document(body: bytes, kind: str) -> Json:
+    """The object of this kind in the body of a request. Raises WrongJobError."""
     try:
         found = bounded.load_json(body, most_bytes=LONGEST, most_depth=DEEPEST, most_values=MOST_VALUES)
     except bounded.BadJsonError as error:
         raise whatif.WrongJobError(f"the body is {error}") from None
     if not isinstance(found, dict):
-        raise whatif.WrongJobError("the body is no object of kind WhatIf")
-    if found.get("kind") not in (None, "WhatIf"):
-        raise whatif.WrongJobError(f"kind: must be WhatIf, not {bounded.shown(found['kind'])}")
+        raise whatif.WrongJobError(f"the body is no object of kind {kind}")
+    if found.get("kind") not in (None, kind):
+        raise whatif.WrongJobError(f"kind: must be {kind}, not {bounded.shown(found['kind'])}")
     return found
 
 

@@ -35,6 +35,8 @@ class ServedResource:
     about: str = ""
     #: seconds that a question may look back; None: as far as most may
     longest: int | None = None
+    #: False: the webhooks ask, and no role of people has the right
+    for_people: bool = True
 
     @property
     def name(self) -> str:
@@ -402,6 +404,16 @@ ANSWERS: Final = ApiGroup(
             singular="whatif",
             about="When the job in spec.job would start, if submitted now or at the time spec.at, and what would start it "
             "earlier; or what spec.change would do: to a waiting job, a queue's quota or a node. Nothing is stored.",
+        ),
+        ServedResource(
+            "planchecks",
+            "PlanCheck",
+            ("create",),
+            singular="plancheck",
+            namespaced=False,
+            about="What would keep the Reservation or QuotaPlan in spec (kind, name, spec) from being honoured beside the "
+            "others, and what could be instead. The webhooks ask it. Nothing is stored.",
+            for_people=False,
         ),
     ),
 )

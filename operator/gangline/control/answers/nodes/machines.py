@@ -22,7 +22,7 @@ from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.pod_index import PodIndex, Seat
 from gangline.control.nodes.cards.card_inventory import CardInventory
 from gangline.engine import Engine
-from gangline.engine.model import PodSet, Requests
+from gangline.engine.model import PodSet, Requests, ReservedWindow
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
 from gangline.objects import NodeObject
@@ -113,6 +113,8 @@ class Machine:
     cards: CardsSeen | None = None
     #: whose pods were sent there and are not bound yet: none of what they ask for is used
     awaited: tuple[Occupant, ...] = ()
+    #: the window of a Reservation that it is in, or will be in next
+    window: ReservedWindow | None = None
 
     def free(self, resource: str) -> int:
         return max(0, self.capacity.get(resource, 0) - self.used.get(resource, 0))
@@ -155,6 +157,8 @@ def machines(
             trouble, until = engine.unusable(name)
             machine = _machine(name, node, of, seats[name], names, trouble, until / 1000 if until else None)
             machine = replace(machine, awaited=_occupants(awaited[name], names)) if name in awaited else machine
+            window = engine.window_on(name)
+            machine = replace(machine, window=window) if window is not None else machine
             known = inventory.of(name) if inventory is not None else None
             owners = {seat.key: _named(seat, names) for seat in seats[name]} if known is not None else {}
             found.append(machine if known is None else replace(machine, cards=cards_of(known, owners)))
@@ -263,6 +267,19 @@ def as_json(machine: Machine) -> dict[str, Any]:
         "occupants": [_occupant_as_json(each) for each in machine.occupants],
         "awaited": [_occupant_as_json(each) for each in machine.awaited],
         **(machine.cards.as_json() if machine.cards is not None else {}),
+        **({"window": _window_as_json(machine.window)} if machine.window is not None else {}),
+    }
+
+
+def _window_as_json(window: ReservedWindow) -> dict[str, Any]:
+    """A window with when it is announced to those who have to leave, and when it begins and ends, in seconds."""
+    return {
+        "reservation": window.reservation,
+        "maintenance": window.is_maintenance,
+        "soft": window.soft,
+        "announced": (window.begin - window.notice) / 1000,
+        "from": (window.begin + window.lead) / 1000,
+        "to": window.end / 1000,
     }
 
 

@@ -142,6 +142,9 @@ def _share(found: ClusterQueueFigures) -> float | None:
 
 
 def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: int | None, total: UserUse) -> Json:
+    plan = planned_quota.plan_of(source.mirror.objects[kube.QUOTA_PLANS].values(), name)
+    shown = planned_quota.as_json(plan)
+    planned = planned_quota.amounts(source.mirror.get(kube.CLUSTER_QUEUES, name), plan)
     quotas = [
         {
             "flavor": flavor,
@@ -151,10 +154,10 @@ def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: 
             "borrowed": quantity.format(max(0, each.reservation - each.nominal) if found.cohorts else 0, resource),
             "borrowingLimit": _limit(each.borrowing_limit, resource),
             "lendingLimit": _limit(each.lending_limit, resource),
+            **planned.get((flavor, resource), {}),
         }
         for (flavor, resource), each in found.quotas.items()
     ]
-    plan = planned_quota.plan_of(source.mirror.objects[kube.QUOTA_PLANS].values(), name)
     devices = [each for (_, resource), each in found.quotas.items() if is_accelerator(resource)]
     return _row(
         CLUSTER_QUEUE,
@@ -172,7 +175,7 @@ def _cluster_queue(source: Source, name: str, found: ClusterQueueFigures, rank: 
         quotas=quotas,
         note=found.reason,
         budgets=_budgets(source, ("ClusterQueue",), name),
-        plan=planned_quota.as_json(plan),
+        plan=shown,
     )
 
 
@@ -263,9 +266,11 @@ def seen_by(sight: Sight, row: Json) -> Json | None:
     named = row | {"clusterQueue": sight.queue_name(row["clusterQueue"])}
     if row["level"] == CLUSTER_QUEUE:
         own = named["clusterQueue"] == row["clusterQueue"]
-        budgets, plan = (row["budgets"], row["plan"]) if own else ([], None)
+        if own:
+            return named
         name = named["clusterQueue"]
-        return named | {"metadata": {"name": name}, "name": name, "budgets": budgets, "plan": plan}
+        quotas = [planned_quota.without_plan(quota) for quota in row["quotas"]]
+        return named | {"metadata": {"name": name}, "name": name, "budgets": [], "plan": None, "quotas": quotas}
     if sight.sees(row["namespace"]):
         return named
     if row["level"] == USER:

@@ -39,6 +39,36 @@ def as_json(plan: Stored | None) -> Json | None:
     }
 
 
+#: fields of a quota that only a plan gives it
+_PLANNED: Final = ("written", "next")
+
+
+def amounts(queue: Stored | None, plan: Stored | None) -> dict[tuple[str, str], Json]:
+    """(flavor, resource) -> what a plan is about: the nominal quota that the spec has (`written`), and the one after the next
+    change (`next`, None = no change is known). Nothing without a plan.
+    """
+    if queue is None or plan is None:
+        return {}
+    change: Json = plan.status.get("nextChange") or _NOTHING
+    after = {(row["flavor"], row["resource"]): row.get("nominalQuota") for row in change.get("quotas") or ()}
+    planned = effective(plan)
+    return {
+        (flavor["name"], row["name"]): {
+            "written": str(row.get("nominalQuota", 0)),
+            "next": after.get((flavor["name"], row["name"])),
+        }
+        for group in queue.spec.get("resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+        for row in flavor.get("resources") or ()
+        if (flavor["name"], row["name"]) in planned
+    }
+
+
+def without_plan(quota: Json) -> Json:
+    """A quota as it is shown to who may not see the plan."""
+    return {name: value for name, value in quota.items() if name not in _PLANNED}
+
+
 def text(plan: Stored | None) -> str:
     """Which plan and which of its overrides give the present quota, and until when; "" without a plan."""
     if plan is None:

@@ -353,7 +353,7 @@ async def test_whoever_applies_a_reservation_is_warned_of_what_is_not_honoured_a
     many = reservation("many", ahead=9 * LONG, nodes={"anyOf": {"flavor": "upkeep", "count": 6}})
     short = await warned(many)
     assert short == [
-        "Not honoured: spec.nodes.anyOf asks for 6 nodes of flavor upkeep, and there are 2 nodes",
+        "Not honoured: spec.nodes.anyOf asks for 6 nodes of flavor upkeep, which has 2 nodes",
         "Instead: 2 nodes of flavor upkeep can be reserved",
     ]
     for name, words in (("for-guests", found), ("many", short)):

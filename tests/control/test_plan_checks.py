@@ -45,7 +45,7 @@ def test_too_many_nodes_are_said_with_what_there_is() -> None:
     window = {"start": at(1), "end": at(2)}
     found = told(spec={"window": window, "nodes": {"anyOf": {"flavor": "h100", "count": 6}}})
     assert found == [
-        "Not honoured: spec.nodes.anyOf asks for 6 nodes of flavor h100, and there are 3 nodes",
+        "Not honoured: spec.nodes.anyOf asks for 6 nodes of flavor h100, which has 3 nodes",
         "Instead: 3 nodes of flavor h100 can be reserved",
     ]
 

@@ -173,7 +173,7 @@ def test_some_nodes_of_a_flavor_stay_the_same() -> None:
     (found,) = expand([held], nodes, {"a": flavor}, (), (), T)
     assert found.nodes == ("n2", "n3")
     (found,) = expand([held], {"n1": nodes["n1"]}, {"a": flavor}, (), (), T)
-    assert found.troubles == ("spec.nodes.anyOf asks for 2 nodes of flavor a, and there are 1 node",)
+    assert found.troubles == ("spec.nodes.anyOf asks for 2 nodes of flavor a, which has 1 node",)
 
 
 def test_two_that_want_the_same_node_for_others_say_so() -> None:
@@ -253,7 +253,7 @@ def test_more_nodes_than_there_are_could_be_fewer() -> None:
     nodes = {"n1": NodeObject({**made, "metadata": {**made.metadata, "labels": {"gpu": "a"}}})}
     wanted = reservation(nodes={"anyOf": {"flavor": "a", "count": 6}})
     (found,) = expand([wanted], nodes, {"a": flavor}, (), (), T)
-    assert found.troubles == ("spec.nodes.anyOf asks for 6 nodes of flavor a, and there are 1 node",)
+    assert found.troubles == ("spec.nodes.anyOf asks for 6 nodes of flavor a, which has 1 node",)
     assert found.advice == ("1 node of flavor a can be reserved",)
     (found,) = expand([wanted], nodes, {}, (), (), T)
     assert (found.troubles, found.advice) == (("There is no ResourceFlavor a",), ())
@@ -550,7 +550,7 @@ def test_as_many_nodes_are_reserved_as_offer_an_amount_together() -> None:
     assert chosen(13) == (("n1", "n3", "n4"), ())
     assert chosen(12, "n4") == (("n1", "n4"), ())
     assert chosen(24)[1] == (
-        "spec.nodes.anyOf asks for 24 nvidia.com/gpu of flavor a, and there are 20 nvidia.com/gpu",
+        "spec.nodes.anyOf asks for 24 nvidia.com/gpu of flavor a, which has 20 nvidia.com/gpu",
     )
 
 

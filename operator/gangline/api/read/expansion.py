@@ -135,7 +135,7 @@ def _nodes(
             troubles.append(f"There is no ResourceFlavor {flavor}")
         elif short:
             wanted_of, offered = (", ".join(each) for each in zip(*short, strict=True))
-            troubles.append(f"spec.nodes.anyOf asks for {wanted_of} of flavor {flavor}, and there are {offered}")
+            troubles.append(f"spec.nodes.anyOf asks for {wanted_of} of flavor {flavor}, which has {offered}")
             if some:
                 instead.append(f"{offered} of flavor {flavor} can be reserved")
         chosen |= set(some)

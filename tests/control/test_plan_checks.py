@@ -22,7 +22,7 @@ NODES = ("n1", "n2", "n3")
 
 def told(*entries: clusters.Entry, kind: str = "Reservation", name: str = "mine", spec: Any) -> list[str]:
     here = clusters.world_of(flavor(gpu="h100"), *clusters.queue("a", 32), *map(node, NODES), *entries)
-    return check(here.answers().source, {"kind": kind, "name": name, "spec": spec})["told"]
+    return check(here.answers().source, {"kind": kind, "name": name, "spec": spec})["warnings"]
 
 
 def spec_of(entry: clusters.Entry) -> Json:

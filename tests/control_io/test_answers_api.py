@@ -251,7 +251,7 @@ async def test_a_plan_is_checked_without_a_namespace(client: Client) -> None:
     assert (status, body["kind"], body["status"]) == (
         201,
         "PlanCheck",
-        {"told": ["Not honoured: There is no node none"]},
+        {"warnings": ["Not honoured: There is no node none"]},
     )
     for sent, words in (
         ({"kind": "WhatIf"}, "kind: must be PlanCheck, not 'WhatIf'"),

@@ -346,4 +346,4 @@ class SlowServer:
         raise NotFound(404)
 
     async def create(self, *_: Any, **__: Any) -> Json:
-        return {"status": {"told": ["Not honoured: x"]}}
+        return {"status": {"warnings": ["Not honoured: x"]}}

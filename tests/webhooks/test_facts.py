@@ -514,7 +514,7 @@ class Operator(Cluster):
             raise self.answer
         if self.answer is None:
             await asyncio.sleep(60)
-        return {"status": {"told": self.answer}}
+        return {"status": {"warnings": self.answer}}
 
 
 def asks_for_plan(context: AdmissionFacts) -> tuple[str, ...]:

@@ -228,7 +228,7 @@ class Facts:
         except (ApiError, TimeoutError) as error:
             self._log("a check of a Reservation or QuotaPlan by the operator", error)
             return ()
-        found = listing(mapping(answer.get("status")).get("told"))
+        found = listing(mapping(answer.get("status")).get("warnings"))
         return tuple(line[:LONGEST_TOLD] for each in found[:MAX_TOLD] if (line := text(each)))
 
     def _failed(self, question: _Question | _Object, error: ApiError) -> None:

@@ -50,7 +50,7 @@ def check(source: Source, given: object) -> Json:
         raise WrongPlanError(f"spec.{error}") from None
     except TookTooLongError as error:
         raise WrongPlanError(f"spec.spec: {error}") from None
-    return {"told": alternatives.said(*map(_first, told))}
+    return {"warnings": alternatives.said(*map(_first, told))}
 
 
 def _first(sentences: Sequence[str]) -> list[str]:

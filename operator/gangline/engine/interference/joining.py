@@ -82,7 +82,7 @@ class Company:
         """
         if not self.speeds.has_nodes:
             return ""
-        met = {kind: count for kind, count in self._counted(residents).items() if self._meet(kind)}
+        met = {kind: count for kind, count in self._counted(residents).items() if self.speeds.meet_on_node(self.kind, kind)}
         if not met:
             return ""
         before, after = self._on_node(met, None), self._on_node(met, self.kind)
@@ -137,15 +137,10 @@ class Company:
 
     def _slowdowns(self, kinds: Sequence[str], device: Device) -> list[float]:
         """The slowdown of each of the pods of one card by the others."""
-        found: list[float] = []
-        for place, mine in enumerate(kinds):
-            others = [self._card(mine, each, device) for at, each in enumerate(kinds) if at != place]
-            excess = sum((pair.slowdown if pair is not None else self.policy.max_slowdown) - 1 for pair in others)
-            found.append(max(1.0, 1 + excess))
-        return found
-
-    def _meet(self, kind: str) -> bool:
-        return any(self.speeds.on_node(one, other) is not None for one, other in ((self.kind, kind), (kind, self.kind)))
+        return [
+            self.speeds.slowdown_on_card(mine, [*kinds[:place], *kinds[place + 1 :]], device, self.policy.max_slowdown)
+            for place, mine in enumerate(kinds)
+        ]
 
     def _node_slowdowns(self, residents: Mapping[str, int], *, joined: bool) -> dict[str, float]:
         """The slowdown of a pod of each class by all others of its node."""
@@ -154,15 +149,7 @@ class Company:
         counts = dict(residents)
         if joined:
             counts[self.kind] = counts.get(self.kind, 0) + 1
-        found: dict[str, float] = {}
-        for mine in counts:
-            excess = 0.0
-            for other, count in counts.items():
-                pair = self.speeds.on_node(mine, other)
-                if pair is not None:
-                    excess += (count - (other == mine)) * (pair.slowdown - 1)
-            found[mine] = max(1.0, 1 + excess)
-        return found
+        return {mine: self.speeds.slowdown_on_node(mine, counts) for mine in counts}
 
     def _on_node(self, residents: Mapping[str, int], joining: str | None) -> list[tuple[float, int]]:
         """Slowdowns, each with the number of pods that have it."""

@@ -136,6 +136,26 @@ class PairSpeeds:
             found = self._verdicts[key] = judge()
         return found
 
+    def slowdown_on_card(self, mine: str, others: Iterable[str], device: Device, unknown: float = 1.0) -> float:
+        """How many times as slow as alone a pod of class `mine` is on a card beside pods of other classes: the excesses of their
+        slowdowns add up. A class is "" where it is not known; `unknown`: what pairs count of which nothing is known.
+        """
+        pairs = [self.on_card(mine, other, device) if mine and other else None for other in others]
+        return max(1.0, 1 + sum((pair.slowdown if pair is not None else unknown) - 1 for pair in pairs))
+
+    def slowdown_on_node(self, mine: str, there: Mapping[str, int]) -> float:
+        """The same on a node with so many pods of each class, the pod itself among them."""
+        excess = 0.0
+        for other, count in there.items():
+            pair = self.on_node(mine, other)
+            if pair is not None:
+                excess += (count - (other == mine)) * (pair.slowdown - 1)
+        return max(1.0, 1 + excess)
+
+    def meet_on_node(self, one: str, other: str) -> bool:
+        """Whether pods of two classes on one node are known to slow each other down, on whichever cards."""
+        return self.on_node(one, other) is not None or self.on_node(other, one) is not None
+
     def memory_of(self, kind: str, gpu: str) -> int:
         """The measured peak of a class on such a card, in MiB; 0 = not known."""
         profile = self._profiles.get(self.class_of(kind))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from gangline.engine.cycle.attempt import CycleRecord, CycleTally
 from gangline.engine.cycle.pending_reasons import PendingReasons, why
 from gangline.engine.flavors.assignment import verdict_of
+from gangline.engine.interference.work_paths import ENDLESS
 from gangline.engine.model import (
     Admit,
     Change,
@@ -41,12 +42,14 @@ from gangline.engine.model import (
     RuntimeForecast,
     SaveTime,
     Settings,
+    SlowedRun,
     SpentBudget,
     Submitter,
     Workload,
     WorkloadPods,
     WriteFailed,
 )
+from gangline.engine.model.runtime import NEVER
 from gangline.engine.occupancy.node_ledger import HOSTS, host_of
 from gangline.engine.placing.hosts import CPU
 from gangline.engine.placing.policy_ranking import rank_nodes
@@ -141,6 +144,7 @@ class Engine:
 
     def _decide(self, now: Millis, room: int | None) -> list[Decision]:
         self._store.settle()
+        self._store.slowed.follow(now)
         self._cluster.follow_health(now)
         self._cluster.begin_budgets_anew(now)
         decisions: list[Decision] = [*self._recalls.run(now)]
@@ -163,6 +167,7 @@ class Engine:
                     decisions.append(report)
         decisions += self._pending_reasons.tell_echoes()
         decisions += self._lifecycle.review(now)
+        self._store.slowed.follow(now)
         return decisions
 
     def cycle(self, now: Millis) -> CycleRecord:
@@ -383,6 +388,42 @@ class Engine:
     def promises(self) -> Iterator[ReservedHead]:
         """What another process has to know to promise starts as this one does: the heads that wait, and the last that started."""
         return self._promises.facts()
+
+    def slowed_runs(self) -> list[SlowedRun]:
+        """What another process has to know of running workloads and their former company."""
+        return self._store.slowed.facts()
+
+    def lost_to_company(self, workload: str, now: Millis) -> Millis:
+        """How much less a running workload has done until now than it would have done alone."""
+        self._store.settle()
+        return self._store.slowed.lost(workload, now)
+
+    def lost_to_company_by_end(self, uid: str, now: Millis) -> Millis:
+        """The same of a workload whose run has ended lately; 0 where nothing is known of it."""
+        return self._store.slowed.lost_by_end(uid, now)
+
+    def slowed_since(self, seen: int, now: Millis) -> tuple[int, list[str]]:
+        """The running workloads whose expected ends may be other ones, by their company, since the log's end was `seen`; and its
+        end now.
+        """
+        self._store.settle()
+        return self._store.slowed.changed_since(seen, now)
+
+    def end_in_company(self, workload: str, alone: Mapping[str, Millis | None], now: Millis) -> Millis | None:
+        """When a running workload ends beside others, if it and they take so long alone; None: it has no company and had none."""
+        self._store.settle()
+        gang, slowed = self._store.gangs.get(workload), self._store.slowed
+        if gang is None or not slowed.on:
+            return None
+        slowed.follow(now)
+
+        def work_of(each: WorkloadState, done: Millis) -> tuple[float, float]:
+            length = alone.get(each.key)
+            work = ENDLESS if length is None else float(length)
+            return work, work
+
+        found = slowed.expected(gang, now, work_of, lambda each: NEVER)
+        return found[workload].end if found else None
 
     def promised_start(self, workload: str) -> Millis | None:
         """The time by which a waiting workload was promised to have started; None: nothing was promised."""
@@ -611,7 +652,7 @@ def _after_others(spent: SpentBudget | None) -> str:
 def key_of(item: Item) -> str:
     """The name or key under which a fact is kept."""
     match item:
-        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget():
+        case RuntimeForecast() | WorkloadPods() | Dependencies() | SpentBudget() | SlowedRun():
             return item.workload
         case Recall() | NodeEviction() | SaveTime() | Submitter():
             return item.workload

@@ -312,10 +312,14 @@ class BackfillPlanner:
         tried = self._tried[queue.name] = self._tried.get(queue.name, 0) + 1
         level = policy.candidate if trusted(gang) else 1.0
         length = self.estimates.length(gang, level, _flavors(attempt.assignment))
-        end = min(NEVER, self._now + length)
+        horizon = NEVER
         collides: Reservation | None = subject[0]
         if tried <= policy.max_candidates:
-            collides = self.timeline.collision(gang.key, hold_of(attempt.assignment, queue.name), end, subject)
+            hold = hold_of(attempt.assignment, queue.name)
+            end, later = self.timeline.if_begun(gang, hold, length, self._now)
+            if later or end > self._now + length:  # alone it may be short enough: it is not offered again all the same
+                horizon = self._now + length - 1
+            collides = self.timeline.collision(gang.key, hold, end, subject, later)
         if collides is None:
             # In the timeline, what is being stopped is gone. It still holds its quota: the head may need what is free now.
             collides = next((r for r in subject if r.start <= self._now and self._fits(r)), None)
@@ -324,7 +328,7 @@ class BackfillPlanner:
             for reservation in subject:
                 reservation.gang.backfill.pass_by(gang.key)
             return None
-        return Objection(collides.start, held_back_text(collides))
+        return Objection(min(collides.start, horizon), held_back_text(collides))
 
     def _yields(self, attempt: Attempt, reservation: Reservation) -> bool:
         """Whether the gang must not delay this reservation: it follows it in its queue, or it borrows from another queue."""
@@ -353,7 +357,7 @@ class BackfillPlanner:
         gang.backfill.backfilled = attempt.backfilled
         if self._store.promises.of(gang) is not None and all(r.gang is not gang for r in self.timeline.reservations):
             self._started(gang, attempt.queue, self._now)
-        self._store.moved_holders[gang.key] = None
+        self._store.note_moved(gang.key)
 
     def preempts(self, gang: WorkloadState) -> None:
         """Others are preempted for it."""
@@ -427,7 +431,7 @@ class BackfillPlanner:
         self.preempts(head)
         gang.evict(f"Preempted so that {head.key} starts as planned", "Preempt")
         self._store.touch(queue)
-        self._store.moved_holders[gang.key] = None
+        self._store.note_moved(gang.key)
 
     def _first_of_each_queue(self) -> Iterator[Reservation]:
         seen: set[str] = set()

@@ -82,7 +82,8 @@ class TimelineWorld:
             self._hierarchy.put_queue(config, name)
 
         def configure(queue: ClusterQueueState, config: ClusterQueue) -> None:
-            queue.configure(replace(config, ordering=None, backfill=None), store.settings, None)
+            config = store.informed(replace(config, ordering=None, backfill=None))
+            queue.configure(config, store.settings, None)
             real = store.queues.get(queue.name)
             queue.delays_topology = real is not None and real.delays_topology
             queue.elsewhere = real is not None and real.elsewhere

@@ -143,7 +143,7 @@ class Revoking:
         policy = queue.config.backfill if queue is not None else None
         policy = policy or Backfill()
         length = self._estimates.length(gang, policy.candidate)
-        return NEVER if length >= FAR else gang.started_at + round(length * policy.overdue_factor)
+        return NEVER if length >= FAR else self._timeline.has_run_for(gang, round(length * policy.overdue_factor))
 
     def overdue_times(self, now: Millis) -> Iterable[Millis]:
         """The times from `now` on at which workloads that passed a reservation become overdue."""

@@ -24,21 +24,27 @@ from gangline.engine.backfill.reservation import (
     hold_of,
 )
 from gangline.engine.backfill.timeline_outlook import Spot, Stays, TimelineOutlook, enough_quota, fewest_releases
+from gangline.engine.interference.work_paths import ENDLESS
 from gangline.engine.model import Millis
 from gangline.engine.model.runtime import NEVER
+from gangline.engine.occupancy.fitting import add
 from gangline.engine.queues.cluster_queue import ClusterQueueState
 from gangline.engine.queues.ordering import Estimates, flavors_of
 from gangline.engine.queues.promises import FORECAST, NODES, QUEUES
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
+from gangline.engine.state.slowed_runs import ExpectedEnd, seats_of
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
+from gangline.engine.text.change_log import ChangeLog
 
 #: Outlooks cached for shapes that may be reserved again.
 _OUTLOOKS_KEPT = 32
 #: Number of changed holders that are collected while no start is reserved.
 _PUT_OFF = 256
+#: all holders end as planned
+NOBODY_LATER: Mapping[str, Millis] = {}
 
 
 class Tenant:
@@ -80,6 +86,10 @@ class Timeline:
         #: the version of the nodes that was processed
         self._nodes = -1
         self._capacity_nodes = -1
+        #: the end of the log of slowed runs that was processed; and the ends of such runs, as computed in this `sync`
+        self._slowed_seen = ChangeLog.UNREAD
+        self._ends_in_company: dict[str, ExpectedEnd] = {}
+        self._now: Millis = 0
         self.reservations: list[Reservation] = []
         #: the quantile at which holders are expected to end
         self.level = 0.5
@@ -102,7 +112,9 @@ class Timeline:
 
     def sync(self, now: Millis) -> None:
         """Process changes since the last call, and estimates that have expired."""
-        store = self._store
+        store, self._now = self._store, now
+        if store.slowed.on:
+            self._follow_company(now)
         if self._world is None or store.trees_rebuilt or store.capacity.nodes_version != self._capacity_nodes:
             self._rebuild(now)
             return
@@ -116,7 +128,14 @@ class Timeline:
             for key in moved:
                 self._renew(key, now)
         while (key := self._reviews.due(now)) is not None:
-            self._renew(key, now)
+            for each in sorted(store.slowed.concerned((key,))) if store.slowed.on else (key,):
+                self._renew(each, now)
+
+    def _follow_company(self, now: Millis) -> None:
+        """Note the holders whose company changed, and those whose ends depend on theirs."""
+        self._ends_in_company.clear()
+        self._slowed_seen, changed = self._store.slowed.changed_since(self._slowed_seen, now)
+        self._store.moved_holders.update(dict.fromkeys(changed))
 
     def _rebuild(self, now: Millis) -> None:
         """The configuration changed: everything is built again, and all reservations are examined."""
@@ -204,14 +223,67 @@ class Timeline:
         """The expected end of a holder, and when to estimate it again."""
         if gang.evicting:
             return 0, NEVER
-        ahead = self._store.capacity.window_ahead(gang)
-        stopped = min(ahead[0].begin if ahead is not None else NEVER, self._store.quotas_ahead.stop_of(gang))
+        stopped = self._stop_of(gang)
         runtime = self._estimates.of(gang)
         if runtime is None:
             return min(stopped, NEVER if gang.backfill.backfilled else FAR), NEVER
+        if self._store.slowed.on and (found := self._end_in_company(gang, now)) is not None:
+            return min(FAR, found.end), found.until
         start = gang.started_at
         estimate = runtime.estimate(max(0, now - start), self.level)
         return min(stopped, FAR, start + estimate.end), min(NEVER, start + estimate.until)
+
+    def _stop_of(self, gang: WorkloadState) -> Millis:
+        """When a holder is stopped for a window or for quotas that change."""
+        ahead = self._store.capacity.window_ahead(gang)
+        return min(ahead[0].begin if ahead is not None else NEVER, self._store.quotas_ahead.stop_of(gang))
+
+    def _end_in_company(self, gang: WorkloadState, now: Millis) -> ExpectedEnd | None:
+        """The expected end of a holder that has company, or had some."""
+        if gang.key not in self._ends_in_company:
+            self._ends_in_company.update(self._store.slowed.expected(gang, now, self._work_of, self._stop_of))
+        return self._ends_in_company.get(gang.key)
+
+    def _work_of(self, gang: WorkloadState, done: Millis) -> tuple[float, float]:
+        runtime = self._estimates.of(gang)
+        return runtime.estimate(done, self.level) if runtime is not None else (ENDLESS, ENDLESS)
+
+    def has_run_for(self, gang: WorkloadState, length: Millis) -> Millis:
+        """When a holder will have done what takes it so long alone."""
+        if not self._store.slowed.on:
+            return gang.started_at + length
+
+        def work_of(each: WorkloadState, done: Millis) -> tuple[float, float]:
+            return (length, length) if each is gang else self._work_of(each, done)
+
+        found = self._store.slowed.expected(gang, self._now, work_of, self._stop_of)
+        return found[gang.key].end if found else gang.started_at + length
+
+    def if_begun(
+        self, gang: WorkloadState, hold: HeldCapacity, length: Millis, begins: Millis
+    ) -> tuple[Millis, dict[str, Millis]]:
+        """When a workload that waits will have ended if it begins then with this hold, and takes `length` alone; and the later
+        ends of those holders that it slows down.
+        """
+        world, slowed, end = self._world, self._store.slowed, min(NEVER, begins + length)
+        if world is None or not slowed.on or begins >= FAR:
+            return end, {}
+
+        def work_of(each: WorkloadState, done: Millis) -> tuple[float, float]:
+            if each is not gang:
+                return self._work_of(each, done)
+            return (length, length) if length < FAR else (ENDLESS, ENDLESS)
+
+        def stop_of(each: WorkloadState) -> Millis:
+            return NEVER if each is gang else self._stop_of(each)
+
+        found = slowed.expected_if_begun(gang, world.placed(hold), begins, self._now, work_of, stop_of)
+        later = {
+            key: until
+            for key, each in found.items()
+            if (tenant := self._tenants.get(key)) is not None and (until := min(FAR, each.end)) > tenant.end
+        }
+        return (found[gang.key].end if found else end), later
 
     def end_of(self, key: str) -> Millis:
         """The expected end of a holder; 0 if it is unknown."""
@@ -265,7 +337,7 @@ class Timeline:
             return False
         reservation.beside.clear()
         start, hold = self._earliest(reservation, now, bound)
-        reservation.hold_from(start, hold, self._length(reservation, hold))
+        reservation.hold_from(start, hold, self._length(reservation, hold, start))
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:
@@ -372,7 +444,7 @@ class Timeline:
         hold = self._fits_at(reservation, moment)
         if hold is None:
             return None
-        end = min(NEVER, moment + self._length(reservation, hold))
+        end = min(NEVER, moment + self._length(reservation, hold, moment))
         starts = {other.start for other in others if moment < other.start < end}
         if self._store.quotas_ahead:
             root = self._store.queues[reservation.queue].root
@@ -383,12 +455,16 @@ class Timeline:
             return hold
         return None
 
-    def _length(self, reservation: Reservation, hold: HeldCapacity | None) -> Millis:
-        """The runtime of the reserved workload with this hold."""
-        gang = reservation.gang
-        if hold is None or not self._estimates.varies(gang):
-            return reservation.length
-        return self._estimates.length(gang, self.level, flavors_of(hold.places))
+    def _length(self, reservation: Reservation, hold: HeldCapacity | None, start: Millis) -> Millis:
+        """The runtime of the reserved workload with this hold, from this start on."""
+        gang, length = reservation.gang, reservation.length
+        if hold is None:
+            return length
+        if self._estimates.varies(gang):
+            length = self._estimates.length(gang, self.level, flavors_of(hold.places))
+        if not self._store.slowed.on:
+            return length
+        return self.if_begun(gang, hold, length, start)[0] - start
 
     def cancel(self, reservation: Reservation) -> None:
         """Remove a reservation that is not needed any more: what it held is free for those after it."""
@@ -400,42 +476,93 @@ class Timeline:
 
     # --- testing ------------------------------------------------------------------------------------------------------
 
-    def collision(self, key: str, hold: HeldCapacity, end: Millis, with_: Iterable[Reservation]) -> Reservation | None:
-        """The first of these reservations that could not be kept if `key` held this until `end`; None if all can."""
+    def collision(
+        self,
+        key: str,
+        hold: HeldCapacity,
+        end: Millis,
+        with_: Iterable[Reservation],
+        later: Mapping[str, Millis] = NOBODY_LATER,
+    ) -> Reservation | None:
+        """The first of these reservations that could not be kept if `key` held this until `end`, and other holders what they have
+        until `later` than planned; None if all can.
+        """
         world = self._world
         assert world is not None
         moved: list[tuple[Reservation, HeldCapacity]] = []
-        passed: list[Reservation] = []
+        passed: list[tuple[Reservation, list[str]]] = []
         for reservation in sorted(with_, key=lambda each: each.start):
-            if reservation.hold is None or (end <= reservation.start and end < FAR):
+            staying = self._staying_longer(reservation, later)
+            if end > reservation.start or end >= FAR:
+                staying.append((key, hold))
+            if reservation.hold is None or not staying:
                 continue
             world = self.at(reservation.start)
-            if world.has_room(hold):
-                passed.append(reservation)
+            if self._have_room(world, staying) and not self._would_be_company(reservation.hold, staying):
+                passed.append((reservation, [each for each, _ in staying]))
                 continue
-            spots = dict(world.placed(hold))
+            spots: dict[Spot, dict[str, int]] = {}
+            for _, held in staying:
+                for spot, amounts in world.placed(held):
+                    add(spots.setdefault(spot, {}), amounts)
             if reservation.outlook is not None and not reservation.outlook.fits_beside(
                 reservation.start, spots, self._stays
             ):
                 return reservation
             world.drop(reservation.key)
             other: HeldCapacity | None = None
-            if world.has_room(hold):
-                world.put(key, hold)
+            if self._have_room(world, staying):
+                for each, held in staying:
+                    world.put(each, held)
                 with self._store.windows.at_start(reservation.gang, reservation.start):
                     assignment = world.fit(reservation.gang, reservation.queue)
-                world.drop(key)
+                for each, _ in staying:
+                    world.drop(each)
                 other = None if assignment is None else hold_of(assignment, reservation.queue)
             world.put(reservation.key, reservation.hold)
             if other is None:
                 return reservation
             moved.append((reservation, other))
-            passed.append(reservation)
+            passed.append((reservation, [each for each, _ in staying]))
         for reservation, other in moved:
-            reservation.hold_from(reservation.start, other, self._length(reservation, other))
-        for reservation in passed:
-            reservation.beside.add(key)
+            start = reservation.start
+            reservation.hold_from(start, other, self._length(reservation, other, start))
+        for reservation, keys in passed:
+            reservation.beside.update(keys)
         return None
+
+    def _staying_longer(self, reservation: Reservation, later: Mapping[str, Millis]) -> list[tuple[str, HeldCapacity]]:
+        """Those of the holders that end later than planned which would still be there at the reserved start."""
+        return [
+            (key, self._tenants[key].hold)
+            for key, end in later.items()
+            if key not in reservation.beside and self._tenants[key].end <= reservation.start < end
+        ]
+
+    def _would_be_company(self, hold: HeldCapacity, others: Iterable[tuple[str, HeldCapacity]]) -> bool:
+        """Whether some of these would share a card or a node with it, so that it might not be allowed there."""
+        world = self._world
+        if world is None or not self._store.slowed.on:
+            return False
+        on_nodes = self._store.pair_speeds.has_nodes
+        mine = {seat for seat in seats_of(world.placed(hold)) if seat[1] or on_nodes}
+        return any(not mine.isdisjoint(seats_of(world.placed(other))) for _, other in others)
+
+    @staticmethod
+    def _have_room(world: TimelineWorld, holds: Sequence[tuple[str, HeldCapacity]]) -> bool:
+        """Whether all of this could be held as well."""
+        *others, (_, last) = holds
+        tried: list[str] = []
+        try:
+            for key, hold in others:
+                if not world.has_room(hold):
+                    return False
+                world.put(key, hold)
+                tried.append(key)
+            return world.has_room(last)
+        finally:
+            for key in tried:
+                world.drop(key)
 
 
 #: after every key

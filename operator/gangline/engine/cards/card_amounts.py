@@ -354,6 +354,17 @@ def cards_in(amounts: Mapping[str, int]) -> dict[str, int]:
     return {key[:-end]: number for key, number in amounts.items() if key.endswith(_PODS) and len(key) > end}
 
 
+def kinds_in(amounts: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    """The number of pods of each kind of work that meet others on a card, by card: instances do not."""
+    found: dict[str, dict[str, int]] = {}
+    for key, number in amounts.items():
+        card, sign, kind = key.partition(_KIND)
+        if sign:
+            found.setdefault(card, {})[kind] = number
+    parted = {key.partition(_PROFILE)[0] for key in amounts if _PROFILE in key} if found else ()
+    return {card: kinds for card, kinds in found.items() if card not in parted}
+
+
 def is_trait(name: str) -> bool:
     """Whether this is the name of an amount of a card that bounds no number: what kinds of pods sit there, beside whom, and how
     much they use.

@@ -82,7 +82,9 @@ class Company:
         """
         if not self.speeds.has_nodes:
             return ""
-        met = {kind: count for kind, count in self._counted(residents).items() if self.speeds.meet_on_node(self.kind, kind)}
+        met = {
+            kind: count for kind, count in self._counted(residents).items() if self.speeds.meet_on_node(self.kind, kind)
+        }
         if not met:
             return ""
         before, after = self._on_node(met, None), self._on_node(met, self.kind)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         CompanyPrior,
         CompanySpeed,
         JobProfile,
+        SlowedRun,
         SpeedAlone,
         Unknown,
     )
@@ -180,6 +181,7 @@ _MODULES: Final = {
         "CompanyPrior",
         "CompanySpeed",
         "JobProfile",
+        "SlowedRun",
         "SpeedAlone",
         "Unknown",
     ),
@@ -442,6 +444,7 @@ __all__ = [
     "Settings",
     "Share",
     "Slice",
+    "SlowedRun",
     "SpeedAlone",
     "SpentBudget",
     "Submitter",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gangline.engine.model.company import CompanyPrior, JobProfile
+from gangline.engine.model.company import CompanyPrior, JobProfile, SlowedRun
 from gangline.engine.model.devices import NodeCards
 from gangline.engine.model.nodes import (
     ForeignPod,
@@ -55,6 +55,7 @@ Item: TypeAlias = (
     | Submitter
     | JobProfile
     | CompanyPrior
+    | SlowedRun
     | RuntimeForecast
     | WorkloadPods
     | Dependencies

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
 from gangline.engine.model.devices import Mode
+from gangline.engine.model.units import Millis
 
 #: What happens to pods of whose company nothing is known. "Alone": they share no card. "Probe": they share one with one pod at
 #: most, so that what is measured is a pair. "Share": they share as others do.
@@ -80,6 +81,18 @@ class CompanyPrior:
     mine: tuple[float, ...] = ()
     theirs: tuple[float, ...] = ()
     usual: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SlowedRun:
+    """What a running workload had lost to company by `at`: a fact, its key is `workload`. It did so much less by then than it
+    would have done alone. Companions that have left since its start are known only by this.
+    """
+
+    workload: str
+    uid: str
+    at: Millis
+    lost: Millis
 
 
 @dataclass(frozen=True, slots=True)

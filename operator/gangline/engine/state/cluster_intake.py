@@ -29,6 +29,7 @@ from gangline.engine.model import (
     ReservedWindow,
     RuntimeForecast,
     SaveTime,
+    SlowedRun,
     SpentBudget,
     Submitter,
     Topology,
@@ -74,6 +75,7 @@ class ClusterIntake:
             PastPreemption: (store.preemptions.past, self._put_past_preemption),
             PreemptionsUnknown: (store.preemptions.unknown, self._put_preemptions_unknown),
             ReservedHead: ({}, self._put_reserved_head),
+            SlowedRun: ({}, self._put_slowed_run),
         }
 
     def put(self, kind: type, key: str, item: object) -> None:
@@ -271,7 +273,7 @@ class ClusterIntake:
         if gang is None or queue is None:
             return
         if gang.holds:
-            store.moved_holders[key] = None
+            store.note_moved(key)
             if store.quotas_ahead.estimate_again(gang):
                 store.flush(queue.root)
         elif store.looks_ahead and gang.bucket is not None:  # it may end before a window or a change of quotas now
@@ -314,6 +316,10 @@ class ClusterIntake:
         if gang is not None and gang.workload.admission is not None and not head.started:
             head = replace(head, started=gang.workload.reserved_at)
         self._store.promises.put(head)
+
+    def _put_slowed_run(self, slowed: SlowedRun | None, key: str) -> None:
+        if slowed is not None:
+            self._store.slowed.put(slowed)
 
     def _put_workload_pods(self, workload_pods: WorkloadPods | None, key: str) -> None:
         _set(self._store.workload_pods, key, workload_pods)

@@ -330,6 +330,7 @@ def facts(store: Store) -> Iterator[Change]:
             yield Put(item)
     for gang in store.gangs.values():
         yield Put(as_assumed(gang))
+    yield from map(Put, store.slowed.facts())
     yield from map(Put, store.promises.facts())
 
 

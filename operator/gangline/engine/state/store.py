@@ -60,6 +60,7 @@ from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
 from gangline.engine.state.admission_fairness import BY_POLICY, AdmissionFairness
 from gangline.engine.state.array_turns import ArrayTurns
 from gangline.engine.state.inactive import why_inactive
+from gangline.engine.state.slowed_runs import SlowedRuns
 from gangline.engine.state.spent_budgets import SpentBudgets
 from gangline.engine.topology.leaf_ranking import LeafRanking
 from gangline.engine.topology.placement import DELAYING, ELSEWHERE
@@ -117,11 +118,13 @@ class Store:
 
         self.hierarchy = CohortHierarchy()
         self.cohorts = self.hierarchy.cohorts
+        self.gangs: dict[str, WorkloadState] = {}
+        #: running workloads that slow one another down
+        self.slowed = SlowedRuns(self.node_ledger, self.gangs, self.forecasts, lambda: self.pair_speeds)
         #: quotas that change later
         self.quotas_ahead = QuotasAhead(self.estimates, self.cohorts, self._recall_changed)
         self.cluster_queues = self.hierarchy.configs
         self.queues = self.hierarchy.queues
-        self.gangs: dict[str, WorkloadState] = {}
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
         #: queues with an order of their own, which may depend on the time
@@ -262,6 +265,7 @@ class Store:
             frozenset(offered.name for config in placed for group in config.groups for offered in group.flavors)
         )
         policies = {config.placement for config in placed if config.placement is not None}
+        self.slowed.turn(on=any(policy.interference is not None for policy in policies))
         self.topology.look_at(
             frozenset(key for policy in policies for key in looks_at(policy)),
             frozenset(key for policy in policies for key in excludes_by(policy)),
@@ -291,12 +295,16 @@ class Store:
         if self.fairness is None and config.ordering is not None and BY_SHARE in config.ordering.keys:
             self.fairness = AdmissionFairness(BY_POLICY)
         usage = self.fairness.usage if self.fairness is not None else None
-        if config.placement is not None and config.placement.interference is not None:
-            config = replace(config, placement=InformedPolicy.of(config.placement, self.pair_speeds))
-        queue.configure(config, self.settings, usage, self.estimates)
+        queue.configure(self.informed(config), self.settings, usage, self.estimates)
         checks = [self.checks.get(reference.name) for reference in config.checks]
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
         queue.elsewhere = any(check is not None and check.controller == ELSEWHERE for check in checks)
+
+    def informed(self, config: ClusterQueue) -> ClusterQueue:
+        """A ClusterQueue whose placement policy, if it looks at company, knows the speeds of pairs."""
+        if config.placement is None or config.placement.interference is None:
+            return config
+        return replace(config, placement=InformedPolicy.of(config.placement, self.pair_speeds))
 
     def _retire(self, queue: ClusterQueueState) -> None:
         """A queue's object was deleted. Its workloads are homeless until it is back, and their pods block no other
@@ -433,7 +441,7 @@ class Store:
         if queue is not None:
             queue.change_usage(old, {})
         self._note_ready(old, ready=True)
-        self.moved_holders[old.key] = None
+        self.note_moved(old.key)
         self.note_change(old)
 
     def _end_superseding(self, new: WorkloadState) -> None:
@@ -542,13 +550,13 @@ class Store:
 
     def swap(self, gang: WorkloadState, admission: Admission) -> None:
         """Place the workload's pods by this admission from now on; the fact that says so has not arrived yet."""
-        self.moved_holders[gang.key] = None
+        self.note_moved(gang.key)
         gang.quota.replace_admission(admission)
         self.hold_places(gang, admission)
 
     def note_state(self, gang: WorkloadState, *, evicting: bool) -> None:
         """Whether it runs, and whether it blocks other admissions, follows from its last fact."""
-        self.moved_holders[gang.key] = None
+        self.note_moved(gang.key)
         workload, policy = gang.workload, self.settings.pods_ready
         gang.quota.set_admitted_at(workload.admitted_at)
         gang.enter(HOLDER[workload.admitted, evicting], workload.evicted)
@@ -566,6 +574,11 @@ class Store:
             if not self.unready:
                 for queue in self.queues.values():
                     self.touched[id(queue.root)] = queue.root
+
+    def note_moved(self, key: str) -> None:
+        """A holder came, left or changed, or its expected end did."""
+        self.moved_holders[key] = None
+        self.slowed.note(key)
 
     def note_change(self, gang: WorkloadState) -> None:
         """The statuses of its queues may show it."""
@@ -595,7 +608,7 @@ class Store:
         gang.quota.set_admitted_at(now)
         gang.enter(LifecycleState.ADMITTED, cause, decision)
         self.quotas_ahead.estimate_again(gang)
-        self.moved_holders[gang.key] = None
+        self.note_moved(gang.key)
         policy = self.settings.pods_ready
         if policy is not None and policy.block_admission and gang.queue is not None:
             self._note_ready(gang, ready=False)
@@ -617,7 +630,7 @@ class Store:
         gang.enter(LifecycleState.MOVING)
         gang.backfill.release()
         gang.lifecycle.overrun = ""
-        self.moved_holders[gang.key] = None
+        self.note_moved(gang.key)
         gang.attempts.report_anew()
         if self.fairness is not None:
             self.fairness.cancel(gang)
@@ -669,7 +682,7 @@ class Store:
 
     def _recall_changed(self, gang: WorkloadState) -> None:
         """A holder is expected to be stopped by a recall, or no longer."""
-        self.moved_holders[gang.key] = None
+        self.note_moved(gang.key)
 
     def unplace(self, gang: WorkloadState) -> None:
         """Take a workload without quota out of its queue, and let others of its array have its turn."""

@@ -126,6 +126,14 @@ def test_a_finished_workload_becomes_one_run_with_all_that_is_known_of_it() -> N
     assert (run.submit, run.start, run.seconds) == (START, START + 10, 600.0)
 
 
+def test_what_company_has_cost_a_run_is_not_learned() -> None:
+    world = ForecastWorld(lost=lambda uid: {"uid-slowed": 20_000}.get(uid, 0))
+    for name in ("slowed", "alone"):
+        world.ran(name, 60, created=START)
+    learned = {run.uid: run.finish - run.start for run in world.stored if run.finish and run.start}
+    assert learned == {"uid-slowed": 40, "uid-alone": 60}
+
+
 def preempted(world: ForecastWorld, checkpoint: str = "") -> None:
     """`long` runs for 95 minutes, while its likes take 10, and is preempted."""
     world.policy()

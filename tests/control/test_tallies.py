@@ -12,7 +12,7 @@ from gangline.control.forecasting.history_store import History
 from gangline.control.forecasting.runtime_facts import EstimateRecord
 from gangline.control.forecasting.tallies import Tallies
 from gangline.engine import ExpectedStart
-from gangline.engine.model import Change, Put, ReservedHead
+from gangline.engine.model import Change, Put, ReservedHead, SlowedRun
 from gangline.forecast.history.run_store import HistoryStore
 
 START = 1_700_000_000_000
@@ -52,17 +52,18 @@ async def test_the_next_process_goes_on(tmp_path: Path) -> None:
         await made.history.close(5)
 
 
-async def test_what_was_promised_is_a_fact_for_the_next_process(tmp_path: Path) -> None:
+async def test_what_was_promised_and_lost_to_company_is_a_fact_for_the_next_process(tmp_path: Path) -> None:
     ended = ReservedHead("ml/a", "q", "u1", 1, START, START + 10, START + 20, START + 15, "forecast", "Easy")
     waits = ReservedHead("ml/b", "q", "u2", 0, START, START + 10)
     first, again = tallies(tmp_path), tallies(tmp_path)
-    first.promised = lambda: (ended, waits)
+    slowed = SlowedRun("ml/c", "u3", START + 30, 12)
+    first.promised, first.slowed = lambda: (ended, waits), lambda: (slowed,)
     assert await first.load()
     await first.save()
     observed: list[Change] = []
     again.observe = observed.append
     assert await again.load()
-    assert observed == [Put(ended), Put(waits)]
+    assert observed == [Put(ended), Put(waits), Put(slowed)]
     for made in (first, again):
         await made.history.close(5)
 

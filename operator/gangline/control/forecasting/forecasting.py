@@ -109,6 +109,7 @@ class Forecasting(Part):
             store=self._keep,
             noted=self._arrived.set,
             knows_better=knows_better,
+            lost=lambda uid: engine.lost_to_company_by_end(uid, now()),
         )
         self.expected = Expected(
             engine, mirror, writes, now=now, estimate=self.forecasts.estimate, wanted=wanted, messages=messages
@@ -124,6 +125,7 @@ class Forecasting(Part):
             judged=self.forecasts.forecaster.judged,
             promised=engine.promises,
             observe=engine.observe,
+            slowed=engine.slowed_runs,
         )
         self._led = asyncio.Event()
         messages.subscribe(FactObserved, lambda message: self.note(message.change))

@@ -97,9 +97,11 @@ class Forecasts:
         store: Callable[[Run], None] = lambda run: None,
         noted: Callable[[], None] = lambda: None,
         knows_better: Callable[[str], bool] = lambda key: False,
+        lost: Callable[[str], model.Millis] = lambda uid: 0,
     ) -> None:
         """Estimate for this mirror. `store` gets every ended run; `noted` is called when there are facts to process.
-        `knows_better` says whether the engine has a better estimate for a workload from another source.
+        `knows_better` says whether the engine has a better estimate for a workload from another source. `lost` says by how much
+        company made a run longer that has ended: what is learned is how long it would have run alone.
         """
         self.forecaster = forecaster or Forecaster()
         self.records: dict[str, EstimateRecord] = {}
@@ -109,6 +111,7 @@ class Forecasts:
         self.stored: set[str] = set()
         self._ended: dict[str, str] = {}  # key of a finished Workload that still exists -> its uid
         self._knows_better = knows_better
+        self._lost = lost
         self._mirror = mirror
         self._observe = observe
         self._now = now
@@ -214,7 +217,8 @@ class Forecasts:
         if known is None:
             self._finish_unseen(value, raw)
             return
-        run = self.forecaster.finished(value.uid, run_facts.finished_at(raw) or self._now() / 1000)
+        ended = run_facts.finished_at(raw) or self._now() / 1000
+        run = self.forecaster.finished(value.uid, ended - self._lost(value.uid) / 1000)
         self._judge(known, run)
         self._close(value.key)
         self._learned = True

@@ -1,8 +1,8 @@
 """The accuracy of forecasts and expected starts over the lives of many processes: counted here, stored in the history.
 
 The leader counts; a new leader goes on from the counts saved last. They are saved twice a minute and at the end: a process that
-is killed loses at most half a minute of counts. What reserved heads were promised is saved with them, and becomes facts for the
-engine of the next leader.
+is killed loses at most half a minute of counts. What reserved heads were promised, and what runs have lost to company, is saved
+with them, and becomes facts for the engine of the next leader.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Tallies:
     #: what reserved heads were promised, and what came of it; and what takes in what an earlier process saved of that
     promised: Callable[[], Iterable[model.ReservedHead]] = tuple
     observe: Callable[[model.Change], None] = lambda change: None
+    #: what running workloads have lost to companions that have left
+    slowed: Callable[[], Iterable[model.SlowedRun]] = tuple
     #: when counting began, in Unix seconds
     since: float = 0.0
     #: the errors that an earlier process saved: held until a model is in use, which is judged by them as well
@@ -84,6 +86,7 @@ class Tallies:
             queues = {name: QueueRecord.of(row) for name, row in saved.get("queues", {}).items()}
             groups = counts_of(saved.get("groups", []))
             heads = [fact_codec.from_json(model.ReservedHead, row) for row in saved.get("heads", [])]
+            slowed = [fact_codec.from_json(model.SlowedRun, row) for row in saved.get("slowed", [])]
             self.accuracy.restore(starts["starts"], starts["within_p50"], starts["within_p90"], starts["errors"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("the saved accuracy can't be read, counting starts again: %r", error)
@@ -92,8 +95,8 @@ class Tallies:
         self.queues.update(queues)
         self.groups.counts.update(groups)
         self.since = saved["since"]
-        for head in heads:
-            self.observe(model.Put(head))
+        for fact in (*heads, *slowed):
+            self.observe(model.Put(fact))
         if not self._loaded:
             self.judgement = saved["judged"]
 
@@ -126,6 +129,7 @@ class Tallies:
         queues = {name: record.saved() for name, record in sorted(self.queues.items())}
         counts = {"runtimes": records, "starts": starts, "queues": queues, "groups": self.groups.saved()}
         counts["heads"] = [fact_codec.written(head) for head in self.promised()]
+        counts["slowed"] = [fact_codec.written(run) for run in self.slowed()]
         return {"shape": _SHAPE, "since": self.since, **counts, "judged": judged}
 
     def _name(self) -> str:

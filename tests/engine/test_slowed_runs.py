@@ -17,7 +17,7 @@ from tests.engine.test_interference import pair, policy, work
 from tests.engine.test_placement_policy import HOSTS, POOL
 from tests.examples import examples
 
-from gangline.engine import Engine, EventKind, SimulatedRun, Simulation
+from gangline.engine import Engine, EventKind, SimulatedRun, Simulation, outlook
 from gangline.engine.interference.work_paths import RunAhead, play
 from gangline.engine.model import (
     Backfill,
@@ -331,6 +331,39 @@ def test_whom_another_one_joins_later_is_overdue_later() -> None:
     cluster.finish("w4")
     cluster.decide()
     assert overdue() == [22.5]
+
+
+def test_expected_starts_count_company() -> None:
+    cluster = shared(HALF, forecast("w1", 60), forecast("w2", 30), work("w1", "a"), work("w2", "a"))
+    cluster.decide()
+    cluster.put(forecast("head2", 60), exclusive("head2", 1))
+    cluster.decide()
+    seen = outlook(
+        list(cluster.engine.facts()), Settings(pods_ready=None), cluster.now, courses=1, seconds=0.0, clock=lambda: 0.0
+    )
+    assert round((seen.starts["team/head2"].p50 - START - 1_001_000) / MINUTE, 3) == 90
+    cluster.now += 20 * MINUTE
+    cluster.finish("w2")
+    cluster.decide()
+    seen = outlook(
+        list(cluster.engine.facts()), Settings(pods_ready=None), cluster.now, courses=1, seconds=0.0, clock=lambda: 0.0
+    )
+    assert 70 <= (seen.starts["team/head2"].p50 - START - 1_001_000) / MINUTE < 70.1
+
+
+def test_what_company_has_cost_a_victim_is_not_taken_for_work_that_it_has_saved() -> None:
+    """Both do 20 minutes of work in 40, and save them; for the 40 that are left of each they need 80 together."""
+    saving = {"checkpoint_seconds": 1200.0, "priority": 0}
+    runs = (replace(work("w1", "a"), **saving), replace(work("w2", "a"), **saving))
+    cluster = shared(HALF, forecast("w1", 60), forecast("w2", 60), *runs, backfill=None)
+    cluster.decide()
+    cluster.now += 40 * MINUTE
+    cluster.put(forecast("high3", 30), replace(exclusive("high3", 1), priority=5))
+    cluster.put(forecast("last4", 5), replace(exclusive("last4", 1), priority=-1))
+    seen = outlook(
+        list(cluster.engine.facts()), Settings(pods_ready=None), cluster.now, courses=1, seconds=0.0, clock=lambda: 0.0
+    )
+    assert (seen.starts["team/last4"].p50 - cluster.now) / MINUTE == pytest.approx(30 + 80, abs=0.1)
 
 
 # --- measured pairs, played -----------------------------------------------------------------------------------------------

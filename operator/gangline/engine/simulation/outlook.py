@@ -37,6 +37,7 @@ from gangline.engine.model.runtime import NEVER, Runtime, of_the_rest
 from gangline.engine.model.units import SECOND
 from gangline.engine.queues.ordering import flavors_of
 from gangline.engine.simulation.simulation import EventKind, SimulatedRun, Simulation, healthy
+from gangline.engine.text.change_log import ChangeLog
 
 # --- course -----------------------------------------------------------------------------------------------------------
 # A course: one possible future of the cluster, in which every run gets a length from its forecast and ends after it, and the
@@ -78,6 +79,10 @@ class Course(Simulation):
         self._level = level
         self._forecasts: dict[str, RuntimeForecast] = {}
         self._unfinished: dict[str, Millis] = {}  # what evicted workloads still have to run
+        self._alone: dict[str, Millis | None] = {}  # how long each run takes alone
+        #: whether some policy looks at company, and up to where it was followed
+        self._company = False
+        self._company_seen = ChangeLog.UNREAD
         self._pods: dict[str, tuple[str, ...]] = {}  # the bound pods of each workload
         #: the workloads that released something at an instant, and what; and that instant
         self._released: dict[str, Admission] = {}
@@ -138,6 +143,7 @@ class Course(Simulation):
                     self._dependents.setdefault(each.workload, []).append(dependencies.workload)
             case Put(ClusterQueue() as queue):
                 self._cluster_queues[queue.name] = queue
+                self._company |= queue.placement is not None and queue.placement.interference is not None
             case Put(QuotaAhead() as ahead):
                 self._quotas_ahead[ahead.name] = ahead
                 for number, step in enumerate(ahead.steps):
@@ -184,20 +190,47 @@ class Course(Simulation):
     # --- lengths ------------------------------------------------------------------------------------------------------
 
     def length(self, workload: Workload, run: SimulatedRun) -> Millis | None:
-        """What the workload has left, or a length that is drawn from its forecast. None = nothing is known."""
+        """What the workload has left, or a length that is drawn from its forecast, in its company. None = nothing is known."""
+        if not self._company:
+            return self._length_alone(workload, run, 0)
+        key = workload.key
+        if key not in self._alone:
+            self._alone[key] = self._length_alone(workload, run, self.engine.lost_to_company(key, self.now))
+        end = self.engine.end_in_company(key, self._alone, self.now)
+        return self._alone[key] if end is None else end - run.began
+
+    def _length_alone(self, workload: Workload, run: SimulatedRun, lost: Millis) -> Millis | None:
+        """The same for a run that is alone from now on, and has done so much less until now as it has `lost`."""
         most = None if workload.execution_left is None else max(SECOND, workload.execution_left)
         left = self._unfinished.pop(workload.key, None)
         if left is not None:
             return left if most is None else min(left, most)
         runtime = Runtime.of(self._forecasts.get(workload.key), most, flavors_of(workload.admission))
-        return None if runtime is None else runtime.total(max(0, self.now - run.began), self._level(workload.uid))
+        return (
+            None if runtime is None else runtime.total(max(0, self.now - run.began - lost), self._level(workload.uid))
+        )
+
+    def decide(self) -> None:
+        """Decide, and plan the ends of the runs whose company is another one then."""
+        super().decide()
+        if self._company:
+            self._company_seen, changed = self.engine.slowed_since(self._company_seen, self.now)
+            for key in changed:
+                if key in self.runs:
+                    self.plan_end(key)
 
     def _lose(self, workload: Workload, run: SimulatedRun) -> None:
         """What it did since its last checkpoint is to be done again; and it is known to take longer than it ran."""
         ran = max(0, self.now - run.began)
-        saved = workload.kept(ran)
-        if run.end < NEVER:
-            self._unfinished[workload.key] = max(1, run.end - self.now + ran - saved)
+        saved, end = workload.kept(ran), run.end
+        if self._company:
+            lost = self.engine.lost_to_company(workload.key, self.now)  # or the engine has noted already that it stops
+            lost = lost or self.engine.lost_to_company_by_end(workload.uid, self.now)
+            ran, saved = max(0, ran - lost), max(0, saved - lost)
+            alone = self._alone.get(workload.key)
+            end = NEVER if alone is None else self.now - ran + alone
+        if end < NEVER:
+            self._unfinished[workload.key] = max(1, end - self.now + ran - saved)
         forecast = self._forecasts.get(workload.key)
         if forecast is not None:
             forecast = self._forecasts[workload.key] = of_the_rest(forecast, ran, saved)
@@ -207,6 +240,7 @@ class Course(Simulation):
 
     def started(self, workload: Workload) -> None:
         key = workload.key
+        self._alone.pop(key, None)
         self._result.starts.setdefault(key, self.now)
         if self._wanted is not None:
             self._wanted.discard(key)

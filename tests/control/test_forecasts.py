@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -52,7 +51,7 @@ class ForecastWorld:
         meta = {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": str(self.version), **obj["metadata"]}
         self.mirror.upsert(resource, {**obj, "metadata": meta})
 
-    def gpujob(self, name: str, annotations: Mapping[str, str] | None = None, **runtime: Any) -> None:
+    def gpujob(self, name: str, annotations: Json | None = None, **runtime: Any) -> None:
         template = {"spec": {"containers": [{"name": "main", "image": "train:v1"}]}}
         spec = {"workers": 1, "gpusPerWorker": 8, "template": template, "runtime": runtime}
         metadata = {"name": name, "namespace": "ml", "annotations": annotations or {}}
@@ -69,7 +68,7 @@ class ForecastWorld:
         checkpoint: str = "",
         past: int = 0,
         preempted: int = 0,
-        annotations: Mapping[str, str] | None = None,
+        annotations: Json | None = None,
         flavor: str = "h100",
         asks: str = "nvidia.com/gpu",
     ) -> None:

@@ -100,8 +100,7 @@ def test_other_work_and_other_namespaces_have_speeds_of_their_own() -> None:
     past = Past()
     past.ran("fast", 600, 20)
     past.ran("slow", 6000, 20)
-    for other in ({"namespace": "law"}, {"name": "eval"}, {"gpus": 8}):
-        found = past.medians(**other)
+    for found in (past.medians(namespace="law"), past.medians(name="eval"), past.medians(gpus=8)):
         assert found["fast"] == found["slow"]
 
 

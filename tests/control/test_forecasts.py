@@ -71,11 +71,14 @@ class ForecastWorld:
         annotations: Json | None = None,
         flavor: str = "h100",
         asks: str = "nvidia.com/gpu",
+        kind: str = "",
     ) -> None:
         """`past`: seconds of its earlier runs, of which each ended by a preemption."""
         made = Workload(name, "ml", uid=f"uid-{name}", creationTimestamp=stamp(created)).in_queue("lq").conditions()
         main = container(name="main", image="train:v1", command=["python", "train.py", "--lr", "1"])
         made.pods({**main, "resources": {"requests": {asks: "8"}}})
+        if kind:
+            made.made["spec"]["podSets"][0]["template"]["metadata"] = {"annotations": {"gangline.io/class": kind}}
         if annotations:
             made.annotations(annotations)
         if checkpoint:
@@ -354,6 +357,39 @@ def test_speeds_of_a_job_without_accelerators_are_those_of_what_it_requests() ->
     world.workload("w", asks="cpu", annotations=DECLARED)
     world.turn()
     assert medians(world.facts("w")[-1]) == pytest.approx({"h100": 900, "v100": 7200}, rel=0.01)
+
+
+def flavors_of_cards(world: ForecastWorld, **products: str) -> None:
+    for name, product in products.items():
+        spec = {"nodeLabels": {"nvidia.com/gpu.product": product}}
+        world.put(kube.RESOURCE_FLAVORS, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("alone", "ratio"),
+    [
+        ([{"gpu": "h100", "rate": "90"}, {"gpu": "V100", "rate": "10"}], 9.0),
+        ([{"gpu": "h100", "rate": "90"}, {"rate": "10"}], None),
+        ([{"gpu": "h100", "rate": "90"}, {"gpu": "V100", "memory": "9Gi"}], None),
+        ([{"gpu": "h100", "rate": "fast"}, {"gpu": "V100", "rate": "10"}], None),
+    ],
+)
+def test_a_job_profile_says_how_fast_a_class_is_on_which_card(alone: list[Json], ratio: float | None) -> None:
+    world = ForecastWorld()
+    choosing(world)
+    offer(world, "new", "old")
+    flavors_of_cards(world, new="NVIDIA-H100-80GB-HBM3", old="Tesla-V100-SXM2-16GB")
+    world.put(kube.JOB_PROFILES, {"metadata": {"name": "bert"}, "spec": {"alone": alone}})
+    world.workload("w", kind="bert", annotations={"gangline.io/expected-runtime": "1h"})
+    world.workload("other", kind="gpt", annotations={"gangline.io/expected-runtime": "1h"})
+    world.turn()
+    found = medians(world.facts("w")[-1])
+    assert medians(world.facts("other")[-1]) == {}
+    if ratio is None:
+        assert found == {}
+    else:
+        assert found["old"] / found["new"] == pytest.approx(ratio, rel=0.01)
+        assert math.sqrt(found["old"] * found["new"]) == pytest.approx(3600, rel=0.01)
 
 
 @pytest.mark.parametrize("policy", [None, {"choose": "QueueOrder"}, {}])

@@ -156,12 +156,13 @@ def test_it_thinks_again_when_its_own_forecast_changes() -> None:
     assert held_by(made, "a2") == ["slow"]
 
 
-def test_those_before_it_are_counted() -> None:
+@pytest.mark.parametrize("backfill", [None, Backfill()])
+def test_those_before_it_are_counted(backfill: Backfill | None) -> None:
     """Each of them would be next alone. Together the third one would start too late."""
-    made = busy(30, queue(fast=4))
+    made = busy(30, queue(backfill=backfill))
     for name in ("a2", "b3", "c4"):
         put(made, gang(name, 4), 100, fast=60, slow=140)
-    made.put(queue(slow=20))
+    made.put(queue(slow=20, backfill=backfill))
     made.decide()
     assert made.running() == ["b3", "c4", "holder1"], "a2 ends after 90 minutes, b3 would after 150"
 

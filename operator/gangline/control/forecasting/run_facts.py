@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gangline.api import names
+from gangline.api import names, profiles
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.reading import ParseError
+from gangline.api.spec_fields import SpecError
 from gangline.control.feed.mirror import Mirror
 from gangline.engine import accelerators, flavors_of, is_accelerator, model
 from gangline.forecast.forecaster import Forecaster
@@ -21,8 +22,10 @@ from gangline.forecast.quantiles import Forecast
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-from gangline.objects import JobObject, WorkloadObject
+from gangline.objects import JobObject, Stored, WorkloadObject
 
+#: the label of nodes, and so of flavors, with the model of their cards
+_PRODUCT: Final = "nvidia.com/gpu.product"
 #: an estimate whose q50 and q90 moved by less than this share is not reported again
 MATERIAL: Final = 0.05
 
@@ -106,8 +109,41 @@ def own_estimates(
     for value, said in compared:
         has = flavor_of(value) if value.admitted else ""
         flavors[value.uid] = [has] if has else offered(mirror, value, without_accelerators=True)
-        speeds[value.uid] = said
+        speeds[value.uid] = said or _measured_speeds(mirror, value, flavors[value.uid])
     return forecaster.on_flavors(flavors, now, speeds) if flavors else {}
+
+
+def _measured_speeds(mirror: Mirror, value: model.Workload, flavors: Iterable[str]) -> dict[str, float]:
+    """The speeds that JobProfiles give the class of the workload's pods on these flavors, 1 on average; nothing where they say
+    nothing of several of them.
+    """
+    kinds = {pods.traits.kind for pods in value.pod_sets} - {""}
+    if len(kinds) != 1:
+        return {}
+    alone = [each for obj in mirror.objects[kube.JOB_PROFILES].values() for each in _alone(obj, *kinds)]
+    rates: dict[str, float] = {}
+    for name in flavors:
+        flavor = mirror.get(kube.RESOURCE_FLAVORS, name)
+        product = str((flavor.spec.get("nodeLabels") or {}).get(_PRODUCT, "")) if flavor is not None else ""
+        rate = next(
+            (each.rate for each in alone if each.rate and each.gpu and each.gpu.lower() in product.lower()), 0.0
+        )
+        if rate:
+            rates[name] = rate
+    if len(rates) < 2:
+        return {}
+    usual = math.exp(sum(map(math.log, rates.values())) / len(rates))
+    return {name: rate / usual for name, rate in rates.items()}
+
+
+def _alone(obj: Stored, kind: str) -> tuple[model.SpeedAlone, ...]:
+    """What a JobProfile says of a class alone on cards; nothing where it is about another one, or cannot be read."""
+    if (obj.spec.get("class") or obj.name) != kind:
+        return ()
+    try:
+        return profiles.profile(obj).profile.alone
+    except SpecError:  # its status says so
+        return ()
 
 
 def slowest(by_flavor: Mapping[str, Forecast], admission: model.Admission | None) -> str:

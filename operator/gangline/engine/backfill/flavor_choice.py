@@ -23,6 +23,7 @@ from gangline.engine.model.runtime import NEVER
 from gangline.engine.preemption.preemptor import Preemptor
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.ordering import Estimates, Flavors, working_flavors
+from gangline.engine.queues.timed_queue import TimedQueue
 from gangline.engine.queues.workload_parts import NO_NAMES, FlavorWait
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.state.store import Store
@@ -217,7 +218,11 @@ class FlavorChoice:
         """The expected starts of those that wait before a workload, and have none reserved; None if they are too many."""
         first = self._first.get(queue.name)
         if first is None:
-            first = self._first[queue.name] = queue.pending.in_queue_order()[:MOST_PLANNED]
+            pending = queue.pending
+            order = pending.in_queue_order()
+            if isinstance(pending, TimedQueue):  # which has the head that is tried before all others
+                order.sort(key=pending.turn)
+            first = self._first[queue.name] = order[:MOST_PLANNED]
         if gang not in first:
             return None
         self._timeline.sync(self._now)

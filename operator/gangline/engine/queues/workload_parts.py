@@ -175,6 +175,7 @@ class BackfillRecord:
     def release(self) -> None:
         """The workload holds nothing any more."""
         self.backfilled, self.made_room, self.preempted_for_it = False, False, NO_NAMES
+        self.waited_for = ""
 
 
 class WorkloadShape:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,8 +31,8 @@ from gangline.engine.model import (
     ResourceGroup,
     RuntimeForecast,
 )
-
-HOUR = 60
+from gangline.engine.queues.ordering import flavors_of
+from gangline.engine.simulation.outlook import outlook
 
 
 def queue(slow: int = 8, fast: int = 4, **fields: Any) -> ClusterQueue:
@@ -248,6 +249,52 @@ def test_it_waits_beside_backfill_and_holds_back_nobody() -> None:
     made.finish("holder1")
     made.decide()
     assert held_by(made, "a2") == ["fast"]
+
+
+def test_no_wait_is_begun_for_little_and_none_is_ended_for_little() -> None:
+    made = busy(30)
+    put(made, gang("a2", 2), 100, fast=40, slow=76)  # 70 minutes instead of 76
+    made.decide()
+    assert held_by(made, "a2") == ["slow"]
+    made = busy(30, queue(flavors=EarliestCompletion(14_400)))
+    put(made, gang("a2", 2), 100, fast=40, slow=90)
+    made.decide()
+    assert "a2" not in made.running()
+    made.now += 25 * MINUTE
+    made.put(forecast("holder1", 70, fast=70, slow=900))  # another 45 minutes, and 85 in all instead of 90
+    made.decide()
+    assert "a2" not in made.running()
+    made.put(forecast("holder1", 80, fast=80, slow=900))
+    made.decide()
+    assert held_by(made, "a2") == ["slow"]
+
+
+def test_it_keeps_nothing_of_the_flavor_from_other_queues() -> None:
+    """It would be kept what is free for it if it waited for want of victims."""
+    rules = {"preemption": PreemptionPolicy(within_cluster_queue="LowerPriority"), "cohort": "all"}
+    made = EngineWorld(
+        Flavor("slow"),
+        Flavor("fast"),
+        replace(queue(fast=4, **rules)),
+        cluster_queue("p", groups=(group({"fast": {GPU: Quota(0)}}),), cohort="all"),
+    )
+    put(made, gang("holder1", 3), 30, fast=30, slow=600)
+    made.decide()
+    put(made, gang("a2", 2, priority=9), 100, fast=40, slow=200)
+    put(made, gang("b3", 1, queue="p"), 10)
+    made.change("holder1", priority=9)
+    made.decide()
+    assert made.running() == ["b3", "holder1"]
+
+
+def test_what_is_foreseen_is_the_same_choice() -> None:
+    made = busy(30)
+    put(made, gang("a2", 2), 100, fast=40, slow=200)
+    made.decide()
+    seen = outlook(made.engine.facts(), made.engine.settings, made.now, seconds=0.0, clock=time.perf_counter)
+    (stretch,) = [each for each in seen.stretches if each.workload == "team/a2"]
+    assert flavors_of(stretch.admission) == ("fast",)
+    assert [round((at - made.now) / MINUTE) for at in (stretch.began, stretch.ended)] == [30, 70]
 
 
 def test_another_process_comes_to_the_same_choice() -> None:

@@ -270,7 +270,6 @@ def test_no_wait_is_begun_for_little_and_none_is_ended_for_little() -> None:
 
 
 def test_it_keeps_nothing_of_the_flavor_from_other_queues() -> None:
-    """It would be kept what is free for it if it waited for want of victims."""
     rules = {"preemption": PreemptionPolicy(within_cluster_queue="LowerPriority"), "cohort": "all"}
     made = EngineWorld(
         Flavor("slow"),

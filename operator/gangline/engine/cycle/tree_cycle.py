@@ -322,8 +322,7 @@ class TreeCycle:
             attempt.requeue_reason = NO_FIT
         elif mode is Mode.PREEMPT and not attempt.victims:
             attempt.requeue_reason = NO_CANDIDATES
-            if attempt.gang.backfill.waits_for is None:
-                self._reserve_capacity(attempt)
+            self._reserve_capacity(attempt)
         elif mode is Mode.PREEMPT and attempt.gang.closed_gates:
             self._set_aside(attempt, ADMISSION_GATED, NEEDS_GATE)
         elif self._overlaps(attempt):

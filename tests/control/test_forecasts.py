@@ -390,6 +390,34 @@ def test_a_job_profile_says_how_fast_a_class_is_on_which_card(alone: list[Json],
     else:
         assert found["old"] / found["new"] == pytest.approx(ratio, rel=0.01)
         assert math.sqrt(found["old"] * found["new"]) == pytest.approx(3600, rel=0.01)
+        said = {"gangline.io/expected-runtime": "1h"}
+        world.workload("w", kind="bert", annotations=said, started=START + 10, flavor="new")
+        world.turn()
+        assert median(world.facts("w")[-1]) == pytest.approx(found["new"], rel=0.01), "so it is once it runs"
+
+
+def test_hints_are_judged_by_what_they_say_of_the_flavor_of_the_run() -> None:
+    """Who is right about the runtime at speed 1, and about the speed, has hints that are right."""
+    world = ForecastWorld()
+    world.policy()
+    offer(world, "h100", "v100")
+    for number in range(6):
+        name, began = f"run-{number}", START + 4000 * number
+        world.seconds = began
+        world.workload(name, created=began, annotations=DECLARED)
+        world.turn()
+        world.workload(name, created=began, started=began + 10, annotations=DECLARED)
+        world.turn()
+        world.seconds = began + 910
+        world.workload(name, created=began, started=began + 10, ended=began + 910, annotations=DECLARED)
+        world.turn()
+    assert [run.hint for run in world.stored] == [900.0] * 6
+    world.workload("other", created=world.seconds, annotations={**DECLARED, "gangline.io/expected-runtime": "2h"})
+    world.turn()
+    found = medians(world.facts("other")[-1])
+    assert found["v100"] == pytest.approx(8 * found["h100"], rel=0.01)
+    estimate = world.forecasts.forecaster.tracker.own_ratio("hint", world.stored[-1])
+    assert estimate is not None and abs(estimate.mean) < 0.01
 
 
 @pytest.mark.parametrize("policy", [None, {"choose": "QueueOrder"}, {}])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from gangline.api import names, profiles
@@ -107,9 +108,9 @@ def own_estimates(
     flavors: dict[str, list[str]] = {}
     speeds: dict[str, Mapping[str, float]] = {}
     for value, said in compared:
-        has = flavor_of(value) if value.admitted else ""
-        flavors[value.uid] = [has] if has else offered(mirror, value, without_accelerators=True)
-        speeds[value.uid] = said or _measured_speeds(mirror, value, flavors[value.uid])
+        has, may_get = flavor_of(value) if value.admitted else "", offered(mirror, value, without_accelerators=True)
+        flavors[value.uid] = [has] if has else may_get
+        speeds[value.uid] = said or _measured_speeds(mirror, value, may_get)
     return forecaster.on_flavors(flavors, now, speeds) if flavors else {}
 
 
@@ -144,6 +145,12 @@ def _alone(obj: Stored, kind: str) -> tuple[model.SpeedAlone, ...]:
         return profiles.profile(obj).profile.alone
     except SpecError:  # its status says so
         return ()
+
+
+def as_run(run: Run, speeds: Mapping[str, float]) -> Run:
+    """The run with the runtime that its author expected on its flavor: so are hints compared with runtimes."""
+    speed = speeds.get(run.flavor, 1.0)
+    return run if run.hint is None or speed == 1.0 else replace(run, hint=run.hint / speed)
 
 
 def slowest(by_flavor: Mapping[str, Forecast], admission: model.Admission | None) -> str:

@@ -187,7 +187,7 @@ class Forecasts:
 
     def _follow(self, value: model.Workload, raw: WorkloadObject, known: _Open | None) -> None:
         job = self._job(raw)
-        hints, speeds = _hints(job, raw), declared_speeds((job[1] if job is not None else raw).annotations)
+        hints, speeds = _hints(job, raw), _speeds(job, raw)
         basis = (hints, speeds, value.max_execution_seconds, value.queue, raw.pod_sets)
         if known is None or known.basis != basis:
             run = run_facts.run_of(value, raw, job[1] if job else None, hints)
@@ -216,6 +216,8 @@ class Forecasts:
         if known is None:
             self._finish_unseen(value, raw)
             return
+        if known.speeds and (run := self.forecaster.tracker.run(value.uid)) is not None:
+            self.forecaster.submitted(run_facts.as_run(run, known.speeds), ask=False)
         run = self.forecaster.finished(value.uid, run_facts.finished_at(raw) or self._now() / 1000)
         self._judge(known, run)
         self._close(value.key)
@@ -239,6 +241,7 @@ class Forecasts:
             return
         job = self._job(raw)
         run = run_facts.run_of(value, raw, job[1] if job else None, _hints(job, raw))
+        run = run_facts.as_run(run, _speeds(job, raw))
         if run.start is None or run.finish is None:
             return
         self.forecaster.submitted(run, ask=False)
@@ -436,6 +439,11 @@ def _hints(job: tuple[kube.Resource, JobObject] | None, workload: WorkloadObject
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])
     return Hints(podspec.annotated(workload))
+
+
+def _speeds(job: tuple[kube.Resource, JobObject] | None, workload: WorkloadObject) -> Mapping[str, float]:
+    """What the author says of the job's speed on each flavor."""
+    return declared_speeds((job[1] if job is not None else workload).annotations)
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:

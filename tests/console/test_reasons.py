@@ -4,6 +4,7 @@ import pytest
 from tests.console.objects import GPU
 
 from gangline.control.answers.workloads.reasons import PreemptionCause, ReportedObstacle, brief, parse, preemption
+from gangline.engine.queues.workload_parts import FlavorWait
 
 SHORT = f"insufficient unused quota for {GPU} in flavor a100, 8 more needed"
 BIG = (
@@ -114,6 +115,14 @@ def test_the_causes_of_several_pod_sets_are_told_apart():
 
 def test_equal_causes_of_several_pod_sets_are_said_once():
     assert brief("WaitingForQuota", frame(SHORT) + "; " + frame(SHORT, pod_set="b")) == "a100: 8 more GPUs needed"
+
+
+def test_the_flavor_that_it_waits_for_is_said_with_both_ends() -> None:
+    wait = FlavorWait("a100", 1_767_225_600_000, 1_767_229_200_000, "v100", 1_767_243_600_000, 1_767_240_000_000)
+    assert brief("WaitingForQuota", frame(SHORT) + wait.text) == (
+        "a100: 8 more GPUs needed. Waits for flavor a100 until about 2026-01-01 00:00 UTC: "
+        "expected end 2026-01-01 01:00 UTC there, 2026-01-01 05:00 UTC on v100"
+    )
 
 
 def test_a_preemption_is_read_with_who_and_why():

@@ -51,10 +51,11 @@ class ForecastWorld:
         meta = {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": str(self.version), **obj["metadata"]}
         self.mirror.upsert(resource, {**obj, "metadata": meta})
 
-    def gpujob(self, name: str, **runtime: Any) -> None:
+    def gpujob(self, name: str, annotations: Json | None = None, **runtime: Any) -> None:
         template = {"spec": {"containers": [{"name": "main", "image": "train:v1"}]}}
         spec = {"workers": 1, "gpusPerWorker": 8, "template": template, "runtime": runtime}
-        self.put(kube.GPU_JOBS, {"kind": "GPUJob", "metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+        metadata = {"name": name, "namespace": "ml", "annotations": annotations or {}}
+        self.put(kube.GPU_JOBS, {"kind": "GPUJob", "metadata": metadata, "spec": spec})
 
     def workload(
         self,
@@ -67,11 +68,19 @@ class ForecastWorld:
         checkpoint: str = "",
         past: int = 0,
         preempted: int = 0,
+        annotations: Json | None = None,
+        flavor: str = "h100",
+        asks: str = "nvidia.com/gpu",
+        kind: str = "",
     ) -> None:
         """`past`: seconds of its earlier runs, of which each ended by a preemption."""
         made = Workload(name, "ml", uid=f"uid-{name}", creationTimestamp=stamp(created)).in_queue("lq").conditions()
         main = container(name="main", image="train:v1", command=["python", "train.py", "--lr", "1"])
-        made.pods({**main, "resources": {"requests": {"nvidia.com/gpu": "8"}}})
+        made.pods({**main, "resources": {"requests": {asks: "8"}}})
+        if kind:
+            made.made["spec"]["podSets"][0]["template"]["metadata"] = {"annotations": {"gangline.io/class": kind}}
+        if annotations:
+            made.annotations(annotations)
         if checkpoint:
             made.annotations({"gangline.io/checkpoint-interval": checkpoint})
         if owner:
@@ -80,8 +89,8 @@ class ForecastWorld:
             row = {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": preempted}
             made.status(accumulatedPastExecutionTimeSeconds=past, schedulingStats={"evictions": [row]})
         if started is not None:
-            assigned = {"name": "main", "count": 1, "flavors": {"nvidia.com/gpu": "h100"}}
-            made.admitted("cq", {**assigned, "resourceUsage": {"nvidia.com/gpu": "8"}}, at=started * 1000)
+            assigned = {"name": "main", "count": 1, "flavors": {asks: flavor}}
+            made.admitted("cq", {**assigned, "resourceUsage": {asks: "8"}}, at=started * 1000)
         if ended is not None:
             made.conditions(condition("Finished", reason="Succeeded", at=ended * 1000))
         self.put(kube.WORKLOADS, made.made)
@@ -294,6 +303,153 @@ def test_the_operators_answer_tells_flavors_apart_too() -> None:
     told = dict(rows_as_json(world.forecasts))
     assert "byFlavor" not in told["ml/before"]
     assert told["ml/w"]["byFlavor"]["v100"][1] == pytest.approx(told["ml/w"]["quantiles"][1] * math.exp(0.5))
+
+
+DECLARED = {"gangline.io/expected-runtime": "1h", "gangline.io/flavor-speeds": "h100=4,v100=0.5"}
+
+
+def choosing(world: ForecastWorld, **policy: Any) -> None:
+    """A policy chooses among the flavors of the queue."""
+    spec = {"clusterQueues": {"names": ["cq"]}, "flavors": policy}
+    world.put(kube.QUEUE_POLICIES, {"kind": "QueuePolicy", "metadata": {"name": "p"}, "spec": spec})
+
+
+def medians(fact: model.RuntimeForecast) -> dict[str, float]:
+    return {flavor: dict(quantiles)[0.5] / 1000 for flavor, quantiles in fact.by_flavor.items()}
+
+
+def test_a_job_says_how_fast_it_is_on_which_flavor() -> None:
+    world = ForecastWorld()
+    world.policy()
+    offer(world, "h100", "v100", "old")
+    world.workload("w", annotations=DECLARED)
+    world.turn()
+    told = world.facts("w")[-1]
+    assert median(told) == pytest.approx(3600, rel=0.01)
+    assert medians(told) == pytest.approx({"h100": 900, "v100": 7200, "old": 3600}, rel=0.01)
+    world.workload("w", started=START + 10, annotations=DECLARED)
+    world.turn()
+    told = world.facts("w")[-1]
+    assert told.by_flavor == {} and median(told) == pytest.approx(900, rel=0.01), "it runs on the fast one"
+
+
+def test_on_the_only_flavor_of_its_queue_its_speed_there_counts() -> None:
+    world = ForecastWorld()
+    world.policy()
+    offer(world, "v100")
+    world.workload("w", annotations=DECLARED)
+    world.turn()
+    assert median(world.facts("w")[-1]) == pytest.approx(7200, rel=0.01) and world.facts("w")[-1].by_flavor == {}
+
+
+def test_speeds_that_change_are_told_anew() -> None:
+    world = ForecastWorld()
+    world.policy()
+    offer(world, "h100", "v100")
+    for speeds in ("h100=4,v100=0.5", "h100=2"):
+        world.gpujob("llm", annotations={"gangline.io/flavor-speeds": speeds}, expected="1h")
+        world.workload("gpujob-llm-1", owner="llm")
+        world.forecasts.note_job(world.mirror.jobs_of_kind(kube.GPU_JOBS)["ml/llm"])
+        world.turn()
+    assert medians(world.facts("gpujob-llm-1")[-1]) == pytest.approx({"h100": 1800, "v100": 3600}, rel=0.01)
+
+
+def test_speeds_of_a_job_without_accelerators_are_those_of_what_it_requests() -> None:
+    world = ForecastWorld()
+    world.policy()
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": 8}]} for name in ("h100", "v100")]
+    groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
+    world.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {"resourceGroups": groups}})
+    local = {"metadata": {"name": "lq", "namespace": "ml"}, "spec": {"clusterQueue": "cq"}}
+    world.put(kube.LOCAL_QUEUES, local)
+    world.workload("w", asks="cpu", annotations=DECLARED)
+    world.turn()
+    assert medians(world.facts("w")[-1]) == pytest.approx({"h100": 900, "v100": 7200}, rel=0.01)
+
+
+def flavors_of_cards(world: ForecastWorld, **products: str) -> None:
+    for name, product in products.items():
+        spec = {"nodeLabels": {"nvidia.com/gpu.product": product}}
+        world.put(kube.RESOURCE_FLAVORS, {"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("alone", "ratio"),
+    [
+        ([{"gpu": "h100", "rate": "90"}, {"gpu": "V100", "rate": "10"}], 9.0),
+        ([{"gpu": "h100", "rate": "90"}, {"rate": "10"}], None),
+        ([{"gpu": "h100", "rate": "90"}, {"gpu": "V100", "memory": "9Gi"}], None),
+        ([{"gpu": "h100", "rate": "fast"}, {"gpu": "V100", "rate": "10"}], None),
+    ],
+)
+def test_a_job_profile_says_how_fast_a_class_is_on_which_card(alone: list[Json], ratio: float | None) -> None:
+    world = ForecastWorld()
+    choosing(world)
+    offer(world, "new", "old")
+    flavors_of_cards(world, new="NVIDIA-H100-80GB-HBM3", old="Tesla-V100-SXM2-16GB")
+    world.put(kube.JOB_PROFILES, {"metadata": {"name": "bert"}, "spec": {"alone": alone}})
+    world.workload("w", kind="bert", annotations={"gangline.io/expected-runtime": "1h"})
+    world.workload("other", kind="gpt", annotations={"gangline.io/expected-runtime": "1h"})
+    world.turn()
+    found = medians(world.facts("w")[-1])
+    assert medians(world.facts("other")[-1]) == {}
+    if ratio is None:
+        assert found == {}
+    else:
+        assert found["old"] / found["new"] == pytest.approx(ratio, rel=0.01)
+        assert math.sqrt(found["old"] * found["new"]) == pytest.approx(3600, rel=0.01)
+        said = {"gangline.io/expected-runtime": "1h"}
+        world.workload("w", kind="bert", annotations=said, started=START + 10, flavor="new")
+        world.turn()
+        assert median(world.facts("w")[-1]) == pytest.approx(found["new"], rel=0.01), "so it is once it runs"
+
+
+def test_hints_are_judged_by_what_they_say_of_the_flavor_of_the_run() -> None:
+    """Who is right about the runtime at speed 1, and about the speed, has hints that are right."""
+    world = ForecastWorld()
+    world.policy()
+    offer(world, "h100", "v100")
+    for number in range(6):
+        name, began = f"run-{number}", START + 4000 * number
+        world.seconds = began
+        world.workload(name, created=began, annotations=DECLARED)
+        world.turn()
+        world.workload(name, created=began, started=began + 10, annotations=DECLARED)
+        world.turn()
+        world.seconds = began + 910
+        world.workload(name, created=began, started=began + 10, ended=began + 910, annotations=DECLARED)
+        world.turn()
+    assert [run.hint for run in world.stored] == [900.0] * 6
+    world.workload("other", created=world.seconds, annotations={**DECLARED, "gangline.io/expected-runtime": "2h"})
+    world.turn()
+    found = medians(world.facts("other")[-1])
+    assert found["v100"] == pytest.approx(8 * found["h100"], rel=0.01)
+    estimate = world.forecasts.forecaster.tracker.own_ratio("hint", world.stored[-1])
+    assert estimate is not None and abs(estimate.mean) < 0.01
+
+
+@pytest.mark.parametrize("policy", [None, {"choose": "QueueOrder"}, {}])
+def test_speeds_of_a_class_are_learned_where_a_policy_chooses_by_them(policy: Json | None) -> None:
+    world = ForecastWorld()
+    offer(world, "h100", "v100")
+    if policy is not None:
+        choosing(world, **policy)
+    forecaster = world.forecasts.forecaster
+    for number in range(40):
+        flavor, seconds = (("h100", 600), ("v100", 6000))[number % 2]
+        done = Run(f"run-{number}", START, gpus=8, namespace="ml", queue="lq", image="train:v1", name="w")
+        forecaster.submitted(done, ask=False)
+        forecaster.started(done.uid, START, flavor)
+        forecaster.finished(done.uid, START + seconds)
+    world.seconds += 10_000
+    world.forecasts.ask()
+    world.workload("w", created=world.seconds)
+    world.turn()
+    found = medians(world.facts("w")[-1])
+    if policy == {}:
+        assert found["v100"] > 5 * found["h100"]
+    else:
+        assert found == {}
 
 
 def test_what_had_ended_before_a_restart_is_stored_once_whoever_saw_it() -> None:

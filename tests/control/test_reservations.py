@@ -549,9 +549,7 @@ def test_as_many_nodes_are_reserved_as_offer_an_amount_together() -> None:
     assert chosen(12) == (("n1", "n3"), ())
     assert chosen(13) == (("n1", "n3", "n4"), ())
     assert chosen(12, "n4") == (("n1", "n4"), ())
-    assert chosen(24)[1] == (
-        "spec.nodes.anyOf asks for 24 nvidia.com/gpu of flavor a, which has 20 nvidia.com/gpu",
-    )
+    assert chosen(24)[1] == ("spec.nodes.anyOf asks for 24 nvidia.com/gpu of flavor a, which has 20 nvidia.com/gpu",)
 
 
 @given(

@@ -155,6 +155,8 @@ SIMULATED_SHUTDOWN: Final = f"{OWN_GROUP}/simulated-shutdown"
 SIMULATED_ARRIVAL: Final = f"{OWN_GROUP}/simulated-arrival"
 #: annotation on jobs, duration: their author's expected runtime; on pod templates, for scorers of placement policies
 EXPECTED_RUNTIME: Final = f"{OWN_GROUP}/expected-runtime"
+#: annotation on jobs, such as a100=2.5,v100=1: how fast they run on which flavor, as a ratio (`gangline.api.flavor_speeds`)
+FLAVOR_SPEEDS: Final = f"{OWN_GROUP}/flavor-speeds"
 #: the ConfigMap of a namespace that says what `gangline submit` adds to its jobs
 SUBMIT_PROFILE: Final = "gangline-submit"
 #: label on jobs: the account that `gangline submit --account` names
@@ -307,7 +309,16 @@ NOTIFY: Final = f"{OWN_GROUP}/notify"
 #: annotation on jobs: the address for receivers whose URL contains {to}
 NOTIFY_TO: Final = f"{OWN_GROUP}/notify-to"
 #: annotations that are read while a job waits and runs: pods and what serves, which have no job, hand them to their Workloads
-HINTS: Final = (CHECKPOINT_INTERVAL, EXPECTED_RUNTIME, UNSCHEDULED_TIMEOUT, HEARTBEAT, STALL, NOTIFY, NOTIFY_TO)
+HINTS: Final = (
+    CHECKPOINT_INTERVAL,
+    EXPECTED_RUNTIME,
+    FLAVOR_SPEEDS,
+    UNSCHEDULED_TIMEOUT,
+    HEARTBEAT,
+    STALL,
+    NOTIFY,
+    NOTIFY_TO,
+)
 #: taint on nodes that do not answer (`gangline.control.nodes.recovery.silent_nodes`)
 SILENT: Final = f"{OWN_GROUP}/silent"
 #: taint on nodes that gangs are to leave as soon as other nodes have room (`gangline admin swap now`)

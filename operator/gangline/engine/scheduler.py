@@ -271,6 +271,7 @@ class Scheduler:
             self._store.supersede,
             self._moves,
             self._searches,
+            self.backfill.flavors,
         )
         try:
             attempts = cycle.run(most if guard is None else maxsize)

@@ -8,7 +8,7 @@ waits for the next batch, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -237,6 +237,42 @@ class Forecaster:
     def compare_flavors(self, offsets: Mapping[str, float]) -> None:
         """Use the `flavor_offsets` that another forecaster has learned."""
         self._tracker.rescale(FlavorScale(dict(offsets)))
+
+    def on_flavors(
+        self, uids: Mapping[str, Sequence[str]], now: float, speeds: Mapping[str, Mapping[str, float]]
+    ) -> dict[str, dict[str, Forecast]]:
+        """The total runtime of open runs on each of some flavors, by what their authors say of speeds there, and by the runs that
+        did the same work there. Without either it is that of `forecasts`, and for what an author says alone the same everywhere.
+
+        `uids`: the flavors of each run; `speeds`: flavor -> speed, of those whose authors say any.
+        """
+        wanted = [uid for uid in uids if self._is_open(uid)]
+        self.catch_up(wanted)
+        trusted = self.status(now).trusted
+        found: dict[str, dict[str, Forecast]] = {}
+        for uid in wanted:
+            run = self._tracker.run(uid)
+            assert run is not None  # every asked run is open in the tracker
+            anywhere = replace(run, start=None, flavor="")
+            basis, cap = self._forecast(self._asked[uid], anywhere, now, "", trusted), self._cap(run)
+            offsets = self._offsets(run, uids[uid], speeds.get(uid, {}), basis)
+            found[uid] = {
+                flavor: basis.scaled(math.exp(offset)).capped(cap) if offset else basis.capped(cap)
+                for flavor, offset in offsets.items()
+            }
+        return found
+
+    def _offsets(
+        self, run: Run, flavors: Sequence[str], speeds: Mapping[str, float], basis: Forecast
+    ) -> dict[str, float]:
+        """Offsets of log runtime by flavor, relative to this forecast."""
+        by_author = basis.source in (ForecastSource.HINT, ForecastSource.LIMIT)
+        scale: Mapping[str, float] = {} if by_author else self._tracker.scale.offsets
+        expected = {**scale, **{flavor: -math.log(speed) for flavor, speed in speeds.items()}}
+        seen = self._tracker.on_flavors(run)
+        # what its author says holds at speed 1; a class has its history on the flavors that its runs had
+        usual = 0.0 if by_author else seen.mean(scale) - seen.mean(expected)
+        return {flavor: offset + usual for flavor, offset in seen.offsets(flavors, expected).items()}
 
     def _is_open(self, uid: str) -> bool:
         if uid not in self._asked and (run := self._tracker.run(uid)) is not None:

@@ -135,6 +135,7 @@ def with_policy(queue: model.ClusterQueue, policy: Json | None, known: Span | No
         unscheduled=unscheduled_pods(policy),
         preemption_limits=preemption_limits(policy),
         moves=moves(policy),
+        flavors=flavors(policy),
     )
 
 
@@ -232,6 +233,14 @@ def moves(policy: Json | None) -> model.Moves | None:
         most=section.most,
         after_seconds=quantity.parse_duration(section.after),
     )
+
+
+def flavors(policy: Json | None) -> model.EarliestCompletion | None:
+    """How one of several flavors is chosen; None: by their order."""
+    spec = _spec(policy)
+    if spec is None or spec.flavors is None or spec.flavors.choose == "QueueOrder":
+        return None
+    return model.EarliestCompletion(quantity.parse_duration(spec.flavors.wait_at_most))
 
 
 def _bounds(section: queuepolicy.PreemptionBounds | None) -> model.PreemptionBounds:

@@ -7,32 +7,41 @@ where they differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from gangline.api import names
-from gangline.api.read import conditions
+from gangline.api import names, profiles
+from gangline.api.read import conditions, policy_reader
+from gangline.api.read.reading import ParseError
+from gangline.api.spec_fields import SpecError
 from gangline.control.feed.mirror import Mirror
 from gangline.engine import accelerators, flavors_of, is_accelerator, model
 from gangline.forecast.forecaster import Forecaster
-from gangline.forecast.history.runs import MIN_SECONDS, Run, from_workload
+from gangline.forecast.history.runs import MIN_SECONDS, Run, flavor_of, from_workload
 from gangline.forecast.quantiles import Forecast
 from gangline.jobs.base import RuntimeHints as Hints
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
-from gangline.objects import JobObject, WorkloadObject
+from gangline.objects import JobObject, Stored, WorkloadObject
 
+#: the label of nodes, and so of flavors, with the model of their cards
+_PRODUCT: Final = "nvidia.com/gpu.product"
 #: an estimate whose q50 and q90 moved by less than this share is not reported again
 MATERIAL: Final = 0.05
 
 
-def offered(mirror: Mirror, value: model.Workload) -> list[str]:
-    """The flavors of the workload's queue that cover the accelerators it requests; it will get one of them."""
+def offered(mirror: Mirror, value: model.Workload, *, without_accelerators: bool = False) -> list[str]:
+    """The flavors of the workload's queue that cover the accelerators it requests; it will get one of them.
+
+    A workload that requests none has none; `without_accelerators`: it has those that cover what it requests.
+    """
     queue = mirror.local_queues.get(f"{value.namespace}/{value.queue}")
     cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue.cluster_queue) if queue else None
     if cluster_queue is None:
         return []
-    asked = {resource for pods in value.pod_sets for resource in pods.requests if is_accelerator(resource)}
+    requested = {resource for pods in value.pod_sets for resource in pods.requests}
+    asked = set(filter(is_accelerator, requested)) or (requested if without_accelerators else set[str]())
     found = {
         flavor["name"]
         for group in cluster_queue.spec.get("resourceGroups") or ()
@@ -45,7 +54,8 @@ def offered(mirror: Mirror, value: model.Workload) -> list[str]:
 def estimates(
     mirror: Mirror, forecaster: Forecaster, waiting: Mapping[str, Forecast], now: float
 ) -> dict[str, dict[str, Forecast]]:
-    """The estimates of these waiting workloads (by key, with their estimate on any flavor) on each flavor that they may get.
+    """The estimates of these waiting workloads (by key, with their estimate on any flavor) on each flavor that they may get, by
+    what was learned of all work alike.
 
     Workloads for which the flavor makes no difference are left out. `now` in Unix seconds.
     """
@@ -69,6 +79,78 @@ def estimates(
         for key, by_flavor in found.items()
         if any(differs(waiting[key], each) for each in by_flavor.values())
     }
+
+
+def some_choose(mirror: Mirror) -> bool:
+    """Whether `chooses` may be true of some workload."""
+    return any("flavors" in policy.spec for policy in mirror.objects[kube.QUEUE_POLICIES].values())
+
+
+def chooses(mirror: Mirror, value: model.Workload) -> bool:
+    """Whether its QueuePolicy has one of several flavors chosen for the workload, by its runtime there."""
+    queue = mirror.local_queues.get(f"{value.namespace}/{value.queue}")
+    cluster_queue = mirror.get(kube.CLUSTER_QUEUES, queue.cluster_queue) if queue else None
+    try:
+        return cluster_queue is not None and policy_reader.flavors(mirror.policy_of(cluster_queue)) is not None
+    except ParseError:  # the policy is complained of where it is put into force
+        return False
+
+
+def own_estimates(
+    mirror: Mirror,
+    forecaster: Forecaster,
+    compared: Iterable[tuple[model.Workload, Mapping[str, float]]],
+    now: float,
+) -> dict[str, dict[str, Forecast]]:
+    """The estimates, by uid, of workloads on each flavor that they may get, or on the one that they have, by what is known of
+    them and of their likes. Beside each is what its author says of speeds. `now` in Unix seconds.
+    """
+    flavors: dict[str, list[str]] = {}
+    speeds: dict[str, Mapping[str, float]] = {}
+    for value, said in compared:
+        has, may_get = flavor_of(value) if value.admitted else "", offered(mirror, value, without_accelerators=True)
+        flavors[value.uid] = [has] if has else may_get
+        speeds[value.uid] = said or _measured_speeds(mirror, value, may_get)
+    return forecaster.on_flavors(flavors, now, speeds) if flavors else {}
+
+
+def _measured_speeds(mirror: Mirror, value: model.Workload, flavors: Iterable[str]) -> dict[str, float]:
+    """The speeds that JobProfiles give the class of the workload's pods on these flavors, 1 on average; nothing where they say
+    nothing of several of them.
+    """
+    kinds = {pods.traits.kind for pods in value.pod_sets} - {""}
+    if len(kinds) != 1:
+        return {}
+    alone = [each for obj in mirror.objects[kube.JOB_PROFILES].values() for each in _alone(obj, *kinds)]
+    rates: dict[str, float] = {}
+    for name in flavors:
+        flavor = mirror.get(kube.RESOURCE_FLAVORS, name)
+        product = str((flavor.spec.get("nodeLabels") or {}).get(_PRODUCT, "")) if flavor is not None else ""
+        rate = next(
+            (each.rate for each in alone if each.rate and each.gpu and each.gpu.lower() in product.lower()), 0.0
+        )
+        if rate:
+            rates[name] = rate
+    if len(rates) < 2:
+        return {}
+    usual = math.exp(sum(map(math.log, rates.values())) / len(rates))
+    return {name: rate / usual for name, rate in rates.items()}
+
+
+def _alone(obj: Stored, kind: str) -> tuple[model.SpeedAlone, ...]:
+    """What a JobProfile says of a class alone on cards; nothing where it is about another one, or cannot be read."""
+    if (obj.spec.get("class") or obj.name) != kind:
+        return ()
+    try:
+        return profiles.profile(obj).profile.alone
+    except SpecError:  # its status says so
+        return ()
+
+
+def as_run(run: Run, speeds: Mapping[str, float]) -> Run:
+    """The run with the runtime that its author expected on its flavor: so are hints compared with runtimes."""
+    speed = speeds.get(run.flavor, 1.0)
+    return run if run.hint is None or speed == 1.0 else replace(run, hint=run.hint / speed)
 
 
 def slowest(by_flavor: Mapping[str, Forecast], admission: model.Admission | None) -> str:

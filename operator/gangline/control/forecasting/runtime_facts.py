@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from gangline.api.flavor_speeds import declared_speeds
 from gangline.control.feed import slices
 from gangline.control.feed.mirror import Mirror
 from gangline.control.feed.watched_kinds import JOB_KINDS
@@ -55,6 +56,7 @@ class _Open:
 
     uid: str
     basis: tuple[object, ...]  # what its run was made of; when it changes, the run is submitted again
+    speeds: Mapping[str, float]  # what its author says, by flavor
     start: float | None = None
     saved: float = 0.0  # seconds of earlier runs that are not done again
     least: float = 0.0  # seconds that it takes at least, those included
@@ -188,8 +190,8 @@ class Forecasts:
 
     def _follow(self, value: model.Workload, raw: WorkloadObject, known: _Open | None) -> None:
         job = self._job(raw)
-        hints = _hints(job, raw)
-        basis = (hints, value.max_execution_seconds, value.queue, raw.pod_sets)
+        hints, speeds = _hints(job, raw), _speeds(job, raw)
+        basis = (hints, speeds, value.max_execution_seconds, value.queue, raw.pod_sets)
         if known is None or known.basis != basis:
             run = run_facts.run_of(value, raw, job[1] if job else None, hints)
             if not run.flavor:
@@ -197,8 +199,8 @@ class Forecasts:
                 run = replace(run, flavor=offered[0] if len(offered) == 1 else "")
             self.forecaster.submitted(run, ask=self._was_wanted)
             self.forecaster.renew([value.uid] if known is not None else [])
-            before = known or _Open(value.uid, basis)
-            known = self._open[value.key] = replace(before, basis=basis, at_start=None)
+            before = known or _Open(value.uid, basis, speeds)
+            known = self._open[value.key] = replace(before, basis=basis, speeds=speeds, at_start=None)
             self._unasked[value.key] = None
         known.saved, known.least = value.saved / 1000, run_facts.least(value)
         start = value.admitted_at / 1000 if value.admitted else None
@@ -217,6 +219,8 @@ class Forecasts:
         if known is None:
             self._finish_unseen(value, raw)
             return
+        if known.speeds and (run := self.forecaster.tracker.run(value.uid)) is not None:
+            self.forecaster.submitted(run_facts.as_run(run, known.speeds), ask=False)
         ended = run_facts.finished_at(raw) or self._now() / 1000
         run = self.forecaster.finished(value.uid, ended - self._lost(value.uid) / 1000)
         self._judge(known, run)
@@ -241,6 +245,7 @@ class Forecasts:
             return
         job = self._job(raw)
         run = run_facts.run_of(value, raw, job[1] if job else None, _hints(job, raw))
+        run = run_facts.as_run(run, _speeds(job, raw))
         if run.start is None or run.finish is None:
             return
         self.forecaster.submitted(run, ask=False)
@@ -347,6 +352,16 @@ class Forecasts:
             key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
         }
         elsewhere = run_facts.estimates(self._mirror, self.forecaster, waiting, now)
+        compared = self._compared(opened)
+        own = run_facts.own_estimates(self._mirror, self.forecaster, compared.values(), now)
+        for key, (value, _) in compared.items():
+            there = own.get(value.uid, _NO_FLAVORS)
+            if len(there) == 1:  # it has this flavor, or will get it
+                estimates[value.uid] = next(iter(there.values()))
+            whole = estimates.get(value.uid)
+            elsewhere.pop(key, None)
+            if whole is not None and any(differs(whole, each) for each in there.values()):
+                elsewhere[key] = dict(there)
         reported = 0
         for key, known in opened.items():
             whole = estimates.get(known.uid)
@@ -358,6 +373,16 @@ class Forecasts:
             if known.at_start is None and known.start is not None and now - known.start < AT_START:
                 known.at_start = known.estimate
         return reported
+
+    def _compared(self, opened: Mapping[str, _Open]) -> dict[str, tuple[model.Workload, Mapping[str, float]]]:
+        """The workloads for which it matters how fast they are on which flavor, with what their authors say of that."""
+        chosen = run_facts.some_choose(self._mirror)
+        found: dict[str, tuple[model.Workload, Mapping[str, float]]] = {}
+        for key, known in opened.items():
+            value = self._mirror.workload_value(key) if known.speeds or chosen else None
+            if value is not None and (known.speeds or run_facts.chooses(self._mirror, value)):
+                found[key] = value, known.speeds
+        return found
 
     def _report(self, key: str, known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> None:
         known.estimate, known.by_flavor = estimate, there
@@ -418,6 +443,11 @@ def _hints(job: tuple[kube.Resource, JobObject] | None, workload: WorkloadObject
     if job is not None:
         return JOB_KINDS[job[0]].runtime_hints(job[1])
     return Hints(podspec.annotated(workload))
+
+
+def _speeds(job: tuple[kube.Resource, JobObject] | None, workload: WorkloadObject) -> Mapping[str, float]:
+    """What the author says of the job's speed on each flavor."""
+    return declared_speeds((job[1] if job is not None else workload).annotations)
 
 
 def _moved(known: _Open, estimate: Forecast, there: Mapping[str, Forecast]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gangline.engine.backfill import checkpoint_preemption
+from gangline.engine.backfill.flavor_choice import FlavorChoice
 from gangline.engine.backfill.head_delay import HeadDelayLedger
 from gangline.engine.backfill.idle_budget import IdleBudget
 from gangline.engine.backfill.loss_budget import Losses
@@ -54,6 +55,7 @@ class BackfillPlanner:
         self.delays = HeadDelayLedger()
         self._plain = without_victims(store.settings, store.topology, store.capacity, store.quotas_ahead)
         self.losses = Losses(store.preemptions)
+        self.flavors = FlavorChoice(store, self.timeline)
         self._revoking = Revoking(store, self.timeline, self.estimates, self.losses, self._fits, self._leaving)
         self._checkpoint_preemption = checkpoint_preemption.VictimsAtCheckpoints(
             self.timeline, self.estimates, self.losses, self._fits, self._leaving
@@ -86,10 +88,12 @@ class BackfillPlanner:
         if not queues:
             self._end_all()
             self._settle_promises()
+            self.flavors.begin(now)
             return []
         self.timeline.level = max(_policy(queue).running for queue in queues)
         decisions = self._update_reservations(now)
         self._settle_promises()
+        self.flavors.begin(now)
         return decisions
 
     def end(self, now: Millis) -> list[Decision]:
@@ -121,6 +125,8 @@ class BackfillPlanner:
     def _end_all(self) -> None:
         for reservation in list(self.timeline.reservations):
             self._drop(reservation)
+        if self._store.choosing:  # the timeline is of use without reservations
+            return
         self.timeline.close()
         self._store.moved_holders.clear()
         self._store.capacity.moved.clear()
@@ -133,6 +139,7 @@ class BackfillPlanner:
         starts += self._revoking.overdue_times(now)
         again = self._checkpoint_preemption.next_due(now), self._revoking.next_due(now)
         starts += [at for at in again if at is not None]
+        starts += self.flavors.due_times(now)
         return min(starts, default=None)
 
     def guards(self, root: QuotaNode) -> bool:
@@ -209,7 +216,11 @@ class BackfillPlanner:
         self._drop_done(self._now)
         for queue in cluster_queues_of(root):
             if queue.reserves:
-                failing = [a.gang for a in attempts if a.queue is queue and a.assignment.mode is not Mode.FIT]
+                failing = [
+                    a.gang
+                    for a in attempts
+                    if a.queue is queue and a.assignment.mode is not Mode.FIT and a.gang.backfill.waits_for is None
+                ]
                 can_never_fit = [
                     a.gang for a in attempts if a.queue is queue and self._can_never_fit(a.gang, a.assignment)
                 ]

@@ -273,6 +273,16 @@ class Reservation:
         self.start, self.hold, self.lasts = start, hold, lasts
 
 
+class PlannedStart(Reservation):
+    """A start that a waiting workload is expected to have, and what it will hold then. Nothing is kept for it."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.gang.key} (planned)"
+
+
 class BackfilledHolders:
     """The holders that were backfilled before a reserved workload, and a log of changes of them."""
 

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from gangline.engine.backfill.reservation import (
     FAR,
     BackfilledHolders,
     HeldCapacity,
+    PlannedStart,
     Reservation,
     TimelineWorld,
     hold_of,
@@ -45,6 +47,8 @@ _OUTLOOKS_KEPT = 32
 _PUT_OFF = 256
 #: all holders end as planned
 NOBODY_LATER: Mapping[str, Millis] = {}
+#: Moments at which an expected start is looked for, among other starts.
+_MOST_MOMENTS = 64
 
 
 class Tenant:
@@ -91,6 +95,10 @@ class Timeline:
         self._ends_in_company: dict[str, ExpectedEnd] = {}
         self._now: Millis = 0
         self.reservations: list[Reservation] = []
+        #: starts that others are expected to have: nobody is held back for them, and reservations do not regard them
+        self.planned: list[PlannedStart] = []
+        #: those of them that are regarded in the answer to the present question
+        self._regarded: frozenset[PlannedStart] = _NO_STARTS
         #: the quantile at which holders are expected to end
         self.level = 0.5
 
@@ -103,11 +111,12 @@ class Timeline:
         self._ends.clear()
         self._reviews.clear()
         self.reservations.clear()
+        self.planned.clear()
 
     def keep_up(self, now: Millis) -> None:
         """`sync`, postponed while no start is reserved: holders that come and leave meanwhile cost nothing."""
         store = self._store
-        if self.reservations or len(store.moved_holders) + len(store.capacity.moved) >= _PUT_OFF:
+        if self.reservations or self.planned or len(store.moved_holders) + len(store.capacity.moved) >= _PUT_OFF:
             self.sync(now)
 
     def sync(self, now: Millis) -> None:
@@ -148,7 +157,7 @@ class Timeline:
         self._reviews.clear()
         self._stays = Stays()
         self.backfilled_holders.start_over()
-        for reservation in self.reservations:
+        for reservation in chain(self.reservations, self.planned):
             reservation.hold = None
         self._note_nodes(cause)
         for queue in store.queues.values():
@@ -159,7 +168,7 @@ class Timeline:
         """Nodes came, left or changed: every reservation is examined again, and counts are void."""
         self._nodes = self._store.node_ledger.version
         self._outlooks.clear()
-        for reservation in self.reservations:
+        for reservation in chain(self.reservations, self.planned):
             reservation.may_move(cause)
             reservation.outlook = None
 
@@ -213,7 +222,7 @@ class Timeline:
 
     def _note(self, before: Millis, after: Millis, key: str) -> None:
         """Record the reservations that this may move: later if a holder stays beyond it, earlier if one leaves earlier."""
-        for reservation in self.reservations:
+        for reservation in chain(self.reservations, self.planned):
             if after > before and before <= reservation.start < after and key not in reservation.beside:
                 reservation.may_move(FORECAST, None if before else self._store.gangs.get(key))
             elif after < before:
@@ -314,11 +323,13 @@ class Timeline:
                     world.put(key, self._tenants[key].hold)
             self._cursor = moment
         world.set_quotas_of(moment)
-        for reservation in self.reservations:
+        for reservation in chain(self.reservations, self.planned):
             hold = reservation.hold
             wanted = (
                 hold is not None and reservation is not leaving_out and reservation.start <= moment < reservation.end
             )
+            if isinstance(reservation, PlannedStart) and reservation not in self._regarded:
+                wanted = False
             if world.holds(reservation.key) and (not wanted or world.hold(reservation.key) is not hold):
                 world.drop(reservation.key)
             if wanted and hold is not None and not world.holds(reservation.key):
@@ -397,9 +408,11 @@ class Timeline:
     def _earliest(self, reservation: Reservation, now: Millis, bound: Millis) -> tuple[Millis, HeldCapacity | None]:
         if bound >= NEVER:
             return NEVER, None
-        others = [other for other in self.reservations if other is not reservation and other.hold is not None]
+        firm = (other for other in self.reservations if other is not reservation)
+        others = [other for other in (*firm, *self._regarded) if other.hold is not None]
         if others or self._store.looks_ahead:  # windows and changes of quotas take room away and give it back
-            for moment in self._moments(bound, others):
+            moments = self._moments(bound, others)
+            for moment in moments[:_MOST_MOMENTS] if isinstance(reservation, PlannedStart) else moments:
                 hold = self._fits_through(reservation, moment, others)
                 if hold is not None:
                     return moment, hold
@@ -473,6 +486,25 @@ class Timeline:
             self._world.drop(reservation.key)
         for other in self.reservations:
             other.better = True
+
+    # --- expecting ----------------------------------------------------------------------------------------------------
+
+    def expect(self, planned: PlannedStart, now: Millis, ahead: Iterable[PlannedStart]) -> None:
+        """Find the start that a workload can be expected to have among all reservations, and after these."""
+        planned.worse = planned.better = False
+        self._regarded = frozenset(ahead)
+        try:
+            bound = max(now, self._bound(planned))
+            start, hold = self._earliest(planned, now, bound)
+        finally:
+            self._regarded = _NO_STARTS
+        planned.hold_from(start, hold, self._length(planned, hold, start))
+
+    def forget(self, planned: PlannedStart) -> None:
+        """An expected start that counts no more."""
+        self.planned.remove(planned)
+        if self._world is not None:
+            self._world.drop(planned.key)
 
     # --- testing ------------------------------------------------------------------------------------------------------
 
@@ -568,3 +600,4 @@ class Timeline:
 #: after every key
 _LAST = "\U0010ffff"
 _NOTHING: Mapping[FlavorResource, int] = {}
+_NO_STARTS: frozenset[PlannedStart] = frozenset()

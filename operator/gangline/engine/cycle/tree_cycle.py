@@ -65,7 +65,7 @@ from gangline.engine.queues.quota_holds import (
     set_aside,
 )
 from gangline.engine.queues.states import LifecycleState
-from gangline.engine.queues.workload_parts import LastScan, ScanProgress
+from gangline.engine.queues.workload_parts import NO_NAMES, LastScan, ScanProgress
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, QuotaNode
 from gangline.engine.topology.placement_request import has_placements
@@ -79,6 +79,12 @@ class ReservationGuard(Protocol):
     def reserved(self, attempt: Attempt) -> None: ...
     def preempts(self, gang: WorkloadState) -> None: ...
     def hold_back(self, attempt: Attempt, objection: Objection) -> bool: ...
+
+
+class FlavorChooser(Protocol):
+    """Chooses one of several flavors (`engine.backfill.flavor_choice`)."""
+
+    def choose(self, gang: WorkloadState, queue: ClusterQueueState, preemptor: Preemptor) -> None: ...
 
 
 @dataclass(slots=True)
@@ -114,15 +120,18 @@ class TreeCycle:
         supersede: Callable[[WorkloadState, WorkloadState], None] | None = None,
         moves: RoomByMoving | None = None,
         searches: SearchBudget | None = None,
+        chooser: FlavorChooser | None = None,
     ) -> None:
         """`may_reserve`: whether a workload may start beside what these attempts reserved. `supersede(old, new)`: a slice holds
-        nothing any more, since the one that replaces it does.
+        nothing any more, since the one that replaces it does. `chooser` says which flavors a head may get, where its queue has a
+        policy for that.
         """
         self._root = root
         self._known = known
         self._supersede = supersede
         self._moves = moves
         self._searches = searches
+        self._chooser = chooser
         self._may_reserve = may_reserve
         self._guard = guard
         self._settings = settings
@@ -151,6 +160,7 @@ class TreeCycle:
         granted = 0
         for attempt in self._ordered(attempts):
             if granted >= most:
+                attempt.gang.leave_out(NO_NAMES)
                 attempt.queue.pending.unpop(attempt.gang)
                 continue
             self.attempts.append(attempt)
@@ -183,13 +193,13 @@ class TreeCycle:
         if self._quota_holds:
             with self._ledger.as_seen_by(gang):
                 self._ledger.forget_candidates()
-                return Attempt(gang, queue, *self._assign(gang, queue, tried, None), queue.generation)
+                return Attempt(gang, queue, *self._choose(gang, queue, tried), queue.generation)
         known = self._known.get(gang.uid) if self._known is not None else None
         if known is not None and known.tried == tried:
             if known.places:
                 known.assignment.take_places(known.places, known.searched)
             return Attempt(gang, queue, known.assignment, known.victims, queue.generation)
-        assignment, victims = self._assign(gang, queue, tried, None)
+        assignment, victims = self._choose(gang, queue, tried)
         if self._known is not None and (victims or assignment.mode is Mode.FIT):
             places = assignment.placements() if assignment.placing is not None else _NOWHERE
             self._known[gang.uid] = Nomination(tried, assignment, victims, places, assignment.searched)
@@ -203,6 +213,18 @@ class TreeCycle:
         if progress.cycle < self._root.rounds - 1 and queue.generation > progress.generation:
             return ()
         return progress.tried
+
+    def _choose(
+        self, gang: WorkloadState, queue: ClusterQueueState, tried: ScanProgress
+    ) -> tuple[Assignment, list[Victim]]:
+        """The assignment of a head, on the flavor that is chosen for it where its queue has a policy for that."""
+        if queue.config.flavors is None or self._chooser is None:
+            return self._assign(gang, queue, tried, None)
+        self._chooser.choose(gang, queue, self._preemptor)
+        found, victims = self._assign(gang, queue, () if gang.left_out else tried, None)
+        if gang.backfill.waits_for is not None:
+            found.remark = gang.backfill.waits_for.text
+        return found, victims
 
     def _assign(
         self, gang: WorkloadState, queue: ClusterQueueState, tried: ScanProgress, restriction: Restriction | None
@@ -234,7 +256,7 @@ class TreeCycle:
         self, assigner: Assigner, gang: WorkloadState, queue: ClusterQueueState, counts: Sequence[int] | None
     ) -> tuple[Assignment, list[Victim]]:
         assignment = assigner.assign(counts)
-        if assignment.mode is not Mode.PREEMPT:
+        if assignment.mode is not Mode.PREEMPT or gang.backfill.waits_for is not None:
             return assignment, []
         victims = self._preemptor.victims(gang, queue, assignment)
         if not victims and queue.config.moves is not None and self._moves is not None and counts is None:
@@ -521,6 +543,9 @@ class TreeCycle:
     # --- put back -----------------------------------------------------------------------------------------------------
 
     def _put_back(self, attempt: Attempt) -> None:
+        chosen = bool(attempt.gang.left_out)
+        if chosen:
+            attempt.gang.leave_out(NO_NAMES)
         if attempt.reserved:
             attempt.gang.quota.protect(False)
             end_quota_hold(attempt.gang, attempt.queue)
@@ -538,7 +563,7 @@ class TreeCycle:
         gang.attempts.verdict = attempt.assignment
         continued = gang.attempts.progress
         attempt.outdated = continued is not None and (continued.overtaken or continued.began != self._root.flushes)
-        gang.attempts.progress = self._kept_progress(attempt, continued)
+        gang.attempts.progress = None if chosen else self._kept_progress(attempt, continued)
         if reason == PENDING:
             pending.preemptor = gang
             if (hold := attempt.queue.quota_holds.get(gang.uid)) is not None:
@@ -549,6 +574,9 @@ class TreeCycle:
             pending.set_alone_inadmissible(gang)
             return
         gang.attempts.yielding = False
+        if gang.backfill.waits_for is not None:
+            pending.set_alone_inadmissible(gang)
+            return
         if attempt.objection is not None and self._guard is not None and gang.attempts.progress is None:
             attempt.others_inadmissible = self._guard.hold_back(attempt, attempt.objection)
             return

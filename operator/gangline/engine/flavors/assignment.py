@@ -250,6 +250,7 @@ def _ways(
             unnamed(gang.demands[index].pod_set, option.flavor, [other.flavor for other in group.options]),
         )
         for option in group.options
+        if option.name not in gang.left_out
     )
 
 

@@ -384,6 +384,20 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
+class EarliestCompletion:
+    """Of the flavors that a workload may get, it is given the one on which it is expected to end first
+    (QueuePolicy.spec.flavors); see engine.backfill.flavor_choice.
+    """
+
+    #: it waits for a flavor that is not free while others are until it was queued for this long
+    wait_at_most_seconds: float = 3600.0
+
+    @property
+    def wait_at_most(self) -> Millis:
+        return millis(self.wait_at_most_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class PastPreemption:
     """A workload that was preempted: for a workload of which ClusterQueue, and what it lost, in GPU-milliseconds."""
 
@@ -540,6 +554,8 @@ class ClusterQueue:
     #: None = nothing is moved, neither for its workloads nor of them
     moves: Moves | None = None
     placement: PlacementPolicy | None = None
+    #: how one of several flavors is chosen; None = by their order
+    flavors: EarliestCompletion | None = None
     #: a floor is under its policy (engine.floor)
     floor: bool = True
     #: the mode that it fell back to, "" = none: order and backfill are not those of its policy

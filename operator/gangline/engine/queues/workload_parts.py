@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from gangline.engine.model import Admission, Millis
 from gangline.engine.occupancy.node_ledger import NodeLedger
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource
+from gangline.engine.text.wording import minute_text
 
 #: part of a `WorkloadState` -> the package of the engine that writes its attributes
 OWNERS: Final = {
@@ -115,10 +116,30 @@ class NodesHeld:
         self.refusing = frozenset(nodes)
 
 
+class FlavorWait(NamedTuple):
+    """A workload could start on one flavor, and waits for another one, on which it is expected to end earlier."""
+
+    flavor: str
+    #: its expected start there, and its end
+    start: Millis
+    end: Millis
+    #: the flavors on which it could start, and its end there
+    instead: str
+    end_instead: Millis
+    #: it waits no longer than until then
+    until: Millis
+
+    @property
+    def text(self) -> str:
+        """The wait, in words that follow the reason for which it can't start."""
+        starts, ends, instead = minute_text(self.start), minute_text(self.end), minute_text(self.end_instead)
+        return f". Waits for flavor {self.flavor} until about {starts}: expected end {ends} there, {instead} on {self.instead}"
+
+
 class BackfillRecord:
     """What reservations and backfill have done for a workload, or with it."""
 
-    __slots__ = ("backfilled", "holds_back", "made_room", "passed_by", "preempted_for_it")
+    __slots__ = ("backfilled", "holds_back", "made_room", "passed_by", "preempted_for_it", "waited_for", "waits_for")
 
     def __init__(self) -> None:
         #: it was backfilled: admitted before a workload that precedes it and has a reservation
@@ -131,6 +152,15 @@ class BackfillRecord:
         #: others were preempted for it since it waits
         self.made_room = False
         self.passed_by: AbstractSet[str] = NO_NAMES
+        #: the flavor that it waits for though another one is free, and the one that it waited for last
+        self.waits_for: FlavorWait | None = None
+        self.waited_for = ""
+
+    def wait_for(self, wait: FlavorWait | None) -> None:
+        """Wait for this flavor, None = for none."""
+        self.waits_for = wait
+        if wait is not None:
+            self.waited_for = wait.flavor
 
     def learn(self, backfilled: bool) -> None:
         """Set what the workload's last fact says."""
@@ -145,6 +175,7 @@ class BackfillRecord:
     def release(self) -> None:
         """The workload holds nothing any more."""
         self.backfilled, self.made_room, self.preempted_for_it = False, False, NO_NAMES
+        self.waited_for = ""
 
 
 class WorkloadShape:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Generator, Hashable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +77,7 @@ class WorkloadState:
         "inadmissible_alone",
         "journal",
         "key",
+        "left_out",
         "lifecycle",
         "local_queue",
         "nodes",
@@ -145,6 +147,8 @@ class WorkloadState:
         #: the key of the slice that it replaces, "" = of none
         self.replaces = _replaced(workload, settings)
         self.priority = _priority(workload, settings)
+        #: the flavors that it may not get now, since another one was chosen for it (`backfill.flavor_choice`)
+        self.left_out = NO_NAMES
         #: the windows of Reservations on whose nodes it may run, by name (`nodes.windows`)
         self.windows = NO_NAMES
         #: the changes of quotas before which it will have ended, by name (`quotas_ahead`)
@@ -249,12 +253,30 @@ class WorkloadState:
         self._take_shape()
         return True
 
+    def leave_out(self, flavors: frozenset[str]) -> None:
+        """Let the workload get none of these flavors until this is called again. As for `use_windows`, its shape changes."""
+        if flavors != self.left_out:
+            self.left_out = flavors
+            self._take_shape()
+
+    @contextmanager
+    def without(self, flavors: frozenset[str]) -> Generator[None]:
+        """Ask about the workload as if it could get none of these flavors."""
+        before = self.left_out
+        self.leave_out(flavors)
+        try:
+            yield
+        finally:
+            self.leave_out(before)
+
     def _take_shape(self) -> None:
         workload, allowed = self.workload, self.allowed_flavors
         demands = tuple(_shape(demand) for demand in self.demands)
         value = (self.priority, demands) if allowed is None else (self.priority, demands, allowed)
         if self.ends_before:
             value = (*value, self.ends_before)
+        if self.left_out:
+            value = (*value, "without", self.left_out)
         # what a slice asks for depends on the one that it replaces, if that is of its job: no other workload is like it
         self.shape = WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
 

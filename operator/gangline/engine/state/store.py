@@ -127,6 +127,8 @@ class Store:
         self.queues = self.hierarchy.queues
         #: queues whose policy reserves starts
         self.reserving: list[ClusterQueueState] = []
+        #: queues whose policy chooses among flavors
+        self.choosing: list[ClusterQueueState] = []
         #: queues with an order of their own, which may depend on the time
         self.timed: list[ClusterQueueState] = []
         #: which of their orders is in force in queues whose policies have several
@@ -272,6 +274,7 @@ class Store:
         )
         self.cap_power()
         self.reserving = [queue for queue in self.queues.values() if queue.reserves]
+        self.choosing = [queue for queue in self.queues.values() if queue.config.flavors is not None]
         self.timed = [queue for queue in self.queues.values() if queue.timed]
         self.order_changes.queues = [
             queue

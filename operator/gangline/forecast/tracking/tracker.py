@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from gangline.forecast.history.runs import CLASSES, KEYS, OWN, Key, Run, keys_of
 from gangline.forecast.quantiles import LEVELS, TAIL_LEVELS
 from gangline.forecast.tracking import stats
-from gangline.forecast.tracking.flavors import FlavorScale
+from gangline.forecast.tracking.flavors import FlavorRuns, FlavorScale, work_of
 from gangline.forecast.tracking.stats import ClassStats
 from gangline.tenants import SharedRoom, Sizes
 
@@ -246,6 +246,8 @@ class Tracker:
         self._ratios_of_all: dict[str, ClassStats] = {}
         self._hint_records: SharedRoom[Key, _HintRecord] = SharedRoom(max_classes)
         self._survival = Survival()
+        #: by the work that they did
+        self._on_flavors: SharedRoom[Key, FlavorRuns] = SharedRoom(max_classes)
 
     @property
     def scale(self) -> FlavorScale:
@@ -311,6 +313,8 @@ class Tracker:
             entry.finished(uid, at, log)
         self._survival.finished(at, math.exp(log), run.namespace)
         self._learn_ratios(run)
+        if run.flavor and (work := work_of(run)) is not None:
+            self._on_flavors.use(run.namespace, work, FlavorRuns).add(run.flavor, run.log_seconds)
         return run
 
     def forget(self, uid: str) -> None:
@@ -366,6 +370,11 @@ class Tracker:
         """The most specific class of a run with at least `at_least` finished runs."""
         found = self.stats(run)
         return next(((n, found[n]) for n in CLASSES if n in found and found[n].remembered >= at_least), None)
+
+    def on_flavors(self, run: Run) -> FlavorRuns:
+        """The finished runs that did the same work, by flavor."""
+        work = work_of(run)
+        return (self._on_flavors.get(run.namespace, work) if work is not None else None) or FlavorRuns()
 
     def everything(self) -> ClassStats | None:
         """The statistics of all runs, or None without any."""

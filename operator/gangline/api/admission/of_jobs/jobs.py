@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from gangline import bounded
-from gangline.api import jobkinds, names, quantity
+from gangline.api import flavor_speeds, jobkinds, names, quantity
 from gangline.api.admission import multikueue, syntax
 from gangline.api.admission.findings import (
     IMMUTABLE,
@@ -257,6 +257,7 @@ def _validate_common(job: Json, old: Json | None, context: AdmissionFacts, suspe
         *check_max_exec_time(job),
         *check_durations(job),
         *_start_by(job),
+        *check_flavor_speeds(job),
         *check_gates(job),
         *check_dependencies(job),
         *_array(job),
@@ -336,6 +337,14 @@ def _start_by(job: Json) -> list[FieldError]:
     except (OverflowError, ValueError):
         return [invalid(annotation_path(names.START_BY), value, "must be a time such as 2026-01-31T12:00:00Z")]
     return []
+
+
+def check_flavor_speeds(job: Json) -> list[FieldError]:
+    """How fast the job runs on which flavor."""
+    value = annotations_of(job).get(names.FLAVOR_SPEEDS)
+    if value is None or flavor_speeds.speeds(text(value)) is not None:
+        return []
+    return [invalid(annotation_path(names.FLAVOR_SPEEDS), value, flavor_speeds.WANTED)]
 
 
 def _array(job: Json) -> list[FieldError]:

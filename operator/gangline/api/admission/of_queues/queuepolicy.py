@@ -48,6 +48,7 @@ DURATIONS: Final = (
     ("unscheduledPods", "after"),
     ("unscheduledPods", "longest"),
     ("recovery", "soak"),
+    ("flavors", "waitAtMost"),
     *(("moves", name) for name in ("longestLoss", "restartCost", "settle", "after")),
 )
 #: what was moved before is known for a day

@@ -84,7 +84,7 @@ class JobProfileStatus(ApiModel):
 
 class JobProfile(KubeObject):
     """What was measured of a class of jobs: how fast it is beside others, and what it needs. Placement policies with
-    interference look at it; nothing else does.
+    interference look at it, and policies that choose among flavors.
     """
 
     spec: JobProfileSpec

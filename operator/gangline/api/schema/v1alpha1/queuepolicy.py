@@ -471,6 +471,19 @@ class MovesSpec(ApiModel):
     """Nothing is moved for a workload that has waited for less than this."""
 
 
+class FlavorsSpec(ApiModel):
+    """The choice among the flavors that a workload may get, where it is expected to run faster on one than on another."""
+
+    choose: Literal["QueueOrder", "EarliestCompletion"] = "EarliestCompletion"
+    """QueueOrder: the first one that fits, in the order of the ClusterQueue. EarliestCompletion: the one on which the workload is
+    expected to end first, counted from its expected start there. Nobody is preempted for that, and it borrows as
+    `flavorFungibility` of the ClusterQueue says. Workloads without a difference follow the order."""
+    wait_at_most: Duration = "1h"
+    """EarliestCompletion: a workload waits for a flavor though another one is free until it has been queued for this long. In a
+    StrictFIFO ClusterQueue without `order` and `backfill` it does not wait, since others would wait with it. 0s: it never waits.
+    """
+
+
 class QueuePolicySpec(ApiModel):
     """The queues and their settings. An unset part is as in Kueue."""
 
@@ -491,6 +504,8 @@ class QueuePolicySpec(ApiModel):
     """The choice and the protection of victims."""
     preemption_limits: PreemptionLimits | None = None
     """The most preemptions that each ClusterQueue may cause and suffer. Unset: no limits."""
+    flavors: FlavorsSpec | None = None
+    """The choice among flavors. Unset: by the order of the ClusterQueue."""
     moves: MovesSpec | None = None
     """Moves of running workloads that make room for others. Unset: none."""
     budgets: Annotated[list[BudgetSpec], Field(max_length=16), list_map("name")] | None = None

@@ -12,6 +12,7 @@ from typing import Final
 
 from gangline.api import admission, names
 from gangline.api.admission.findings import AdmissionFacts
+from gangline.api.flavor_speeds import declared_speeds
 from gangline.api.quota_plans import HORIZON
 from gangline.api.read import conditions, parse
 from gangline.api.schedules import instant
@@ -80,6 +81,8 @@ class Variant:
     dependencies: Dependencies | None = None
     #: further facts: what is known of the time before a later submission
     beside: tuple[Change, ...] = ()
+    #: what the job says of its speed on each flavor
+    speeds: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def scaled(self, factor: float) -> tuple[Forecast, Mapping[str, Forecast]]:
         """The forecasts for a runtime multiplied by `factor`: the general one and those by flavor."""
@@ -236,8 +239,9 @@ def _variants(source: Source, namespace: str, document: object, at: Millis | Non
         if at is not None:  # nothing tries it before
             value = replace(value, created=at, requeue_at=at)
             windows = [Put(each) for one in capacity.expanded_until(source, at) for each in one.windows()]
-        by_flavor = _by_flavor(source, value, estimate)
-        original = Variant("", "as it is", value, estimate, by_flavor, others, tuple(windows))
+        speeds = declared_speeds(job.annotations)
+        by_flavor = _by_flavor(source, value, estimate, speeds)
+        original = Variant("", "as it is", value, estimate, by_flavor, others, tuple(windows), speeds)
         yield original
         yield from changed(source, original)
     finally:
@@ -317,20 +321,27 @@ def changed(source: Source, original: Variant) -> Iterator[Variant]:
     for name, cluster_queue in others[:MOST_QUEUES]:
         elsewhere = replace(original.workload, queue=name)
         change = f"submit it to queue {name} (ClusterQueue {cluster_queue})"
-        by_flavor = _by_flavor(source, elsewhere, original.forecast)
+        by_flavor = _by_flavor(source, elsewhere, original.forecast, original.speeds)
         yield replace(original, kind="queue", change=change, workload=elsewhere, by_flavor=by_flavor)
 
 
-def _by_flavor(source: Source, value: Workload, estimate: Forecast) -> dict[str, Forecast]:
-    """The forecast on each flavor that the queue offers; empty if flavors make no difference."""
+def _by_flavor(
+    source: Source, value: Workload, estimate: Forecast, speeds: Mapping[str, float]
+) -> Mapping[str, Forecast]:
+    """The forecast on each flavor that the queue offers, given what the job says of its speeds there; empty if flavors make no
+    difference.
+    """
     forecaster = source.forecasts.forecaster if source.forecasts is not None else None
-    if forecaster is None or not forecaster.compares_flavors:
+    if forecaster is None:
         return {}
-    found = (
-        (flavor, forecaster.forecast(value.uid, source.now() / 1000, flavor))
-        for flavor in offered(source.mirror, value)
-    )
-    by_flavor = {flavor: forecast for flavor, forecast in found if forecast is not None}
+    mirror, now = source.mirror, source.now() / 1000
+    if speeds or (run_facts.some_choose(mirror) and run_facts.chooses(mirror, value)):
+        by_flavor = run_facts.own_estimates(mirror, forecaster, [(value, speeds)], now).get(value.uid, {})
+    elif forecaster.compares_flavors:
+        found = ((flavor, forecaster.forecast(value.uid, now, flavor)) for flavor in offered(mirror, value))
+        by_flavor = {flavor: forecast for flavor, forecast in found if forecast is not None}
+    else:
+        return {}
     return by_flavor if any(differs(estimate, each) for each in by_flavor.values()) else {}
 
 

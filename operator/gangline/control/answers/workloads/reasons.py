@@ -42,6 +42,8 @@ _SUFFIX = re.compile(
 )
 #: what the engine adds about nodes (`engine/nodes/capacity_request.py`)
 _REMARK = re.compile(r"\. (?P<remark>\d+ whole nodes? of [^.]+ needed: .+|Preemption can free room for \d+ more)$")
+#: … and about a flavor that a workload waits for though another one is free (`engine/queues/workload_parts.py`)
+_WAIT = re.compile(r"\. (?P<remark>Waits for flavor [^\s:]+ until about .+)$")
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "too-big",
@@ -172,7 +174,8 @@ def brief(reason: str, message: str) -> str:
         text = next(iter(parts.values()))
     else:
         text = " | ".join(f"{pod_set}: {each}" for pod_set, each in parts.items())
-    remark = _REMARK.search(message) if any(o.kind == "nodes" for o in obstacles) else None
+    on_nodes = _REMARK.search(message) if any(o.kind == "nodes" for o in obstacles) else None
+    remark = on_nodes or _WAIT.search(message)
     return f"{text}. {remark['remark']}" if remark else text
 
 

@@ -49,7 +49,7 @@ class ReadRecord:
 
     @property
     def moves(self) -> bool:
-        """Whether a QueuePolicy ever moved workloads."""
+        """Whether there ever was a QueuePolicy with a part `moves`."""
         kind = kube.QUEUE_POLICIES.kind
         policies = (each.body for each in self.history.changes if each.kind == kind and each.body is not None)
         return any("moves" in (body.get("spec") or {}) for body in policies)

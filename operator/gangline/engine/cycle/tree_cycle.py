@@ -331,8 +331,10 @@ class TreeCycle:
         """Whether the workload may not start since it would delay a reservation. One that was moved only goes on, and one for
         which others have moved has been asked before they did.
         """
+        if self._guard is None:
+            return False
         hold = attempt.queue.quota_holds.get(attempt.gang.uid)
-        if self._guard is None or (hold is not None and hold.returns):
+        if hold is not None and hold.returns:
             return False  # nobody's reserved start counted on its end
         objection = self._guard.objection(attempt)
         if objection is None or (hold is not None and hold.moving):

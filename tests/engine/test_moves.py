@@ -600,19 +600,23 @@ STEPS = st.one_of(
     first=st.lists(st.tuples(st.sampled_from((2, 3, 4)), st.booleans()), min_size=8, max_size=12),
     steps=st.lists(STEPS, min_size=6, max_size=30),
     flavor=st.sampled_from(("plain", "placed")),
+    backfill=st.sampled_from((None, Backfill(), Backfill(idle_share=0.1))),
 )
 @example(  # what the moved leaves belongs to a workload of another tree
     first=[(4, False), (3, True), (2, True), (2, False), (2, False), (4, True), (4, True), (2, False)],
     steps=[("submit", 1, "q"), ("submit", 1, "q"), ("finish", 22, ""), ("submit", 1, "q"), ("finish", 20, "")],
     flavor="placed",
+    backfill=None,
 )
-def test_laws_of_moves(first: list[tuple[int, bool]], steps: list[tuple[str, int, str]], flavor: str) -> None:
+def test_laws_of_moves(
+    first: list[tuple[int, bool]], steps: list[tuple[str, int, str]], flavor: str, backfill: Backfill | None
+) -> None:
     """Quota and nodes are never exceeded; whoever is moved starts again as soon as it has stopped, and the gang when all have;
     losses of any day are within the budget; nobody moves twice within the time to settle.
     """
     policy = Moves(1.0, longest_loss_seconds=900.0, settle_seconds=1800.0, most=3, after_seconds=0.0)
     queues = (
-        queue("q", flavor, policy, 28),
+        queue("q", flavor, policy, 28, backfill=backfill),
         queue("strict", flavor, policy, 16, strategy="StrictFIFO"),
         queue("other", flavor, None, 4),
     )

@@ -595,7 +595,9 @@ class _Free(NamedTuple):
 
     def fits(self, left: Mapping[str, int]) -> int:
         fitting = how_many(left, self.need)
-        return fitting_on_cards(self.devices, self.shares, left, fitting)[0] if fitting and self.shares else fitting
+        if fitting and self.shares:
+            return fitting_on_cards(self.devices, self.shares, left, fitting, explained=False)[0]
+        return fitting
 
 
 class _Step(NamedTuple):

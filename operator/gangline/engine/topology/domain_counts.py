@@ -317,10 +317,10 @@ def _on_cards(
 
 
 def fitting_on_cards(
-    devices: Sequence[Device], shares: Sequence[Share], free: Mapping[str, int], most: int
+    devices: Sequence[Device], shares: Sequence[Share], free: Mapping[str, int], most: int, *, explained: bool = True
 ) -> tuple[int, str]:
-    """How many of so many pods, one at least, also find room on the cards of a host; and why none. `shares`: what each asks of
-    cards that have an inventory, which is something.
+    """How many of so many pods, one at least, also find room on the cards of a host; and why none, which costs as much again.
+    `shares`: what each asks of cards that have an inventory, which is something.
     """
     if isinstance(shares[0], CompanyShare):
         most, lacking = how_many_join(shares[0].company, free, most)
@@ -328,7 +328,7 @@ def fitting_on_cards(
             return 0, lacking
     rooms = card_amounts.rooms_of(devices, free)
     fitting = card_seating.pods_that_fit(rooms, shares, most)
-    return fitting, "" if fitting else card_seating.why_none(rooms, shares)
+    return fitting, card_seating.why_none(rooms, shares) if explained and not fitting else ""
 
 
 def _copy(table: list[list[int]]) -> list[list[int]]:

@@ -166,7 +166,7 @@ class _SpanOrNone(Span):
     "files",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="A file of QueuePolicies, each played under its name besides --policy, and one with moves also without them; repeatable.",
+    help="A file of QueuePolicies, each played under its name besides --policy, one with moves also without; repeatable.",
 )
 @click.option(
     "--reservation",

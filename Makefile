@@ -168,8 +168,8 @@ bench-interference: venv ## what it is worth to know who slows whom on a shared 
 bench-placement: venv ## how much of a cluster's GPUs each policy gives away: OPENB_PODS=FILE OPENB_NODES=FILE (SEEDS=10); JSON on stdout
 	@$(BIN)/python -m tests.bench.placement $(OPENB_PODS) $(OPENB_NODES) --seeds $(SEEDS)
 
-bench-moves: venv ## what room made by moving is worth and costs: OPENB_PODS=FILE OPENB_NODES=FILE (PART=16 FULL=0.95 HOURS=6 EVERY=12); JSON on stdout
-	@$(BIN)/python -m tests.bench.moves $(OPENB_PODS) $(OPENB_NODES) --part $(PART) --load $(FULL) --hours $(HOURS) --every $(EVERY)
+bench-moves: venv ## what room made by moving is worth and costs: OPENB_PODS=FILE OPENB_NODES=FILE (PART=16 FULL=0.95 HOURS=6 EVERY=12 SEEDS=10); JSON on stdout
+	@$(BIN)/python -m tests.bench.moves $(OPENB_PODS) $(OPENB_NODES) --part $(PART) --load $(FULL) --hours $(HOURS) --every $(EVERY) --seeds $(SEEDS)
 
 bench-reading: venv ## what it costs to read a Workload by hand and with the model of its CRD; JSON on stdout
 	@$(BIN)/python -m tests.bench.reading

@@ -16,6 +16,7 @@ from tests.examples import examples
 from gangline.engine import HOSTNAME, OF_POLICY
 from gangline.engine.model import (
     Admit,
+    Backfill,
     BoundPod,
     ClusterQueue,
     Evict,
@@ -29,6 +30,7 @@ from gangline.engine.model import (
     Preempt,
     PreemptionsUnknown,
     Put,
+    RuntimeForecast,
     Topology,
     TopologyRequest,
     VictimPolicy,
@@ -535,6 +537,52 @@ def test_a_gang_with_a_date_gets_its_room_by_then_whatever_is_lost() -> None:
     assert moved(world) == ["s0"]
 
 
+@pytest.mark.parametrize(("hours", "movers"), [(1, ["s0"]), (9, [])])
+def test_nobody_moves_for_a_gang_that_a_reservation_holds_back(hours: int, movers: list[str]) -> None:
+    """`wide` is reserved both nodes from the end of the jobs there on, in four hours; `big` would run beside them on one."""
+    world = scattered(2, queue(backfill=Backfill()))
+    for name, length in (("s0", 4), ("s1", 4), ("wide", 1), ("big", hours)):
+        forecast = RuntimeForecast(f"team/{name}", ((0.5, length * HOUR), (0.9, length * HOUR)), "Model", 12)
+        world.engine.observe(Put(forecast))
+    world.put(job("wide1", 8, pods=2))
+    assert moved(world) == [] and set(world.engine.reservations()) == {"team/wide1"}
+    world.put(job("big2", 8))
+    world.engine.observe(Put(RuntimeForecast("team/big2", ((0.5, hours * HOUR), (0.9, hours * HOUR)), "Model", 12)))
+    assert moved(world) == movers
+    if not movers:
+        told = world.engine.explain("team/big2")
+        assert told is not None and "would delay team/wide1" in told.message
+        return
+    world.complete_evictions()
+    assert sorted(of(world.settle(), Admit)) == ["big2", "s0"]
+
+
+def test_room_that_is_kept_stays_while_the_moved_stops() -> None:
+    """`m1` moves from n2 and n3 to all of n3 and a part of n4. The gang is tried again before `m1` has stopped: it must not take
+    what `m1` leaves on n3.
+    """
+    filler = ClusterQueue("filler", groups=(group({"placed": {GPU: 99}}),))
+    world = cluster(queue(flavor="placed"), filler, *(node(f"n{number}") for number in range(1, 5)))
+
+    def put(name: str, *sizes: int) -> None:
+        one_host = TopologyRequest(required=HOSTNAME)
+        pod_sets = tuple(PodSet(f"p{size}", size, {GPU: 1}, topology=one_host) for size in sizes)
+        world.put(replace(job(name, 1, queue="q" if len(sizes) > 1 else "filler"), pod_sets=pod_sets))
+
+    for name, sizes in (("x1", (3,)), ("y1", (5,)), ("m1", (8, 4)), ("y2", (4,)), ("x2", (1,)), ("y3", (7,))):
+        put(name, *sizes)
+        world.settle()
+        after(world, 1000)
+    assert [nodes_of(world, name) for name in ("x1", "m1", "x2")] == [["n1"] * 3, ["n2"] * 8 + ["n3"] * 4, ["n4"]]
+    for name in ("y1", "y2", "y3"):
+        world.finish(name)
+    world.settle()
+    put("big1", 8, 4)
+    assert moved(world) == ["m1"]
+    world.complete_evictions()
+    assert of(world.settle(), Admit) == ["m1", "big1"], "each has the room that was kept for it"
+
+
 # --- laws -----------------------------------------------------------------------------------------------------------------
 
 SIZES = st.sampled_from((1, 2, 3, 4, 6, 8))
@@ -552,19 +600,23 @@ STEPS = st.one_of(
     first=st.lists(st.tuples(st.sampled_from((2, 3, 4)), st.booleans()), min_size=8, max_size=12),
     steps=st.lists(STEPS, min_size=6, max_size=30),
     flavor=st.sampled_from(("plain", "placed")),
+    backfill=st.sampled_from((None, Backfill(), Backfill(idle_share=0.1))),
 )
 @example(  # what the moved leaves belongs to a workload of another tree
     first=[(4, False), (3, True), (2, True), (2, False), (2, False), (4, True), (4, True), (2, False)],
     steps=[("submit", 1, "q"), ("submit", 1, "q"), ("finish", 22, ""), ("submit", 1, "q"), ("finish", 20, "")],
     flavor="placed",
+    backfill=None,
 )
-def test_laws_of_moves(first: list[tuple[int, bool]], steps: list[tuple[str, int, str]], flavor: str) -> None:
+def test_laws_of_moves(
+    first: list[tuple[int, bool]], steps: list[tuple[str, int, str]], flavor: str, backfill: Backfill | None
+) -> None:
     """Quota and nodes are never exceeded; whoever is moved starts again as soon as it has stopped, and the gang when all have;
     losses of any day are within the budget; nobody moves twice within the time to settle.
     """
     policy = Moves(1.0, longest_loss_seconds=900.0, settle_seconds=1800.0, most=3, after_seconds=0.0)
     queues = (
-        queue("q", flavor, policy, 28),
+        queue("q", flavor, policy, 28, backfill=backfill),
         queue("strict", flavor, policy, 16, strategy="StrictFIFO"),
         queue("other", flavor, None, 4),
     )

@@ -153,6 +153,41 @@ def test_a_lost_node_stops_who_is_on_it_and_takes_nobody(tmp_path: Path) -> None
     assert told["policies"]["own"]["gpu_hours_lost"] == pytest.approx(8 * (since + 60) / 3600, rel=0.01)
 
 
+@pytest.mark.parametrize("moves", [True, False])
+def test_the_cluster_s_own_moves_are_played_beside_the_same_without(tmp_path: Path, moves: bool) -> None:
+    """Two nodes are half full from minute 10 on. Who then asks for a whole one waits for ten hours unless another one moves."""
+    folder = tmp_path / "record"
+    recorder, clock = recorded(folder)
+    recorder.observe(kube.TOPOLOGIES, Upsert(clusters.topology()))
+    recorder.observe(kube.RESOURCE_FLAVORS, Upsert(clusters.flavor(topology="hosts")))
+    recorder.observe(kube.CLUSTER_QUEUES, Upsert(clusters.queue()))
+    recorder.observe(kube.LOCAL_QUEUES, Upsert(clusters.local_queue()))
+    part = {"moves": {"lostGpuHoursPerDay": "9", "after": "0s", "restartCost": "9m"}} if moves else {}
+    recorder.observe(kube.QUEUE_POLICIES, Upsert(clusters.policy("ours", **part)))
+    for name in ("node-1", "node-2"):
+        recorder.observe(kube.NODES, Upsert(clusters.node(name)))
+    jobs = {"a": (0, 600, 4), "b": (0, 10, 4), "c": (1, 600, 4), "d": (1, 10, 4), "whole": (41, 60, 8)}
+    for name, (at, _, gpus) in jobs.items():
+        clock.now = BEGIN + (at + 1) * MINUTE
+        recorder.observe(kube.WORKLOADS, Upsert(workload(name, clock.now, gpus, topology=True, checkpoint="30m")))
+    clock.now = BEGIN + 24 * HOUR
+    for name, (at, length, gpus) in jobs.items():
+        begin = BEGIN + (at + 1) * MINUTE
+        life: dict[str, Any] = {"admitted": begin, "finished": begin + length * MINUTE}
+        gang = workload(name, begin, gpus, topology=True, checkpoint="30m", **life)
+        recorder.observe(kube.WORKLOADS, Upsert(gang))
+    recorder.close()
+    told = played(folder, tmp_path / "out", "--policy", "own,besteffort", "--jitter", "0", "--predictor", "true")
+    twin = ["own-without-moves"] if moves else []
+    assert list(told["policies"]) == ["recorded", "own", *twin, "besteffort"]
+    assert [(each["policy"], each["against"]) for each in told["conclusion"]] == [("own", name) for name in twin]
+    if moves:
+        assert told["policies"]["own"]["moves"]["started"] == 1
+        lost = 4 * (10 + 1) / 60  # since the last save, and the restart as the replay counts it
+        assert told["policies"]["own"]["moves"]["gpu_hours_lost"] == pytest.approx(lost, rel=0.01)
+        assert told["policies"]["own"]["wait"]["max"] < 3600 < told["policies"]["own-without-moves"]["wait"]["max"]
+
+
 def test_priorities_preempt_as_in_kueue(tmp_path: Path) -> None:
     folder = tmp_path / "record"
     recorder, clock = recorded(folder)

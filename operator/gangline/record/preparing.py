@@ -11,6 +11,7 @@ from typing import Final
 from gangline.engine.model import Millis
 from gangline.forecast.history.playback import known_at
 from gangline.forecast.history.runs import from_trace
+from gangline.kube import resources as kube
 from gangline.record import calendar, reserved
 from gangline.record.history import RecordedChange, RecordedHistory
 from gangline.record.workloads import PlayableWorkloads, as_it_was, capacity, played
@@ -45,6 +46,13 @@ class ReadRecord:
     def plans(self) -> bool:
         """Whether there ever was a Reservation or a QuotaPlan."""
         return any(change.kind in (reserved.RESERVATIONS, calendar.QUOTA_PLANS) for change in self.history.changes)
+
+    @property
+    def moves(self) -> bool:
+        """Whether there ever was a QueuePolicy with a part `moves`."""
+        kind = kube.QUEUE_POLICIES.kind
+        policies = (each.body for each in self.history.changes if each.kind == kind and each.body is not None)
+        return any("moves" in (body.get("spec") or {}) for body in policies)
 
     @property
     def last(self) -> float:

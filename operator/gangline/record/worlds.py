@@ -23,7 +23,7 @@ from gangline.record.calendar import QUOTA_PLANS
 from gangline.record.history import RecordedChange, RecordedHistory
 from gangline.record.reserved import RESERVATIONS
 from gangline.record.workloads import DecidingFields
-from gangline.replay.policies import Policy
+from gangline.replay.policies import Policy, with_restart
 from gangline.replay.replayed import LONGEST, ReplayedJob, name_of
 from gangline.replay.trace_facts import NAMESPACE
 from gangline.replay.world import ReplayEvent
@@ -194,8 +194,9 @@ class _State:
                 queue = policy_reader.with_policy(own, document, self.known)
         elif policy.name != OWN.name:
             queue = replace(own, strategy=policy.strategy, ordering=policy.ordering, backfill=policy.backfill)
-        if queue.backfill is not None:
-            queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=self.restart_seconds))
+        if policy.unmoved:
+            queue = replace(queue, moves=None)
+        queue = with_restart(queue, self.restart_seconds)
         return replace(queue, recovery=None, overrun=None, refused_seconds=None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from gangline.replay.policies import unmoved
 from gangline.replay.world import Saving, savings
 
 #: what other policies are compared with, besides the cluster's own one
@@ -65,15 +66,19 @@ class Comparison:
 def comparisons(
     measures: Mapping[str, Measures], shaken: Mapping[str, Sequence[Measures]], judged: Sequence[str], own: str = ""
 ) -> list[Comparison]:
-    """Each judged policy against those of `PLAIN` and the cluster's `own` that were played. Copies are shaken alike in pairs."""
-    others = {name: savings(measures, shaken, name) for name in (own, *PLAIN) if name in measures}
-    return [
-        _compared(policy, other, measures, saved[policy]["wait_mean"])
+    """Each judged policy against those of `PLAIN` and the cluster's `own` that were played, and against the same one without
+    moves. Copies are shaken alike in pairs.
+    """
+    others = [name for name in (own, *PLAIN) if name in measures]
+    pairs = [
+        (policy, other)
         for policy in judged
-        if policy not in others and policy in measures
-        for other, saved in others.items()
-        if measures[policy]["wait"]["jobs"] and measures[other]["wait"]["jobs"]
+        if policy in measures
+        for other in (unmoved(policy), *(others if policy not in others else ()))
+        if other in measures and measures[policy]["wait"]["jobs"] and measures[other]["wait"]["jobs"]
     ]
+    saved = {other: savings(measures, shaken, other) for other in dict.fromkeys(other for _, other in pairs)}
+    return [_compared(policy, other, measures, saved[other][policy]["wait_mean"]) for policy, other in pairs]
 
 
 def _compared(policy: str, other: str, measures: Mapping[str, Measures], saving: Saving) -> Comparison:
@@ -114,8 +119,11 @@ def sentences(found: Sequence[Comparison], measures: Mapping[str, Measures]) -> 
     for policy in dict.fromkeys(each.policy for each in found):
         own = [each for each in found if each.policy == policy]
         told += map(_gain, own)
+        still = [each for each in own if each.against == unmoved(policy)]
+        told += [_moves(policy, measures[policy]) for _ in still]
         better = min(own, key=lambda each: measures[each.against]["wait"]["mean"])
-        told += _who(better)
+        for each in dict.fromkeys((*still, better)):
+            told += _who(each)
         told += _promises(policy, measures[policy])
     return told
 
@@ -155,6 +163,16 @@ def _who(each: Comparison) -> Iterator[str]:
 def _change(waits: Waits) -> str:
     share = f" ({waits.change:+.0%})" if waits.change is not None else ""
     return f"{waits.before:,.0f} → {waits.after:,.0f} s{share}"
+
+
+def _moves(policy: str, measures: Measures) -> str:
+    made = measures.get("moves")
+    if not made:
+        return f"{policy} moved no job."
+    return (
+        f"{policy} moved {made['jobs']:,} jobs {made['moved']:,} times, so that {made['started']:,} others started; that cost "
+        f"{made['gpu_hours_lost']:,.1f} GPU hours, restarts included."
+    )
 
 
 def _promises(policy: str, measures: Measures) -> Iterator[str]:

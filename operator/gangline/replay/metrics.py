@@ -63,6 +63,7 @@ def of(result: ReplayResult) -> dict[str, Any]:
         "starvation": _starvation(result, wait),
         "fairness": fairness(result),
         **_recalled(result),
+        **_moved(result),
         **({"windows": found} if (found := windows.of(result)) else {}),
         "decisions": result.decisions,
         "replay_seconds": result.seconds,
@@ -158,6 +159,26 @@ def _recalled(result: ReplayResult) -> dict[str, Any]:
     found = [(o.job.gpus, stint.lost) for o in result.outcomes for stint in o.stints if stint.evicted == RECALLED]
     lost = sum(gpus * lost for gpus, lost in found) / 3.6e6
     return {"recalled": {"stopped": len(found), "gpu_hours_lost": lost}} if found else {}
+
+
+def _moved(result: ReplayResult) -> dict[str, Any]:
+    """Runs that were moved to other nodes, the jobs that started in the room so made, and the GPU hours that the moves cost;
+    nothing without any.
+    """
+    found = [(o.job, stint) for o in result.outcomes for stint in o.stints if stint.moved_for is not None]
+    starts = {outcome.job.number: [stint.start for stint in outcome.stints] for outcome in result.outcomes}
+    started = {
+        stint.moved_for
+        for _, stint in found
+        if stint.moved_for is not None and any(start >= stint.end for start in starts.get(stint.moved_for, ()))
+    }
+    figures = {
+        "moved": len(found),
+        "jobs": len({job.number for job, _ in found}),
+        "started": len(started),
+        "gpu_hours_lost": sum(job.gpus * stint.lost for job, stint in found) / 3.6e6,
+    }
+    return {"moves": figures} if found else {}
 
 
 def _starvation(result: ReplayResult, wait: Floats) -> dict[str, Any]:

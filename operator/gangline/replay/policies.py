@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, ClusterQueue, Ordering
+from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, ClusterQueue, Moves, Ordering
 from gangline.replay.replayed import ReplayError
 
 QUEUE: Final = "replay"
@@ -35,11 +35,20 @@ class Policy:
     floor: bool = False
     #: how windows of Reservations are handled
     windows: WindowHandling = "announced"
+    #: how running jobs are moved to make room
+    moves: Moves | None = None
+    #: nobody is moved, whatever policies say: what moves are compared with
+    unmoved: bool = False
 
     @property
     def queue(self) -> ClusterQueue:
         return ClusterQueue(
-            QUEUE, strategy=self.strategy, ordering=self.ordering, backfill=self.backfill, floor=self.floor
+            QUEUE,
+            strategy=self.strategy,
+            ordering=self.ordering,
+            backfill=self.backfill,
+            floor=self.floor,
+            moves=None if self.unmoved else self.moves,
         )
 
 
@@ -119,6 +128,30 @@ def with_comparisons(policies: Iterable[Policy]) -> tuple[Policy, ...]:
         for policy in policies
         for each in (policy, *(replace(policy, name=f"{policy.name}-{how}", windows=how) for how in others))
     )
+
+
+def unmoved(name: str) -> str:
+    """The name of a policy where it moves nobody."""
+    return f"{name}-without-moves"
+
+
+def with_unmoved(policies: Iterable[Policy], moving: Collection[str] = ()) -> tuple[Policy, ...]:
+    """Each policy, and beside one that moves jobs (itself, or as one of the names in `moving`) the same without moves."""
+    return tuple(
+        each
+        for policy in policies
+        for each in (policy, replace(policy, name=unmoved(policy.name), unmoved=True))
+        if not each.unmoved or (policy.windows == "announced" and (policy.moves is not None or policy.name in moving))
+    )
+
+
+def with_restart(queue: ClusterQueue, seconds: float) -> ClusterQueue:
+    """The queue, whose policy counts on what a restart costs in the replay."""
+    if queue.backfill is not None:
+        queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=seconds))
+    if queue.moves is not None:
+        queue = replace(queue, moves=replace(queue.moves, restart_seconds=seconds))
+    return queue
 
 
 def table() -> str:

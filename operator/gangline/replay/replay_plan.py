@@ -59,6 +59,9 @@ class ReplayPlan:
             raise ReplayError("--train-until must not be after --from: the forecasts would know the future")
         if self.predictor not in PREDICTORS:
             raise ReplayError(f"--predictor {self.predictor}: use one of {', '.join(PREDICTORS)}")
+        for number, policy in enumerate(self.policies):
+            if policy.name in (other.name for other in self.policies[:number]):
+                raise ReplayError(f"two policies are played as {policy.name}: give a QueuePolicy another name")
         if self.jitter < 0:
             raise ReplayError(f"--jitter must not be negative, not {self.jitter}")
         if not 0 <= self.shake < 1:

@@ -110,6 +110,7 @@ class Stint:
     places: tuple[tuple[int, int], ...] = ()
     lost: Millis = 0  #: the part of it that has to be repeated, and the restart
     evicted: str = ""  #: the reason of its eviction, "" = it ended, or runs
+    moved_for: int | None = None  #: the job, by number, for which it was moved to other nodes
 
 
 @dataclass(slots=True)

@@ -99,8 +99,8 @@ class Replay:
         return windows.costs(results, self._measures())
 
     def comparisons(self) -> list[Comparison]:
-        """Each policy compared with plain ones; not the copies of policies that handle windows in another way."""
-        judged = [policy.name for policy in self.plan.policies if policy.windows == "announced"]
+        """Each policy compared with plain ones; not the copies of policies that handle windows in another way, or don't move."""
+        judged = [policy.name for policy in self.plan.policies if policy.windows == "announced" and not policy.unmoved]
         return conclusion.comparisons(self._measures(), self.shaken, judged, self.base)
 
     def conclusion(self) -> list[str]:

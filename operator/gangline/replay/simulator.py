@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from gangline.engine import (
+    MOVED,
     POLICY,
     RECALLED,
     RESERVED_FOR_OTHERS,
@@ -39,7 +40,7 @@ from gangline.engine.model import (
 )
 from gangline.replay.foresight import Foresight
 from gangline.replay.planned import NOTHING_PLANNED, Planned
-from gangline.replay.policies import WindowHandling
+from gangline.replay.policies import WindowHandling, with_restart
 from gangline.replay.replayed import (
     LONGEST,
     TRUTH,
@@ -131,8 +132,7 @@ class Simulator(Simulation):
         begin = min((job.submit for job in jobs), default=0)
         later = [event for event in windows if event.at > begin]
         self._happenings = sorted((*(() if world is None else world.later()), *later), key=lambda event: event.at)
-        if queue.backfill is not None:
-            queue = replace(queue, backfill=replace(queue.backfill, restart_seconds=rules.restart / 1000))
+        queue = with_restart(queue, rules.restart / 1000)
         first = list(facts(cluster, queue, quotas) if world is None else world.begins())
         for event in windows:
             if event.at <= begin:
@@ -317,6 +317,7 @@ class Simulator(Simulation):
                 saved, ran - (job.save or 0)
             )  # by the deadline it saved all but what it would have done meanwhile
         stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
+        stint.moved_for = number_of(workload.moved_for) if reason == MOVED else None
         outcome.evictions += 1
         self._saved[number] = before + saved
         self._left[number] = self._left.get(number, job.duration) - saved + self._rules.restart

@@ -19,7 +19,7 @@ from gangline.replay.policies import POLICIES, Policy
 from gangline.replay.replayed import ReplayError
 
 #: the parts that a replay plays
-_PLAYED: Final = frozenset({"clusterQueues", "precedence", "profile", "order", "backfill", "floor"})
+_PLAYED: Final = frozenset({"clusterQueues", "precedence", "profile", "order", "backfill", "floor", "moves"})
 
 
 def read(text: str, file: str) -> tuple[list[Policy], list[str]]:
@@ -55,8 +55,8 @@ def _policy(document: Mapping[str, Any], file: str) -> Policy:
         if unknown := policy_reader.unknown_fields(dict(document)):
             raise ReplayError(f"{file}: QueuePolicy {name}: {unknown[0]}: there is no such field")
         ordering, backfill = policy_reader.ordering(dict(document)), policy_reader.backfill(dict(document))
-        floor = policy_reader.floor(dict(document))
+        floor, moves = policy_reader.floor(dict(document)), policy_reader.moves(dict(document))
     except ParseError as error:
         raise ReplayError(f"{file}: QueuePolicy {name}: {error}") from None
     told = f"QueuePolicy {name} of {file}"
-    return Policy(name, told, ordering=ordering, backfill=backfill, floor=floor, document=document)
+    return Policy(name, told, ordering=ordering, backfill=backfill, floor=floor, moves=moves, document=document)

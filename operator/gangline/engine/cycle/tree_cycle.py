@@ -331,6 +331,8 @@ class TreeCycle:
             self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT and (limit := self._limit(attempt)) is not None:
             self._wait_for(attempt, limit)
+        elif mode is Mode.PREEMPT and self._moves_others(attempt) and self._is_held_back(attempt):
+            pass  # others would move in vain
         elif mode is Mode.PREEMPT and not self._find_homes(attempt):
             self._skip(attempt, NO_LONGER_FITS)
         elif mode is Mode.PREEMPT:
@@ -340,18 +342,33 @@ class TreeCycle:
         elif not self._may_reserve(self.attempts):
             attempt.blocked = NOT_READY
             self._skip(attempt, WAIT_READY)
-        elif (
-            self._guard is not None
-            and not _returns(attempt)
-            and (objection := self._guard.objection(attempt)) is not None
-        ):
-            attempt.objection = objection
-            attempt.blocked = HELD_BACK
-            self._skip(attempt, objection.message)
+        elif self._is_held_back(attempt):
+            pass
         elif attempt.gang.variant and (running := variants.admitted_sibling(attempt.gang, attempt.queue)) is not None:
             self._migrate(attempt, running)
         else:
             self._reserve(attempt)
+
+    def _is_held_back(self, attempt: Attempt) -> bool:
+        """Whether the workload may not start since it would delay a reservation. One that was moved only goes on, and one for
+        which others have moved has been asked before they did.
+        """
+        if self._guard is None:
+            return False
+        hold = attempt.queue.quota_holds.get(attempt.gang.uid)
+        if hold is not None and hold.returns:
+            return False  # nobody's reserved start counted on its end
+        objection = self._guard.objection(attempt)
+        if objection is None or (hold is not None and hold.moving):
+            return False
+        attempt.objection = objection
+        attempt.blocked = HELD_BACK
+        self._skip(attempt, objection.message)
+        return True
+
+    def _moves_others(self, attempt: Attempt) -> bool:
+        """Whether workloads would be told now to move for it."""
+        return any(each.reason == MOVED and not each.gang.evicting for each in attempt.victims)
 
     def _limit(self, attempt: Attempt) -> LimitReached | None:
         """The limit that does not permit its preemptions now; what stops already has been counted."""
@@ -507,6 +524,9 @@ class TreeCycle:
         set_aside(attempt.gang, attempt.queue)
         ledger, moving = self._preemptor.node_ledger, all(each.reason == MOVED for each in attempt.victims)
         placed = self._moves.room_of(attempt.assignment, attempt.queue).placed if moving and self._moves else ()
+        hold = attempt.queue.quota_holds.get(attempt.gang.uid)
+        if hold is not None and hold.moving and hold.has_room and not attempt.new_victims:
+            room, placed = hold.room, hold.placed  # other room may be where one of those goes that move for it
         hold_quota_for(attempt.gang, attempt.queue, usage, victims, ledger, room, placed, moving=moving)
         for mover, (its_room, its_places) in attempt.homes.items():
             if (queue := queue_of(mover)) is not None:
@@ -610,12 +630,6 @@ def _is_kept_room(gang: WorkloadState) -> bool:
     """Whether room is kept for a workload where it moves."""
     queue = queue_of(gang)
     return queue is not None and gang.uid in queue.quota_holds
-
-
-def _returns(attempt: Attempt) -> bool:
-    """Whether the workload was moved and only goes on: nobody's reserved start counted on its end."""
-    hold = attempt.queue.quota_holds.get(attempt.gang.uid)
-    return hold is not None and hold.returns
 
 
 def _kept(cell: Cell, amount: int, borrowing: bool) -> int:

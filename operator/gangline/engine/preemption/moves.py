@@ -19,28 +19,24 @@ from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from gangline.engine.cards import card_amounts, card_seating
-from gangline.engine.flavors.assignment import Assignment, Grade, Mode
+from gangline.engine.flavors.assignment import Assignment, Mode
 from gangline.engine.flavors.flavor_assigner import Assigner, Restriction
-from gangline.engine.model import Device, Flavor, Millis, Node, PodSet, Settings, Share, accelerators_of, is_accelerator
+from gangline.engine.model import Device, Flavor, Millis, Node, PodSet, Share, accelerators_of, is_accelerator
 from gangline.engine.model.runtime import NEVER
-from gangline.engine.nodes.capacity import Capacity
-from gangline.engine.nodes.capacity_request import CapacityRequest
 from gangline.engine.occupancy.fitting import PodRequests, add, as_pod_requests, how_many
 from gangline.engine.occupancy.node_ledger import HOSTS, NOWHERE, Assigned, Opening, Placed, TrackedNode
-from gangline.engine.preemption.preemptor import Preemptor
+from gangline.engine.preemption.preemptor import Preemptor, without_victims
 from gangline.engine.preemption.simulated_removal import OrderedRemoval, simulate
 from gangline.engine.preemption.victim_search import Victim, lost_work
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.preemption_log import HOUR, MOVED
 from gangline.engine.queues.protection import protected_until
 from gangline.engine.queues.quota_holds import hold_quota_for
-from gangline.engine.queues.quotas_ahead import QuotasAhead
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.quota.quota_ledger import Cell
 from gangline.engine.text.wording import hours_text, minute_text
+from gangline.engine.topology.domain_counts import fitting_on_cards
 from gangline.engine.topology.node_filter import NodeSelection
-from gangline.engine.topology.topologies import Topologies
 
 #: Sets of workloads that are tried in the simulation for one waiting workload.
 TRIALS: Final = 16
@@ -151,43 +147,6 @@ class _Search:
     stay: set[WorkloadState] = field(default_factory=set[WorkloadState])
 
 
-class _NoVictims:
-    """The oracle of trials: nothing is preempted in them."""
-
-    def __init__(self, preemptor: Preemptor) -> None:
-        self._preemptor = preemptor
-
-    @property
-    def settings(self) -> Settings:
-        return self._preemptor.settings
-
-    @property
-    def topologies(self) -> Topologies:
-        return self._preemptor.topologies
-
-    @property
-    def quotas_ahead(self) -> QuotasAhead | None:
-        return self._preemptor.quotas_ahead
-
-    @property
-    def capacity(self) -> Capacity:
-        return self._preemptor.capacity
-
-    def possibility(self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, amount: int) -> Grade:
-        del gang, queue
-        return Grade(Mode.NO_CANDIDATES, cell.height(amount)[0])
-
-    def for_room(
-        self,
-        gang: WorkloadState,
-        queue: ClusterQueueState,
-        requests: Mapping[Cell, int],
-        capacity_request: CapacityRequest,
-    ) -> Sequence[Victim]:
-        del gang, queue, requests, capacity_request
-        return ()
-
-
 class RoomByMoving:
     """Finds and simulates moves. The preemptor says what time it is, and wakes queues."""
 
@@ -200,7 +159,9 @@ class RoomByMoving:
         frozen: set[str],
     ) -> None:
         self._preemptor = preemptor
-        self._oracle = _NoVictims(preemptor)
+        self._plain = without_victims(
+            preemptor.settings, preemptor.topologies, preemptor.capacity, preemptor.quotas_ahead
+        )
         self._ledger = preemptor.node_ledger
         self._queues = queues
         self._gangs = gangs
@@ -427,7 +388,7 @@ class RoomByMoving:
 
     def _fitting(self, search: _Search) -> Assignment | None:
         """The assignment of the waiting workload in the ledgers as they are, on the flavors that it was nominated for."""
-        found = Assigner(search.gang, search.queue, self._oracle, restriction=search.restriction).assign()
+        found = Assigner(search.gang, search.queue, self._plain, restriction=search.restriction).assign()
         return found if found.mode is Mode.FIT else None
 
     def _enough(self, search: _Search, order: Sequence[WorkloadState], least: int) -> list[WorkloadState]:
@@ -466,7 +427,7 @@ class RoomByMoving:
         if queue is None or sum(each.count for each in mover.demands) != 1:
             return
         with simulate(removed=(mover,), places=False):
-            if Assigner(mover, queue, self._oracle).assign().mode is Mode.FIT:
+            if Assigner(mover, queue, self._plain).assign().mode is Mode.FIT:
                 return
         of_shape = self._homeless.setdefault(mover.shape, {})
         of_shape[queue.name] = _Homeless(self._preemptor.now, self._ledger.openings.end)
@@ -515,7 +476,7 @@ class RoomByMoving:
                 if own is None:
                     continue
                 with simulate(removed=(mover,)):
-                    found = Assigner(mover, own, self._oracle).assign()
+                    found = Assigner(mover, own, self._plain).assign()
                     if found.mode is not Mode.FIT:
                         continue
                     homes[mover] = self.room_of(found, own)
@@ -543,7 +504,7 @@ class RoomByMoving:
             return
         leaving = self._moving_for(gang)
         with simulate(removed=leaving):
-            found = Assigner(gang, queue, self._oracle).assign()
+            found = Assigner(gang, queue, self._plain).assign()
         if found.mode is Mode.FIT:
             usage = {cell.fr: amount for cell, amount in found.usage.items()}
             hold_quota_for(gang, queue, usage, leaving, self._ledger, *self.room_of(found, queue), moving=True)
@@ -635,7 +596,7 @@ class _Free(NamedTuple):
     def fits(self, left: Mapping[str, int]) -> int:
         fitting = how_many(left, self.need)
         if fitting and self.shares:
-            return card_seating.pods_that_fit(card_amounts.rooms_of(self.devices, left), self.shares, fitting)
+            return fitting_on_cards(self.devices, self.shares, left, fitting, explained=False)[0]
         return fitting
 
 

@@ -350,7 +350,7 @@ class Preemptor:
 
 
 def without_victims(
-    settings: Settings, topologies: Topologies, capacity: Capacity, quotas_ahead: QuotasAhead
+    settings: Settings, topologies: Topologies, capacity: Capacity, quotas_ahead: QuotasAhead | None
 ) -> Preemptor:
     """Answers as if nothing could be preempted: for trials of what fits by itself."""
     return Preemptor(settings, topologies, lambda need: [], capacity, quotas_ahead=quotas_ahead)

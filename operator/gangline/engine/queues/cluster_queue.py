@@ -123,6 +123,11 @@ class QuotaHold:
             self.node_ledger.place(self.holder, ())
 
     @property
+    def has_room(self) -> bool:
+        """Whether it is for certain room on nodes."""
+        return bool(self.placed or self.room.on_nodes or self.room.domains)
+
+    @property
     def returns(self) -> bool:
         """Whether it is for a workload that was moved, and goes where room is held for it."""
         return self.gang in self.victims

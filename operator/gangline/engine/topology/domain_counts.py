@@ -311,18 +311,29 @@ def _on_cards(
     fitting, leading, beside = counts
     own, leaders = card_seating.bound(devices, demand.shares), card_seating.bound(devices, demand.leader_shares)
     lacking = ""
-    if own and fitting and isinstance(own[0], CompanyShare):
-        fitting, lacking = how_many_join(own[0].company, free, fitting)
     if own and fitting:
-        rooms = card_amounts.rooms_of(devices, free)
-        fitting = card_seating.pods_that_fit(rooms, own, fitting)
-        lacking = "" if fitting else card_seating.why_none(rooms, own)
+        fitting, lacking = fitting_on_cards(devices, own, free, fitting)
     if leaders and leading:
         rooms = card_amounts.rooms_of(devices, free)
         leading = int(card_seating.seat_pod(rooms, leaders) is not None)
         if own and leading:
             beside = card_seating.pods_that_fit(rooms, own, beside)
     return fitting, leading, min(beside, fitting) if own and demand.leader is not None else beside, lacking
+
+
+def fitting_on_cards(
+    devices: Sequence[Device], shares: Sequence[Share], free: Mapping[str, int], most: int, *, explained: bool = True
+) -> tuple[int, str]:
+    """How many of so many pods, one at least, also find room on the cards of a host; and why none, which costs as much again.
+    `shares`: what each asks of cards that have an inventory, which is something.
+    """
+    if isinstance(shares[0], CompanyShare):
+        most, lacking = how_many_join(shares[0].company, free, most)
+        if not most:
+            return 0, lacking
+    rooms = card_amounts.rooms_of(devices, free)
+    fitting = card_seating.pods_that_fit(rooms, shares, most)
+    return fitting, card_seating.why_none(rooms, shares) if explained and not fitting else ""
 
 
 def _copy(table: list[list[int]]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -166,7 +166,7 @@ class _SpanOrNone(Span):
     "files",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="A file of QueuePolicies, each played under its name besides --policy; repeatable.",
+    help="A file of QueuePolicies, each played under its name besides --policy, one with moves also without; repeatable.",
 )
 @click.option(
     "--reservation",
@@ -332,8 +332,12 @@ def _of_trace(
     jobs = traces.load(trace, format_)
     if not jobs.jobs:
         raise ReplayError(f"{trace} holds no jobs")
+    cluster = ReplayedCluster(gpus, gpus_per_node)
+    if not cluster.nodes:
+        left_out = [*left_out, *(f"{each.name}: spec.moves is not played in a flat pool" for each in own if each.moves)]
+        own = [replace(each, moves=None) for each in own]
     plan = _plan(
-        cluster=ReplayedCluster(gpus, gpus_per_node),
+        cluster=cluster,
         policies=_compared(
             (*policies.chosen("besteffort,easy,gangline" if names is None else names), *own), any(ahead)
         ),
@@ -374,7 +378,9 @@ def _of_record(
     plan = _plan(
         cluster=source.cluster,
         policies=_compared(
-            (*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own), any(ahead) or source.plans
+            (*cluster_record.chosen(cluster_record.USUAL if names is None else names), *own),
+            any(ahead) or source.plans,
+            (cluster_record.OWN.name,) if source.moves else (),
         ),
         covers=(source.first, source.last),
         usual=(math.inf, cluster_record.SHAKEN),
@@ -390,9 +396,11 @@ def _of_record(
         )
 
 
-def _compared(chosen: tuple[Policy, ...], ahead: bool) -> tuple[Policy, ...]:
-    """The policies of a replay: where windows or quotas are planned, each one beside the same without them."""
-    return policies.with_comparisons(chosen) if ahead else chosen
+def _compared(chosen: tuple[Policy, ...], ahead: bool, moving: Collection[str] = ()) -> tuple[Policy, ...]:
+    """The policies of a replay: where windows or quotas are planned, each one beside the same without them, and one that moves
+    jobs beside the same without moves. `moving`: names of policies that move jobs as the record says.
+    """
+    return policies.with_unmoved(policies.with_comparisons(chosen) if ahead else chosen, moving)
 
 
 def _plan(

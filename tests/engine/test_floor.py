@@ -172,7 +172,7 @@ def test_news_of_a_workload_from_before_it_was_created_anew_are_not_told_of_its_
     first = gang("g0", created=START)
     floor.observe(Put(running(first, START)), START)
     floor.observe(Put(replace(first, uid="another", created=START + MINUTE)), START + MINUTE)
-    floor._told[LANE["Easy"]].append((START, "team/g0", False, HOUR))  # pyright: ignore[reportPrivateUsage]
+    floor._uncounted[LANE["Easy"]].append((START, "team/g0", False, HOUR))  # pyright: ignore[reportPrivateUsage]
     floor.advance(START + 2 * MINUTE)
     (job,) = floor._jobs.values()  # pyright: ignore[reportPrivateUsage]
     assert job.wait(LANE["Easy"], START + MINUTE) == job.wait(REAL, START + MINUTE) == 0

@@ -102,7 +102,7 @@ class _Holder:
 
 
 class Watcher(Protocol):
-    """Told of nodes, of the pods of others, and of workloads that take nothing any more, after the ledger has changed."""
+    """Gets changes of nodes, of the pods of others, and of workloads that take nothing any more, once they are in the ledger."""
 
     def node_put(self, tracked: TrackedNode, old: Node | None) -> None: ...
     def node_gone(self, name: str) -> None: ...
@@ -114,7 +114,7 @@ class Watcher(Protocol):
 
 
 class SpotWatcher(Protocol):
-    """Told of what is taken of spots of one flavor (or of hosts), after the ledger has changed."""
+    """Gets changes of what is taken of spots of one flavor (or of hosts), once they are in the ledger."""
 
     def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None: ...
 

@@ -44,7 +44,7 @@ class Healing:
         self._store = store
         self.breaker = Breaker(store)
         #: nodes whose loss was reported
-        self._told: set[str] = set()
+        self._reported_lost: set[str] = set()
         #: gangs for which room is kept that others still use
         self._awaiting: set[str] = set()
         #: moved gangs whose places on hosts with lost cards are still taken, with these hosts
@@ -300,9 +300,9 @@ class Healing:
     def _warn(self) -> list[Decision]:
         """Report once each lost node with gangs on it."""
         lost = self._store.health.lost()
-        self._told &= lost.keys()
-        news = [node for node in lost if node not in self._told and self._store.somebody_on(node)]
-        self._told.update(news)
+        self._reported_lost &= lost.keys()
+        news = [node for node in lost if node not in self._reported_lost and self._store.somebody_on(node)]
+        self._reported_lost.update(news)
         return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
 
     def _forget_deleted(self, now: Millis) -> None:

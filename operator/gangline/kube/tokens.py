@@ -35,7 +35,7 @@ EXEC_TIMEOUT = 60.0
 INTERACTIVE_TIMEOUT = 300.0
 #: bytes that an exec plugin may answer: certificates with long chains are a tenth of it
 MOST_OUTPUT = 262_144
-#: what an exec plugin is told of its cluster: these fields of it, and in `config` what this extension holds
+#: what an exec plugin gets of its cluster: these fields of it, and in `config` what this extension holds
 CLUSTER_FIELDS = (
     *("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data"),
     *("proxy-url", "disable-compression"),

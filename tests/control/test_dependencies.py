@@ -366,7 +366,7 @@ def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
     for name in ("b", "c", "d", "d2"):
         jobs.delete(name)
     jobs.act()
-    assert not jobs.facts and not jobs.part._told and not jobs.part._waits_for and not jobs.part._dependents
+    assert not jobs.facts and not jobs.part._engine_has and not jobs.part._waits_for and not jobs.part._dependents
     assert not jobs.part._last and not jobs.part._in_circles and not jobs.part._names and not jobs.part._named
 
 

@@ -169,9 +169,9 @@ def _nested_too_deep(view: JobView) -> list[Step]:
 
     With a queued owner among those that were looked at, it still waits for that one.
     """
-    told = f"Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {MOST_OWNERS}"
+    message = f"Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {MOST_OWNERS}"
     held = _hold_with_ancestor(view) if view.managed_ancestor and view.waits_with_ancestor else []
-    return [*held, Note("Warning", "JobNestingTooDeep", told)]
+    return [*held, Note("Warning", "JobNestingTooDeep", message)]
 
 
 def _make_anew(view: JobView) -> list[Step]:
@@ -357,10 +357,10 @@ def _start_accepted(workload: WorkloadObject) -> list[Step]:
 def _checks_so_far(workload: WorkloadObject) -> list[Step]:
     """An event with the messages of admission checks whose controllers still decide."""
     checks = workload.checks if workload.holds_quota else ()
-    told = [
+    messages = [
         f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
     ]
-    return [Note("Normal", "UpdatedAdmissionCheck", "; ".join(told)[:_LONGEST_NOTE])] if told else []
+    return [Note("Normal", "UpdatedAdmissionCheck", "; ".join(messages)[:_LONGEST_NOTE])] if messages else []
 
 
 def _is_outdated(view: JobView, workload: WorkloadObject) -> bool:

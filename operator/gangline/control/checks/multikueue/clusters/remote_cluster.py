@@ -107,7 +107,7 @@ class RemoteCluster:
         self._quotas = quotas
         self._jobs: dict[Resource, Reflector] = {}
         self._queues: dict[Resource, Reflector] = {}
-        self._told: frozenset[Resource] = frozenset()  # the kinds that can run there, as was last told
+        self._shown_kinds: frozenset[Resource] = frozenset()  # the kinds that can run there, as last shown
         self._changed = changed
         self._moved = moved
         self._may_write = may_write
@@ -286,11 +286,11 @@ class RemoteCluster:
                 continue
             probe = loop.time() + PROBE
             await self._ask(client)
-            if self._taken() != self._told:
+            if self._taken() != self._shown_kinds:
                 self._gain()
 
     def _gain(self) -> None:
-        self.connected, self.state, self._told = True, self._connected(), self._taken()
+        self.connected, self.state, self._shown_kinds = True, self._connected(), self._taken()
         self._moved()
 
     def _taken(self) -> frozenset[Resource]:

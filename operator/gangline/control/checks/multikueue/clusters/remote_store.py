@@ -55,7 +55,7 @@ class _Room:
 
     weights: OrderedDict[_Ref, int] = field(default_factory=OrderedDict[_Ref, int])
     weight: int = 0
-    told: bool = False
+    reported: bool = False
 
     def put(self, ref: _Ref, weight: int) -> None:
         self.weight += weight - self.weights.get(ref, 0)
@@ -217,8 +217,8 @@ class RemoteStore:
         return True
 
     def _tell(self, room: _Room, ref: _Ref) -> None:
-        if not room.told:
-            room.told = True
+        if not room.reported:
+            room.reported = True
             text = "cluster %s: namespace %s holds too many objects with this manager's label; some are not looked at"
             log.warning(text, self._name, namespace_of(ref))
 

@@ -34,7 +34,7 @@ from gangline.objects import JobObject, WorkloadObject
 class SentFamilies:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family was told last
+        self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family saw it last
 
     def members(self, kind: RunsElsewhere | None, jobs: Mapping[str, JobObject]) -> list[str]:
         """The keys of all Workloads of the object; [] for a kind that has one Workload only."""

@@ -17,7 +17,7 @@ import click
 from gangline import files, logs
 from gangline.api import quantity
 
-#: history and model of forecasts, of the operator and of `gangline admin forecast`, unless they are told otherwise
+#: history and model of forecasts, of the operator and of `gangline admin forecast`, unless options name others
 FORECAST_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 #: bytes of the smallest useful size
 LEAST_BYTES = 2**20

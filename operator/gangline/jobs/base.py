@@ -272,7 +272,7 @@ class JobKind(Protocol):
         ...
 
     def runtime_hints(self, job: JobObject) -> RuntimeHints:
-        """The runtime hints of its author. Never raises: errors of the job are reported elsewhere."""
+        """The runtime hints of its author. Never raises: the job's own checks report its errors."""
         ...
 
     def workload_annotations(self, job: JobObject) -> dict[str, str]:
@@ -379,7 +379,7 @@ class ShowsSuspension(Protocol):
 
 
 @runtime_checkable
-class RunsElsewhere(Protocol):
+class RunsOnOtherCluster(Protocol):
     """A kind whose jobs may run in another cluster, while the job here shows how far it is: a field keeps controllers
     here away.
     """

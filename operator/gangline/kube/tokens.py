@@ -314,7 +314,7 @@ async def _run(
         env=environment,
         stdin=None if given is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # elsewhere it would be logged
+        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # without a terminal it would be logged
         start_new_session=given is not None,  # to end its children as well
     )
     try:

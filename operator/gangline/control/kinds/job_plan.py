@@ -83,7 +83,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     if not workload.deleting and not workload.finished and (held := _hold(view, workload)) is not None:
         return steps + held
     if workload.finished:
-        return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
+        return steps + drop_finalizer(workload) + ([] if outcome else _finished_before_job(view, workload))
     if outcome is not None:
         return [
             *steps,
@@ -474,7 +474,7 @@ def _out_of_sync(view: JobView, workload: WorkloadObject) -> list[Step]:
     return [*_sync(view, None), ChangeStatus(workload, "finish", run_changes.finish_because("OutOfSync", message))]
 
 
-def _finished_elsewhere(view: JobView, workload: WorkloadObject) -> list[Step]:
+def _finished_before_job(view: JobView, workload: WorkloadObject) -> list[Step]:
     """Stop a job whose Workload was declared finished while the job was not: it must not run without quota."""
     if view.kind.is_suspended(view.job):
         return []

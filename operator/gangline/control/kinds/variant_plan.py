@@ -266,7 +266,7 @@ def _admit_parent(made: VariantPlan, parent: WorkloadObject, admitted: Sequence[
     if running is None:
         _evict_for(made, parent, "ConcurrentAdmission", "No variant is running")
         return
-    if running.admission != parent.admission:  # its pods were placed elsewhere
+    if running.admission != parent.admission:  # its pods were placed on other nodes
         made.then(ChangeStatus(parent, "admission", status_changes.admit_as_variant(running)))
     if (change := _run_facts(parent, running)) is not None:
         made.then(ChangeStatus(running, "run", change))

@@ -28,7 +28,7 @@ disable_created_metrics()
 
 
 class _Counts(Collector):
-    """Counters or gauges whose values are kept elsewhere, read when they are scraped."""
+    """Counters or gauges whose values other objects keep, read when they are scraped."""
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ def kube_proxy(kubeconfig: Path) -> dict[str, Any]:
 
 def corefile(kubeconfig: Path) -> str:
     """DNS of the cluster's own names; all others are answered at once: there is no other network. Answers are not cached, as on
-    kubeadm's clusters: a gang that starts again elsewhere asks for names that just changed.
+    kubeadm's clusters: a gang that starts again on other nodes asks for names that just changed.
     """
     return f"""\
 .:53 {{

@@ -108,7 +108,7 @@ class Healing:
             keys.update(store.node_ledger.placed_on(node))
         for host in self._cards.hosts():
             keys.update(store.node_ledger.placed_on(host))
-        keys.update(store.node_ledger.cards.seen_elsewhere())
+        keys.update(store.node_ledger.cards.seen_on_other_hosts())
         self._awaiting &= store.gangs.keys()
         gangs = (store.gangs.get(key) for key in sorted(keys))
         return [
@@ -262,7 +262,7 @@ class Healing:
         return {**dict.fromkeys(sorted(left), (CARD_FAILED, now)), **self._cards.under(seats, now)}
 
     def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
-        """Move off nodes that it is to leave, or that will be taken away if the policy wants that; if there is room elsewhere."""
+        """Move off nodes that it is to leave, or that will be taken away if the policy wants that; if other nodes have room."""
         health = self._store.health
         if self.breaker.open_for(gang):
             return []

@@ -51,7 +51,7 @@ def rules(declaration: Declaration) -> KindRules | None:
         if own or declaration.left_alone(job):
             return own
         errors = [*_prebuilt(declaration, job, old), *_frozen(declaration, job, old)]
-        # what an object elsewhere describes is looked at by the operator
+        # the operator looks at what another object describes
         return errors if declaration.descriptions else [*errors, *_pods(behaviour, job, old)]
 
     common = jobs.job_rules(

@@ -30,7 +30,7 @@ from gangline.objects import WorkloadObject
 
 # --- swap now ---------------------------------------------------------------------------------------------------------
 #
-# `gangline admin swap now` and `dry-run`: the gangs of a node move elsewhere, now, or what would become of them.
+# `gangline admin swap now` and `dry-run`: the gangs of a node move to other nodes, now, or what would become of them.
 #
 # The request is a taint on the node. Whichever operator leads acts on it for as long as it is there: nothing is lost if this
 # command or the operator is killed at any moment.

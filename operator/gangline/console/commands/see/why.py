@@ -134,7 +134,9 @@ async def _looked_up(api: ApiClient, namespace: str, job: str, error: Exception)
     seen = await own_rights.look(api, namespace, error)
     view = own_rights.find(seen, namespace, job)
     if view is None:
-        raise click.ClickException(await _no_workload(api, namespace, job) or _elsewhere(seen, namespace, job))
+        raise click.ClickException(
+            await _no_workload(api, namespace, job) or _in_other_namespaces(seen, namespace, job)
+        )
     return view, seen
 
 
@@ -190,7 +192,7 @@ async def _local_queues(api: ApiClient, namespace: str) -> list[str]:
         return []
 
 
-def _elsewhere(seen: AnswerSnapshot, namespace: str, job: str) -> str:
+def _in_other_namespaces(seen: AnswerSnapshot, namespace: str, job: str) -> str:
     kind, _, name = job.rpartition("/")
     found = sorted({v.namespace for v in seen.workloads if matches(v, singular(kind), name)})
     if found:

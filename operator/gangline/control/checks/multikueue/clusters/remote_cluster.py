@@ -20,7 +20,7 @@ from gangline.control.checks.multikueue.clusters import remote_queues
 from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
 from gangline.control.checks.multikueue.clusters.remote_queues import RemoteQueues
 from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore, TooManyError
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import Login, LoginError
@@ -83,7 +83,7 @@ class RemoteCluster:
         origin: str,
         read: ReadLogin,
         *,
-        kinds: Sequence[RunsElsewhere],
+        kinds: Sequence[RunsOnOtherCluster],
         changed: Callable[[str], None],
         moved: Callable[[], None],
         may_write: Callable[[], bool],

@@ -19,7 +19,7 @@ from gangline import tenants
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND
 from gangline.control.checks.multikueue.clusters import copies
 from gangline.control.checks.multikueue.clusters.copies import Copy
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, as_revision, namespace_of
@@ -78,7 +78,7 @@ class RemoteStore:
     def __init__(
         self,
         changed: Callable[[str], None],
-        kinds: Iterable[RunsElsewhere] = (),
+        kinds: Iterable[RunsOnOtherCluster] = (),
         *,
         is_known: Callable[[str], bool] = lambda key: True,
         name: str = "",

@@ -185,10 +185,10 @@ def test_a_cluster_that_cannot_run_the_kind_is_not_asked() -> None:
     assert planned(workload(nominatedClusterNames=["a", "b"]), a=other) == [Nominate(["b"]), Send("b")]
     nobody = f'No connected cluster can run the job: "a": {other.refuses}; "b": {other.refuses}'
     assert planned(workload(), a=other, b=other) == [SetCheck(row(), "Pending", nobody, "Warning")]
-    told = {**row(), "message": nobody}
-    assert planned(workload(check=told), a=other, b=other) == []
-    found = planned(workload(check=told), a=other)
-    assert found == [SetCheck(told, "Pending", "The job can run in: b"), Nominate(["b"])]
+    check_row = {**row(), "message": nobody}
+    assert planned(workload(check=check_row), a=other, b=other) == []
+    found = planned(workload(check=check_row), a=other)
+    assert found == [SetCheck(check_row, "Pending", "The job can run in: b"), Nominate(["b"])]
 
 
 def test_copies_in_clusters_that_are_not_nominated_are_withdrawn() -> None:
@@ -245,9 +245,9 @@ def test_the_first_cluster_that_admits_it_wins() -> None:
 def test_its_check_is_ready_once_the_job_is_there_and_this_one_may_start() -> None:
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     running = remote_job(active=2, startTime="t")
-    [told] = planned(workload(), job(), a=there(ADMITTED, job=running))
-    assert isinstance(told, MirrorStatus) and told.status["conditions"][0]["type"] == "Suspended"
-    assert "startTime" not in told.status, "it would keep the job from being started"
+    [step] = planned(workload(), job(), a=there(ADMITTED, job=running))
+    assert isinstance(step, MirrorStatus) and step.status["conditions"][0]["type"] == "Suspended"
+    assert "startTime" not in step.status, "it would keep the job from being started"
     assert planned(workload(), suspended, a=there(ADMITTED, job=running)) == [Choose(row(), "a", [])]
     ready = workload(check=row("Ready"), clusterName="a")
     [mirror] = planned(ready, job(suspend=False), a=there(ADMITTED, job=running))
@@ -412,8 +412,8 @@ def test_an_eviction_here_is_told_there_and_its_end_is_mirrored() -> None:
     held, suspended = there(ADMITTED, job=remote_job(active=2)), [{"type": "Suspended", "status": "True"}]
     [stop] = planned(evicted(), job(active=2, conditions=suspended), a=held)
     assert stop == Stop("a", copy(ADMITTED), "Evicted on manager: preempted")
-    told = there(ADMITTED, condition(names.DEACTIVATION_TARGET), job=remote_job(active=2))
-    assert planned(evicted(), job(active=2, conditions=suspended), a=told) == []
+    stopped_there = there(ADMITTED, condition(names.DEACTIVATION_TARGET), job=remote_job(active=2))
+    assert planned(evicted(), job(active=2, conditions=suspended), a=stopped_there) == []
     stopped = there(condition(names.EVICTED), job=remote_job(suspend=True, active=0))
     [mirror] = planned(evicted(), job(active=2), a=stopped)
     assert isinstance(mirror, MirrorStatus) and mirror.status == {"active": 0}

@@ -183,10 +183,10 @@ def test_evicted_while_it_waits_there_the_slice_that_runs_is_stopped() -> None:
     before = copy(2, ADMITTED)
     [step] = planned(evicted, job(6, active=2), a=there(copy(6), remote(2, "old"), before=before))
     assert isinstance(step, Stop) and (step.copy, step.of) == (before, OLD)
-    told = copy(2, ADMITTED, condition(names.DEACTIVATION_TARGET))
-    assert planned(evicted, job(6, active=2), a=there(copy(6), remote(2, "old"), before=told)) == []
+    stopped_there = copy(2, ADMITTED, condition(names.DEACTIVATION_TARGET))
+    assert planned(evicted, job(6, active=2), a=there(copy(6), remote(2, "old"), before=stopped_there)) == []
     over = condition(names.FINISHED, reason="OutOfSync")
-    assert planned(evicted, job(6, active=2), a=there(copy(6, over), remote(2, "old"), before=told)) == []
+    assert planned(evicted, job(6, active=2), a=there(copy(6, over), remote(2, "old"), before=stopped_there)) == []
 
 
 def test_a_job_that_was_stopped_there_before_it_could_grow_queues_again() -> None:

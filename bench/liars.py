@@ -133,8 +133,8 @@ def study(plan: ReplayPlan, prepared: Prepared, lies: Sequence[str], copies: int
             "liar_lost_gpu_hours": change((before[0].lost, after[0].lost) for before, after in both)["lying"],
         }
         rows = (
-            f"{who} {lying_runs['percent']:+.1f} ± {lying_runs['error'] or 0:.1f} %"
-            for who, lying_runs in list(found[name].items())[:2]
+            f"{who} {change['percent']:+.1f} ± {change['error'] or 0:.1f} %"
+            for who, change in list(found[name].items())[:2]
         )
         tell(f"{name}: {', '.join(rows)}")
     return found

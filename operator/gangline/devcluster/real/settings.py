@@ -194,7 +194,7 @@ def _toml(value: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
 GPU: Final = "nvidia.com/gpu"
 #: the value of the label of node pools on real nodes
 POOL: Final = "real"
-#: that a node pretends to have unless its labels say otherwise
+#: that a node pretends to have unless the settings say otherwise
 GPUS: Final = 8
 _DEVICES: Final = re.compile(r"^nvidia\d+$")
 _FILE: Final = "real.json"

@@ -205,9 +205,7 @@ class Happenings(Part):
         for key in sorted(self._changed.take()):
             try:
                 self._note(key, self._since)
-            except (
-                Exception
-            ) as error:  # an event that can't be logged is no reason to leave its object out of decisions
+            except Exception as error:  # an object stays in decisions although its event can't be logged
                 log.debug("an event is not told: %r", error)
 
     def _note(self, key: str, since: float) -> None:

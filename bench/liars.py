@@ -133,8 +133,8 @@ def study(plan: ReplayPlan, prepared: Prepared, lies: Sequence[str], copies: int
             "liar_lost_gpu_hours": change((before[0].lost, after[0].lost) for before, after in both)["lying"],
         }
         rows = (
-            f"{who} {change['percent']:+.1f} ± {change['error'] or 0:.1f} %"
-            for who, change in list(found[name].items())[:2]
+            f"{who} {effect['percent']:+.1f} ± {effect['error'] or 0:.1f} %"
+            for who, effect in list(found[name].items())[:2]
         )
         tell(f"{name}: {', '.join(rows)}")
     return found

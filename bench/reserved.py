@@ -2,7 +2,7 @@
 
     python -m bench.reserved --traces DIR --days 31 --policies gangline,easy
 
-A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (jobs that run learn
+A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (running jobs learn
 by when to save), without them, and as a drain: nobody knows of a window before it stops jobs. `easy` is Slurm's rule: a job
 starts before a window only if its time limit ends by then. With `--calendar` a QuotaPlan takes a quarter of the quota away by
 day, under all policies alike. DIR has the files of `MONTHS`.

@@ -113,7 +113,7 @@ class Jobs(WorkloadPartsWorld):
             self.part.act(NOW)
         assert rounds < most
 
-    def set_reason(self, name: str) -> str:
+    def reason(self, name: str) -> str:
         self.act()
         found = self.facts.get(f"ns/{name}")
         return found.message if found is not None else ""

@@ -136,6 +136,8 @@ def descriptions() -> Iterator[tuple[str, str]]:
 
 def vague_names(source: str) -> Iterator[tuple[int, str]]:
     """Names in a module that have a vague word, with their lines."""
+    if not any(word in source.lower() for word in VAGUE_IN_NAMES):
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", token.string) if token.type == tokenize.NAME else []
         if any(word.lower() in VAGUE_IN_NAMES for word in words):

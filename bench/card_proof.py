@@ -1,9 +1,9 @@
-"""Whether a card was ever over-full, or a pod off its cards, told from every revision of the API server's store. Pure.
+"""Whether a card was ever over-full, or a pod off its cards, by every revision of the API server's store. Pure.
 
 - What gangs take of a card by their Workloads' status alone is never more than the card has, and who sits there alone is alone.
 - Nor is it with their pods: a gang takes of a card what its seats or its pods there take, whichever is more. So pods that still
   run where their gang had its seats before count until they are gone.
-- A pod is bound only to a host on which its gang has, or had while it was admitted, seats on the very cards that it was told.
+- A pod is bound only to a host on which its gang has, or had while it was admitted, seats on the very cards that the pod names.
 """
 
 from __future__ import annotations

@@ -145,11 +145,11 @@ class Drain:
         count = max(1, len(waits))
         cpu = {name: after[name].since(before[name]).cpu_seconds for name in after}
         cpu["load"] = usage(os.getpid()).since(own).cpu_seconds
-        told = self._stack.operator_metrics()
-        asked = requests(told, "gangline_api_requests_total") - asked
+        metrics_after = self._stack.operator_metrics()
+        asked = requests(metrics_after, "gangline_api_requests_total") - asked
         served = requests((await client.raw("/metrics")).decode(), "apiserver_request_total") - served
-        rounds = total(told, "gangline_decide_seconds_count") - total(metrics, "gangline_decide_seconds_count")
-        deciding = total(told, "gangline_decide_cpu_seconds_total") - total(
+        rounds = total(metrics_after, "gangline_decide_seconds_count") - total(metrics, "gangline_decide_seconds_count")
+        deciding = total(metrics_after, "gangline_decide_cpu_seconds_total") - total(
             metrics, "gangline_decide_cpu_seconds_total"
         )
         rate = len(waits) / seconds

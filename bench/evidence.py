@@ -87,7 +87,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of a gang. `live`: it was not told to go. `cards`: those that it was told are its own."""
+    """A pod of a gang. `live`: it is not being deleted. `cards`: its own by its annotations."""
 
     uid: str
     gang: str
@@ -100,7 +100,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A node. `answers`: what runs there can be told to end. `watts`: what it draws idle, and each accelerator at most."""
+    """A node. `answers`: what runs there can be asked to end. `watts`: what it draws idle, and each accelerator at most."""
 
     answers: bool
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -204,11 +204,11 @@ def _places(pod_set: str, placed: Json | None) -> Iterator[Placed]:
             yield Placed(pod_set, values[first - 1], seats, count)
 
 
-def _spread(told: Json, number: int) -> list[Any]:
+def _spread(values: Json, number: int) -> list[Any]:
     """One value for each domain: all alike, or each its own, perhaps with what they have in common taken out."""
-    if "universal" in told:
-        return [told["universal"]] * number
-    each = told["individual"]
+    if "universal" in values:
+        return [values["universal"]] * number
+    each = values["individual"]
     if isinstance(each, list):
         return each
     return [f"{each.get('prefix') or ''}{root}{each.get('suffix') or ''}" for root in each["roots"]]

@@ -8,7 +8,7 @@ three fields of one cluster:
 - *spare*: five slices, two JobSets on four of them;
 - *preempt*: four slices, so that the JobSet of low priority has to make room;
 - *kubernetes_default*: the same recipe with Gangline's recovery switched off. Its nodes are NotReady but still end their
-  pods when they are told to: a node that never answers would hold a JobSet with BlockingRecreate for ever.
+  pods when these are deleted: a node that never answers would hold a JobSet with BlockingRecreate for ever.
 
 One trial of the default path takes six minutes, so a few of them run beside the others, each on a gang of its own.
 """

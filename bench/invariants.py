@@ -1,4 +1,4 @@
-"""What must hold at every moment of a soak, told from what the API server says and from nothing else.
+"""What must hold at every moment of a soak, judged by what the API server says and by nothing else.
 
 - No workload is admitted twice: a reservation changes only by way of an eviction.
 - No workload vanishes before it is finished, and none comes back to life.

@@ -135,8 +135,14 @@ def _ray(pods: int) -> list[Gang]:
 def _job(pods: int) -> Gang:
     """Kubernetes' own controller leaves it to another one, and its API wants the whole status."""
     started, over = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
-    told = {"status": "True", "reason": "Told", "message": "done", "lastProbeTime": over, "lastTransitionTime": over}
-    rows = [{"type": condition, **told} for condition in ("SuccessCriteriaMet", "Complete")]
+    condition_fields = {
+        "status": "True",
+        "reason": "Told",
+        "message": "done",
+        "lastProbeTime": over,
+        "lastTransitionTime": over,
+    }
+    rows = [{"type": condition, **condition_fields} for condition in ("SuccessCriteriaMet", "Complete")]
     ended = {"completionTime": over, "active": 0, "ready": 0, "succeeded": pods, "conditions": rows}
     spec = {"parallelism": pods, "completions": pods, "managedBy": "example.com/bench", "template": _template()}
     return Gang(_declared("Job"), spec, {"startTime": started, "active": pods, "ready": pods}, ended)

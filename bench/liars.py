@@ -36,7 +36,7 @@ from gangline.traces import Trace
 
 LIAR: Final = "liar"
 #: declared in place of the honest hint, in seconds
-Told: TypeAlias = Callable[[float], float | None]
+Declared: TypeAlias = Callable[[float], float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Lie:
     """`checkpoint` is in milliseconds; () = the truth about it."""
 
     does: str
-    hint: Told = lambda honest: honest
+    hint: Declared = lambda honest: honest
     checkpoint: tuple[Millis | None] | tuple[()] = ()
 
 
@@ -69,18 +69,18 @@ def with_authors(trace: Trace, share: float, *, everyone: bool, spread: float, s
     gives hints, they are the true duration times an error of standard deviation `spread` in logs.
     """
 
-    def told(job: traces.TraceJob) -> traces.TraceJob:
+    def declared(job: traces.TraceJob) -> traces.TraceJob:
         chance = random.Random(f"{seed}/{job.id}")
         hint = max(1.0, job.duration * math.exp(chance.gauss(0.0, spread)))
         return replace(job, hint=hint if everyone else None, user=LIAR if chance.random() < share else "")
 
-    return replace(trace, jobs=tuple(map(told, trace.jobs)))
+    return replace(trace, jobs=tuple(map(declared, trace.jobs)))
 
 
 def lying(job: ReplayedJob, lie: Lie) -> ReplayedJob:
     assert job.trace is not None, job
-    told = replace(job, trace=replace(job.trace, hint=lie.hint(job.trace.hint or job.trace.duration)))
-    return replace(told, checkpoint=lie.checkpoint[0]) if lie.checkpoint else told
+    lied = replace(job, trace=replace(job.trace, hint=lie.hint(job.trace.hint or job.trace.duration)))
+    return replace(lied, checkpoint=lie.checkpoint[0]) if lie.checkpoint else lied
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,16 @@ def study(plan: ReplayPlan, prepared: Prepared, lies: Sequence[str], copies: int
     tell(f"honest: {[round(mine.wait) for mine, _ in truth]} and {[round(theirs.wait) for _, theirs in truth]}")
     found: Json = {}
     for name in lies:
-        told = [fates(plan, prepared, LIES[name], copy) for copy in range(copies)]
-        both = list(zip(truth, told, strict=True))
+        lying_runs = [fates(plan, prepared, LIES[name], copy) for copy in range(copies)]
+        both = list(zip(truth, lying_runs, strict=True))
         found[name] = {
             "liar_wait": change((before[0].wait, after[0].wait) for before, after in both),
             "others_wait": change((before[1].wait, after[1].wait) for before, after in both),
             "liar_lost_gpu_hours": change((before[0].lost, after[0].lost) for before, after in both)["lying"],
         }
         rows = (
-            f"{who} {told['percent']:+.1f} ± {told['error'] or 0:.1f} %" for who, told in list(found[name].items())[:2]
+            f"{who} {effect['percent']:+.1f} ± {effect['error'] or 0:.1f} %"
+            for who, effect in list(found[name].items())[:2]
         )
         tell(f"{name}: {', '.join(rows)}")
     return found

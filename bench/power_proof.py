@@ -1,4 +1,4 @@
-"""Whether a start ever took a power domain over its cap, told from what nodes, Workloads and pods say, one after the other. Pure.
+"""Whether a start ever took a power domain over its cap, by what nodes, Workloads and pods say, one after the other. Pure.
 
 - A gang draws on the hosts of its admission, and on those to which its pods are bound: on each host what is more of the two.
 - An accelerator draws its node's limit, whatever its pods say of themselves. Only where watts were measured of their class, and

@@ -101,8 +101,10 @@ class Asking(Simulator):
             clock=time.process_time,
         )
         drawn = seen.starts.get(job.key)
-        told = self._ledger.promise_starts([drawn] if drawn is not None else [], now, {job.key: ALL})
-        self.asked.samples[job.number] = Sample(job, now, told.get(job.key), drawn.p90 if drawn is not None else None)
+        promised = self._ledger.promise_starts([drawn] if drawn is not None else [], now, {job.key: ALL})
+        self.asked.samples[job.number] = Sample(
+            job, now, promised.get(job.key), drawn.p90 if drawn is not None else None
+        )
         self.asked.seconds += time.perf_counter() - begun
 
     def started(self, workload: Workload) -> None:
@@ -184,7 +186,7 @@ def main(
     )
     simulator.run()
     asked = simulator.asked
-    told = {
+    report = {
         "jobs": len(prepared.jobs),
         "waited": asked.waited,
         "promised": len(asked.samples),
@@ -195,7 +197,7 @@ def main(
         "seconds": time.perf_counter() - begun,
         "notes": notes,
     }
-    json.dump(told, sys.stdout, indent=1)
+    json.dump(report, sys.stdout, indent=1)
     print()
 
 

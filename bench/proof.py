@@ -1,8 +1,8 @@
-"""Whether quota was ever granted twice, told from every revision of the API server's store, one after the other. Pure.
+"""Whether quota was ever granted twice, by every revision of the API server's store, one after the other. Pure.
 
 - A reservation never leaves its ClusterQueue over nominal quota and borrowing limit, or its cohort's tree over all that it has.
   What pods hold beyond their gang's reservation counts, since they may still run when their Workload is gone. Pods on nodes
-  that are not ready or no more don't count, nor, once such a node is back, those of its pods that are told to go: they were
+  that are not ready or no more don't count, nor, once such a node is back, those of its pods that are being deleted: they were
   given up with the node, and are replaced before it ends them.
 - A reservation covers the gang: every pod set, and as many pods as it has, or as it says it can do with.
 - A pod is bound to a node only while its gang is admitted, and never one more than admitted. When an admitted one is deleted, its
@@ -188,7 +188,7 @@ class Proof:
             self._blame(revision, f"{what} has {limit} of {resource} in {flavor}; reserved are {held}{pods}")
 
     def _holders(self, queues: Iterable[str], place: Place) -> str:
-        """The pods of the gangs that hold more than their reservation, where they are, and which of them were told to go."""
+        """The pods of the gangs that hold more than their reservation, where they are, and which of them are being deleted."""
         gangs = [gang for gang, (queue, _, beyond) in self._counted.items() if queue in queues and beyond[place]]
         pods = [(key, self._pods[key]) for gang in gangs for key in sorted(self._of[gang])]
         return ", ".join(f"{key} on {pod.node}{'' if pod.live else ', told to go'}" for key, pod in pods)

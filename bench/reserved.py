@@ -2,7 +2,7 @@
 
     python -m bench.reserved --traces DIR --days 31 --policies gangline,easy
 
-A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (what runs is told
+A quarter of the nodes is in maintenance for six hours every Wednesday. Each policy is played with the windows (running jobs learn
 by when to save), without them, and as a drain: nobody knows of a window before it stops jobs. `easy` is Slurm's rule: a job
 starts before a window only if its time limit ends by then. With `--calendar` a QuotaPlan takes a quarter of the quota away by
 day, under all policies alike. DIR has the files of `MONTHS`.
@@ -90,10 +90,10 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
     measures: dict[str, Json] = {}
     for policy in chosen:
         results[policy.name], measures[policy.name] = one(plan, policy, prepared, planned)
-        told = measures[policy.name]
+        measured = measures[policy.name]
         print(
-            f"{name} {policy.name}: mean wait {told['wait']['mean']:.0f} s, {told['windows']['stopped']} stopped, "
-            f"{told['windows']['gpu_hours_lost']:.1f} GPU hours lost, {told['replay_seconds']:.0f} s",
+            f"{name} {policy.name}: mean wait {measured['wait']['mean']:.0f} s, {measured['windows']['stopped']} stopped, "
+            f"{measured['windows']['gpu_hours_lost']:.1f} GPU hours lost, {measured['replay_seconds']:.0f} s",
             file=sys.stderr,
             flush=True,
         )
@@ -110,15 +110,15 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
         "windows": [asdict(each) for each in windows.costs(results, measures)],
         "policies": {
             policy: {
-                "wait": told["wait"],
-                "wait_gt8": told["wait_gt8"],
-                "utilisation": told["utilisation"],
-                "gpu_hours_lost": told["gpu_hours_lost"],
-                "windows": told["windows"],
-                "recalled": told.get("recalled"),
-                "seconds": told["replay_seconds"],
+                "wait": measured["wait"],
+                "wait_gt8": measured["wait_gt8"],
+                "utilisation": measured["utilisation"],
+                "gpu_hours_lost": measured["gpu_hours_lost"],
+                "windows": measured["windows"],
+                "recalled": measured.get("recalled"),
+                "seconds": measured["replay_seconds"],
             }
-            for policy, told in measures.items()
+            for policy, measured in measures.items()
         },
     }
 

@@ -357,12 +357,12 @@ async def _untaint(client: ApiClient) -> None:
 @contextlib.contextmanager
 def machine() -> Iterator[Json]:
     """Adds the machine's state meanwhile: how busy all cores were, and the load averages."""
-    told: Json = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0]}
+    state: Json = {"cores": os.cpu_count(), "load_average_before": os.getloadavg()[0]}
     busy, whole = _cpu_times()
-    yield told
+    yield state
     busy_after, whole_after = _cpu_times()
-    told["load_average_after"] = os.getloadavg()[0]
-    told["busy_cores"] = (os.cpu_count() or 1) * (busy_after - busy) / max(1, whole_after - whole)
+    state["load_average_after"] = os.getloadavg()[0]
+    state["busy_cores"] = (os.cpu_count() or 1) * (busy_after - busy) / max(1, whole_after - whole)
 
 
 def _cpu_times() -> tuple[int, int]:

@@ -207,11 +207,11 @@ def main() -> int:
         trace = traces.load(options.traces / WINDOWS[name].file, "auto")
         for cell in cells(trace, name, options):
             found.append(cell)
-            told = ", ".join(f"{figure} {_shown(ratio)}" for figure, ratio in cell["ratios"].items())
+            ratio_texts = ", ".join(f"{figure} {_shown(ratio)}" for figure, ratio in cell["ratios"].items())
             waits = {policy: round(each["wait"]["mean"]) for policy, each in cell["plain"].items()}
             print(
                 f"{name} load {cell['load']} {cell['predictor']} checkpoints {cell['checkpoint_seconds']}: {cell['policy']} "
-                f"mean {cell['wait']['mean']:.0f} of {waits}, ratios {told}, lost {cell['lost_share']:.2%}, "
+                f"mean {cell['wait']['mean']:.0f} of {waits}, ratios {ratio_texts}, lost {cell['lost_share']:.2%}, "
                 f"{cell['seconds']:.1f} s",
                 file=sys.stderr,
                 flush=True,

@@ -5,7 +5,7 @@ mutants that the tester can make, SAMPLE are drawn with SEED: the same ones for 
 smaller one. Results are kept in `.mutants/`, so that a run which was ended goes on where it was; those that survived are tried
 again once the tests have changed. The faults are made in copies of the tree, never in the tree itself.
 
-Survivors that cannot be told from the original by any test are listed, with the reason, in tests/engine/equivalent_mutants.toml.
+Survivors that no test can distinguish from the original are listed, with the reason, in tests/engine/equivalent_mutants.toml.
 
 The exit status is 1 where less than 90 % of the sample, the equivalent ones left out, was caught.
 """

@@ -51,7 +51,7 @@ NOW = 1_700_000_000_000
 
 @dataclass
 class Story:
-    """A cluster that is told what a page tells, and what was decided."""
+    """A cluster with the facts of a page, and what was decided."""
 
     settings: Settings | None = None
     now: int = NOW
@@ -145,8 +145,8 @@ class Story:
                 yield f"{name} starts on {', '.join(flavors)}{more}"
             case Preempt():
                 yield f"{name} is stopped for {decision.by.partition('/')[2]}"
-            case ReportPending(explanation=told):
-                yield f"{name} waits: {brief(told.reason, told.message)}"
+            case ReportPending(explanation=explanation):
+                yield f"{name} waits: {brief(explanation.reason, explanation.message)}"
             case _:
                 pass
 

@@ -50,8 +50,8 @@ def test_every_metric_of_the_operator_is_listed() -> None:
         assert f"| `{family.name}{suffix}` | {family.type} |" in text
     for metric in vars(metrics).values():
         if isinstance(metric, Counter | Gauge | Histogram):
-            told = ", ".join(f"`{label}`" for label in metric._labelnames)
-            assert f"| {told} | {metric._documentation} |" in text
+            labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+            assert f"| {labels} | {metric._documentation} |" in text
 
 
 def test_every_name_has_a_row_that_says_where_it_stands() -> None:

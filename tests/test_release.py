@@ -1,4 +1,4 @@
-"""A release: its version is the same wherever it is written, and its changes are told by version."""
+"""A release: its version is the same wherever it is written, and its changes are listed by version."""
 
 from __future__ import annotations
 

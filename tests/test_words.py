@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,6 +30,46 @@ VAGUE = {
     r"\bit (hangs|hung)\b": "what hangs: the workload, the operator",
     r"\bwhom\b.*\bof what\b|\bof what\b.*\bwhom\b": "two sentences",
 }
+#: words that leave open what a name of the code means -> what the name says in their place
+VAGUE_IN_NAMES = {
+    "told": "what the thing is: an answer, a message, a body, changes",
+    "elsewhere": "the place: on other nodes, in another cluster",
+}
+#: modules in which some names still have such a word
+STILL_VAGUE: frozenset[str] = frozenset(
+    (
+        "operator/gangline/api/admission/findings.py",
+        "operator/gangline/api/admission/of_jobs/jobs.py",
+        "operator/gangline/api/read/alternatives.py",
+        "operator/gangline/api/read/expansion.py",
+        "operator/gangline/console/commands/see/nodes.py",
+        "operator/gangline/console/commands/see/share.py",
+        "operator/gangline/console/replaying/policy_file.py",
+        "operator/gangline/console/views/windows.py",
+        "operator/gangline/control/answers/ahead/changes.py",
+        "operator/gangline/control/answers/ahead/whatif.py",
+        "operator/gangline/control/answers/api/answers_api.py",
+        "operator/gangline/control/forecasting/runtime_facts.py",
+        "operator/gangline/engine/backfill/reservation.py",
+        "operator/gangline/engine/cards/card_amounts.py",
+        "operator/gangline/engine/engine.py",
+        "operator/gangline/engine/interference/pair_speeds.py",
+        "operator/gangline/engine/preemption/moves.py",
+        "operator/gangline/engine/queues/cluster_queue.py",
+        "operator/gangline/engine/state/inactive.py",
+        "operator/gangline/engine/state/lifecycle.py",
+        "operator/gangline/engine/state/store.py",
+        "operator/gangline/engine/state/unscheduled.py",
+        "operator/gangline/engine/topology/placement.py",
+        "operator/gangline/forecast/forecaster.py",
+        "operator/gangline/record/calendar.py",
+        "operator/gangline/record/preparing.py",
+        "operator/gangline/replay/conclusion.py",
+        "operator/gangline/replay/simulator.py",
+        "webhooks/gangline_webhooks/app.py",
+        "webhooks/gangline_webhooks/facts.py",
+    )
+)
 #: the message of an event or a condition is read alone, so it names its subject
 WITHOUT_SUBJECT = re.compile(r"(It|Its|They|Their|Of|By which|Whom|About|Among|Under|Also what) ")
 
@@ -92,6 +134,16 @@ def descriptions() -> Iterator[tuple[str, str]]:
         yield from inside(yaml.safe_load(file.read_text()), file.stem)
 
 
+def vague_names(source: str) -> Iterator[tuple[int, str]]:
+    """Names in a module that have a vague word, with their lines."""
+    if not any(word in source.lower() for word in VAGUE_IN_NAMES):
+        return
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", token.string) if token.type == tokenize.NAME else []
+        if any(word.lower() in VAGUE_IN_NAMES for word in words):
+            yield token.start[0], token.string
+
+
 def options() -> Iterator[tuple[str, str]]:
     for line, command in all_commands(cli.main):
         for param in command.params:
@@ -103,6 +155,16 @@ def options() -> Iterator[tuple[str, str]]:
 def test_no_text_that_users_see_has_a_vague_word(pattern: str) -> None:
     found = [f"{where}: {text[:80]!r}" for where, text in said() if re.search(pattern, text, re.IGNORECASE)]
     assert found == [], f"write {VAGUE[pattern]}"
+
+
+def test_no_name_has_a_vague_word() -> None:
+    found = {
+        str(path.relative_to(ROOT)): [f"{line}: {name}" for line, name in vague_names(path.read_text())]
+        for package in PACKAGES
+        for path in sorted(package.rglob("*.py"))
+    }
+    assert {path: names for path, names in found.items() if names and path not in STILL_VAGUE} == {}, VAGUE_IN_NAMES
+    assert sorted(path for path in STILL_VAGUE if not found.get(path)) == [], "these are clear now: leave them out here"
 
 
 #: pages for developers, and pages of measurements, which say when and with what they were made
@@ -167,3 +229,16 @@ def test_the_help_of_every_option_says_what_the_option_does() -> None:
 )
 def test_sentences_of_a_module(source: str, found: list[str]) -> None:
     assert [text for _, text in sentences(source)] == found
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("told = 1\n", ["told"]),
+        ("def f(self, told_of):\n    self._told = told_of\n", ["told_of", "_told", "told_of"]),
+        ("class RunsElsewhere:\n    ELSEWHERE = 1\n", ["RunsElsewhere", "ELSEWHERE"]),
+        ("untold, retolds = '# told elsewhere', 2  # told elsewhere\n", []),
+    ],
+)
+def test_vague_names_of_a_module(source: str, names: list[str]) -> None:
+    assert [name for _, name in vague_names(source)] == names

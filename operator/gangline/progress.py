@@ -95,25 +95,25 @@ class _Deadline:
 
     def __init__(self) -> None:
         self._looked = float("-inf")
-        self._told: datetime | None = None
+        self._save_by: datetime | None = None
         self._answered: datetime | None = None
 
     def look(self) -> datetime | None:
         now = time.monotonic()
         if now - self._looked >= LOOK_EVERY:
-            self._looked, self._told = now, None
+            self._looked, self._save_by = now, None
             with Path(os.environ.get("GANGLINE_SAVE_BY_FILE") or SAVE_BY_FILE).open(encoding="ascii") as file:
                 found = datetime.fromisoformat(file.read(64).strip().replace("Z", "+00:00"))
-            self._told = found if found.tzinfo is not None else None
-        return self._told
+            self._save_by = found if found.tzinfo is not None else None
+        return self._save_by
 
     def due(self, within: float) -> bool:
-        told = self.look()
-        if told is None or told == self._answered:
+        deadline = self.look()
+        if deadline is None or deadline == self._answered:
             return False
-        if (told - datetime.now(timezone.utc)).total_seconds() > within:  # noqa: UP017
+        if (deadline - datetime.now(timezone.utc)).total_seconds() > within:  # noqa: UP017
             return False
-        self._answered = told
+        self._answered = deadline
         return True
 
 

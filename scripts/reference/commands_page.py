@@ -70,6 +70,6 @@ def _row(option: click.Option, ctx: click.Context) -> tuple[str, str, str]:
     flags = [*option.opts, *option.secondary_opts]
     value = "" if option.is_flag or option.count else f" {option.make_metavar(ctx)}"
     known = isinstance(option.default, str | int | float) and not isinstance(option.default, bool)
-    told = str(option.default).replace(str(Path.home()), "~") if known and not option.is_flag else ""
+    default = str(option.default).replace(str(Path.home()), "~") if known and not option.is_flag else ""
     named = ", ".join(sorted(flags, key=len))
-    return as_code(f"{named}{value}"), as_code(told), as_cell(option.help or "")
+    return as_code(f"{named}{value}"), as_code(default), as_cell(option.help or "")

@@ -35,8 +35,8 @@ def metrics_page(code: Code, values: Values) -> str:
             labels = next((keyword.value for keyword in call.keywords if keyword.arg == "labels"), None)
             labels = labels or (call.args[2] if len(call.args) > 2 else None)
             text = " ".join(sorted(values.of(call.args[1], scope)))
-            told = ", ".join(f"`{label}`" for label in _strings(labels, scope))
-            rows.append((f"`{first.value}{suffix}`", type_, told, as_cell(text)))
+            names = ", ".join(f"`{label}`" for label in _strings(labels, scope))
+            rows.append((f"`{first.value}{suffix}`", type_, names, as_cell(text)))
     columns = ("metric", "type", "labels", "meaning")
     shown = [metric for metric in kueue_table.TABLE.values() if not metric.absent]
     absent = [metric for metric in kueue_table.TABLE.values() if metric.absent]

@@ -19,7 +19,7 @@ Texts: TypeAlias = frozenset[str]
 
 
 class Values:
-    """Which texts an expression can have. What can't be told from the code alone is `OPEN`, within a text, too."""
+    """Which texts an expression can have. What the code alone does not say is `OPEN`, within a text, too."""
 
     def __init__(self, code: Code) -> None:
         self._code = code

@@ -157,9 +157,9 @@ def test_a_condition_does_something_if_and_only_if_code_names_it() -> None:
 def test_settings_that_do_not_work_are_those_of_which_the_operator_says_so() -> None:
     for path in (*sections.WITHOUT_EFFECT, *sections.ONLY_AS_USUAL):
         assert SETTINGS[path].does != "works", path
-    told = {*sections.WITHOUT_EFFECT, *sections.ONLY_AS_USUAL, "integrations.frameworks"}
+    warned_of = {*sections.WITHOUT_EFFECT, *sections.ONLY_AS_USUAL, "integrations.frameworks"}
     for path, state in SETTINGS.items():
-        if state.does != "works" and path not in told and not state.words.startswith("refused"):
+        if state.does != "works" and path not in warned_of and not state.words.startswith("refused"):
             body, usual = _set(path), load({})
             found = load(body)
             assert any(path.partition("[")[0] in text for text in found.ignored), path

@@ -231,7 +231,7 @@ class Part(ApiModel):
 
 class Whole(ApiModel):
     """All of it,
-    told in lines.
+    in several lines.
 
     And paragraphs."""
 
@@ -258,7 +258,7 @@ def test_generated_schema() -> None:
     schema = structural(Whole)
     fields = schema["properties"]
     part = {"exclusiveMinimum": True, "minimum": 0, "type": "integer", "default": 1, "description": "How big."}
-    assert schema["description"] == "All of it, told in lines.\n\nAnd paragraphs."
+    assert schema["description"] == "All of it, in several lines.\n\nAnd paragraphs."
     assert schema["required"] == ["someName"]
     assert schema["x-kubernetes-validations"] == [{"rule": "self.a < 3", "message": "too big"}]
     assert fields["choice"] == {"type": "string", "enum": ["A", "B"], "default": "A", "description": "A choice."}

@@ -68,10 +68,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), WRONG.items(), ids=[text[:30] for text in WRONG])
-def test_the_webhook_refuses_what_can_never_be_naming_the_field(text: str, told: str) -> None:
+@pytest.mark.parametrize(("text", "detail"), WRONG.items(), ids=[text[:30] for text in WRONG])
+def test_the_webhook_refuses_what_can_never_be_naming_the_field(text: str, detail: str) -> None:
     [error] = admission.validate(a_job(**{names.AFTER: text}), None, AdmissionFacts())
-    assert error.path == f"metadata.annotations[{names.AFTER}]" and told in str(error)
+    assert error.path == f"metadata.annotations[{names.AFTER}]" and detail in str(error)
 
 
 def test_the_webhook_knows_what_may_follow_from_a_failure() -> None:
@@ -87,10 +87,10 @@ def warnings(job: Json) -> tuple[str, ...]:
 
 
 def test_what_has_no_effect_is_said() -> None:
-    assert any("no effect without" in told for told in warnings(a_job(**{names.AFTER_FAILED: "Hold"})))
+    assert any("no effect without" in warning for warning in warnings(a_job(**{names.AFTER_FAILED: "Hold"})))
     prebuilt = a_job(**{names.AFTER: "job/a=Running"})
     prebuilt["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "made"
-    assert any(f"{names.AFTER} is ignored" in told for told in warnings(prebuilt))
+    assert any(f"{names.AFTER} is ignored" in warning for warning in warnings(prebuilt))
 
 
 def waits_for(annotations: dict[str, str], status: Json | None = None) -> tuple[str, ...]:
@@ -113,8 +113,8 @@ def test_what_holds_quota_waits_for_nothing_and_a_wrong_annotation_keeps_a_workl
         "admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 1}]},
     }
     assert waits_for({names.AFTER: "job/a=Succeeded"}, reserved) == ()
-    [told] = waits_for({names.AFTER: "job/a"})
-    assert told.startswith(f"annotation {names.AFTER}: ")
+    [reason] = waits_for({names.AFTER: "job/a"})
+    assert reason.startswith(f"annotation {names.AFTER}: ")
 
 
 def test_the_example_of_the_page_is_one_that_the_webhook_takes_and_that_waits_for_two() -> None:

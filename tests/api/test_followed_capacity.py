@@ -100,8 +100,8 @@ def test_an_operator_that_is_killed_goes_on_from_the_status(
     looks = played(follow, notice, course)
     at = min(kill, len(looks) - 1)
     _, usable, state = looks[at]
-    told = row(follow, Usable(usable, 1, 2), state, notice)
-    (recalled,) = remembered([told]).values()
+    status_row = row(follow, Usable(usable, 1, 2), state, notice)
+    (recalled,) = remembered([status_row]).values()
     for (now, usable, wanted), (_, _, state) in zip(looks[at + 1 :], looks[at:], strict=False):
         recalled = damped(recalled, usable, follow, notice, now)
         assert recalled == wanted, state
@@ -174,8 +174,8 @@ def test_shares_above_the_whole_are_said_of_each_queue() -> None:
 
 def test_the_row_says_when_it_changes() -> None:
     follow = Follow("h100", GPU, 50, least=2)
-    told = row(follow, Usable(8, 1, 2), Damped(16, 8, T), 0)
-    assert told == {
+    status_row = row(follow, Usable(8, 1, 2), Damped(16, 8, T), 0)
+    assert status_row == {
         "flavor": "h100",
         "resource": GPU,
         "nodes": 2,

@@ -922,8 +922,8 @@ def test_a_search_for_places_is_read() -> None:
     ("written", "expected"), [("700", 700), ("0", 0), ("1e3", 0), ("-1", 0), ("1234567", 0), ("", 0), ("9" * 5000, 0)]
 )
 def test_what_a_node_draws_is_read_or_not_said(written: str, expected: int) -> None:
-    told = {"gangline.io/gpu-watts": written, "gangline.io/idle-watts": written}
-    node = parse.node({"metadata": {"name": "n", "annotations": told}, "spec": {}, "status": {}})
+    annotations = {"gangline.io/gpu-watts": written, "gangline.io/idle-watts": written}
+    node = parse.node({"metadata": {"name": "n", "annotations": annotations}, "spec": {}, "status": {}})
     assert (node.gpu_watts, node.idle_watts) == (expected, expected)
 
 

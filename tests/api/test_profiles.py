@@ -91,9 +91,9 @@ def test_faults_name_the_field(spec: Json, said: str) -> None:
     rules = admission.KINDS["gangline.io", "JobProfile"]
     assert rules.validate is not None
     (fault,) = rules.validate(made(**spec), None, admission.AdmissionFacts())
-    with pytest.raises(SpecError) as told:
+    with pytest.raises(SpecError) as raised:
         profile(made(**spec))
-    assert fault.path == told.value.path
+    assert fault.path == raised.value.path
 
 
 def test_a_pair_is_written_as_it_is_read() -> None:

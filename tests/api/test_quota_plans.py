@@ -192,7 +192,7 @@ def test_garbage_is_refused() -> None:
 # --- warnings ---------------------------------------------------------------------------------------------------------
 
 
-def told(*overrides: dict[str, Any], **facts: Any) -> list[str]:
+def warnings_of(*overrides: dict[str, Any], **facts: Any) -> list[str]:
     spec = {"clusterQueue": "a", "overrides": list(overrides)}
     plan = {"apiVersion": "gangline.io/v1alpha1", "kind": "QuotaPlan", "metadata": {"name": "p"}, "spec": spec}
     return admission.warnings(plan, admission.AdmissionFacts(**facts))
@@ -201,22 +201,22 @@ def told(*overrides: dict[str, Any], **facts: Any) -> list[str]:
 def test_a_window_that_is_over_is_said() -> None:
     sprint = override("sprint", "2026-12-01T08:00:00Z", "2026-12-01T10:00:00Z", quota(nominalQuota=1))
     night = weekly("night", "20:00", "8h", 16)
-    assert told(night, sprint, now=instant("2026-12-01T09:59:00+00:00")) == []
-    assert told(night, sprint, now=instant("2026-12-01T10:00:00+00:00")) == [
+    assert warnings_of(night, sprint, now=instant("2026-12-01T09:59:00+00:00")) == []
+    assert warnings_of(night, sprint, now=instant("2026-12-01T10:00:00+00:00")) == [
         "spec.overrides[1].window: the window is over, so it has no effect"
     ]
 
 
 def test_a_queue_and_quotas_that_are_not_there_are_said() -> None:
     night = weekly("night", "20:00", "8h", 16)
-    assert told(night) == [], "nothing is known"
-    [missing] = told(night, cluster_queue_is_missing=lambda name: name == "a")
+    assert warnings_of(night) == [], "nothing is known"
+    [missing] = warnings_of(night, cluster_queue_is_missing=lambda name: name == "a")
     assert missing == "spec.clusterQueue: there is no ClusterQueue a yet, so the plan has no effect"
 
     def offering(*flavors: object) -> Any:
         return lambda reference: {"spec": {"resourceGroups": [{"flavors": list(flavors)}]}}
 
     h100 = {"name": "h100", "resources": [{"name": GPU, "nominalQuota": 8}]}
-    assert told(night, look=offering({"name": "a100"}, h100)) == []
+    assert warnings_of(night, look=offering({"name": "a100"}, h100)) == []
     for queue in (offering({**h100, "name": "a100"}), offering(7), lambda reference: {}):
-        assert told(night, look=queue) == [f"spec: ClusterQueue a has no quota of {GPU} in flavor h100"]
+        assert warnings_of(night, look=queue) == [f"spec: ClusterQueue a has no quota of {GPU} in flavor h100"]

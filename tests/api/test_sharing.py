@@ -321,11 +321,11 @@ def test_what_is_refused_counts_as_whole_cards_meanwhile() -> None:
     assert share.alone_on(card(24_000))
 
 
-# --- what authors are told ------------------------------------------------------------------------------------------------
+# --- warnings for authors -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("annotations", "requests", "told"),
+    ("annotations", "requests", "warning"),
     [
         (
             {"gpu-fraction": "half"},
@@ -370,7 +370,7 @@ def test_what_is_refused_counts_as_whole_cards_meanwhile() -> None:
     ],
 )
 def test_row_traps_authors_are_told_of_what_does_not_mean_what_it_seems_to(
-    annotations: Json, requests: Json, told: str
+    annotations: Json, requests: Json, warning: str
 ) -> None:
     template = workload(requests, annotations=annotations)["spec"]["podSets"][0]["template"]
     job: Json = {
@@ -379,9 +379,9 @@ def test_row_traps_authors_are_told_of_what_does_not_mean_what_it_seems_to(
         "metadata": {"namespace": "team", "name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
         "spec": {"template": template},
     }
-    assert admission.warnings(job) == ([told] if told else [])
+    assert admission.warnings(job) == ([warning] if warning else [])
     pod = {"apiVersion": "v1", "kind": "Pod", **template}
-    assert on_apply.doubts(pod) == ([told] if told else [])
+    assert on_apply.doubts(pod) == ([warning] if warning else [])
     del job["metadata"]["labels"]
     assert admission.warnings(job) == [], "it is none of ours"
 
@@ -523,15 +523,15 @@ def test_a_name_without_a_share_says_nothing_and_its_author_is_told() -> None:
 def test_interfaces_of_pods_and_nodes_are_read_alike_and_refused_where_they_are_none(
     written: str, expected: tuple[tuple[str, int], ...] | None
 ) -> None:
-    told = {"gangline.io/network-mbps": written}
+    on_objects = {"gangline.io/network-mbps": written}
     assert traits.interfaces(written) == expected
-    assert [fault.key for fault in traits.trait_faults(told)] == ([] if expected else list(told))
-    manifest = workload({"cpu": "1"}, annotations=told)
+    assert [fault.key for fault in traits.trait_faults(on_objects)] == ([] if expected else list(on_objects))
+    manifest = workload({"cpu": "1"}, annotations=on_objects)
     assert parse.workload(manifest).pod_sets[0].traits.interfaces == (expected or ())
-    body = {"metadata": {"name": "n", "annotations": told}, "spec": {}, "status": {}}
+    body = {"metadata": {"name": "n", "annotations": on_objects}, "spec": {}, "status": {}}
     assert parse.node(body).interfaces == dict(expected or ())
     pod = {
-        "metadata": {"name": "p", "namespace": "a", "annotations": told},
+        "metadata": {"name": "p", "namespace": "a", "annotations": on_objects},
         "spec": {"nodeName": "n", "containers": []},
     }
     foreign = parse.foreign_pod(pod)

@@ -108,8 +108,8 @@ async def _asked(root: str, path: str, rounds: int) -> tuple[list[float], int]:
     out, _ = await child.communicate()
     if child.returncode:
         raise RuntimeError(f"{path} has no answer")
-    told = json.loads(out)
-    return told["took"], told["bytes"]
+    answer = json.loads(out)
+    return answer["took"], answer["bytes"]
 
 
 # --- the one who answers ----------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Held:
         self.answered.append((time.thread_time() - before) * 1000)
         return answer
 
-    def told(self) -> Json:
+    def figures(self) -> Json:
         """Since the last time."""
         held, self.held = self.held, []
         answered, self.answered = self.answered, []
@@ -360,15 +360,15 @@ async def measured(rounds: int) -> dict[str, Any]:
     await leader.answers.prepare()  # as the operator does when it begins to serve, and each minute
     async with serving(leader, held) as root, running(leader.live()), running(held.run()):
         await asyncio.sleep(5.0)
-        rest = held.told()
+        rest = held.figures()
         say(f"at rest: {rest}")
         for about, path in KINDS.items():
             took, size = await _asked(root, path, rounds)
-            answers[about] = {**held.told(), **_wall(took), "kilobytes": round(size / 1000)}
+            answers[about] = {**held.figures(), **_wall(took), "kilobytes": round(size / 1000)}
             say(f"{about}: {answers[about]}")
         paths = list(KINDS.values())[::4]
         found = await asyncio.gather(*(_asked(root, path, rounds) for path in paths))
-        together = {**held.told(), **_wall([each for took, _ in found for each in took])}
+        together = {**held.figures(), **_wall([each for took, _ in found for each in took])}
     return {
         "queues": QUEUES,
         "nodes": NODES,

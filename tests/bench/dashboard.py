@@ -77,8 +77,8 @@ async def measured() -> Json:
     held = Held()
     async with serving(leader, held) as root, running(leader.live()), running(held.run()):
         await asyncio.sleep(2.0)
-        held.told()
-        found: Json = {"none": {"cpu_ms_per_second": await _counted(), "held_ms": held.told()["held_ms"]}}
+        held.figures()
+        found: Json = {"none": {"cpu_ms_per_second": await _counted(), "held_ms": held.figures()["held_ms"]}}
         for browsers in (1, BROWSERS):
             found[str(browsers)] = await _with(root, browsers, held)
             say(f"{browsers}: {found[str(browsers)]}")
@@ -96,8 +96,8 @@ async def _with(root: str, browsers: int, held: Held) -> Json:
         waited = json.loads(await child.stdout.readline())
         first = (time.thread_time() - before) * 1000
         await asyncio.sleep(SETTLING)
-        held.told()
-        spent, late = await _counted(), held.told()["held_ms"]
+        held.figures()
+        spent, late = await _counted(), held.figures()["held_ms"]
     finally:
         child.kill()
         await child.wait()

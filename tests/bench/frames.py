@@ -62,7 +62,7 @@ async def measured(root: str) -> Json:
             ready = await page.evaluate("ganglineBench.ready")
             found[rows] = {"bars": ready["bars"], "nodes": ready["nodes"], "first_draw_ms": round(ready["firstDraw"])}
             for what in ("pan", "scroll", "zoom"):
-                found[rows][what] = told(await page.evaluate(f"ganglineBench.{what}({FRAMES})"))
+                found[rows][what] = summary(await page.evaluate(f"ganglineBench.{what}({FRAMES})"))
             found[rows]["deltas"] = await changed(page)
             await page.close()
         await browser.close()
@@ -76,7 +76,7 @@ async def changed(page: Page) -> Json:
     before = await heap(tools)
     times = await page.evaluate(f"ganglineBench.deltas({DELTAS})")
     after = await heap(tools)
-    return {**told(times), "count": DELTAS, "heap_mib": round(after, 1), "heap_growth_mib": round(after - before, 2)}
+    return {**summary(times), "count": DELTAS, "heap_mib": round(after, 1), "heap_growth_mib": round(after - before, 2)}
 
 
 async def heap(tools: CDPSession) -> float:
@@ -84,7 +84,7 @@ async def heap(tools: CDPSession) -> float:
     return (await tools.send("Runtime.getHeapUsage"))["usedSize"] / 2**20
 
 
-def told(times: Sequence[float]) -> Json:
+def summary(times: Sequence[float]) -> Json:
     return {
         "median_ms": round(statistics.median(times), 2),
         "p95_ms": round(statistics.quantiles(times, n=20)[-1], 2),

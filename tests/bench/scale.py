@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     large = Size(*options.check) if options.check else TENTH
     small, pending, nodes, checked = map(in_its_own_process, (SMALL, MORE_PENDING, MORE_NODES, large))
     of = constants(small, pending, nodes)
-    told: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "constants": of,
         "bytes": small["bytes"],
         "release_ms": {str(asdict(size)): each["release_ms"] for size, each in ((SMALL, small), (large, checked))},
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "predicted": predicted(of, large),
         "measured": {name: checked[name] for name in of},
     }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(figures, indent=1))
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ class Cards(Store):
         self.put(evidence.WORKLOADS, name, spec={"podSets": [{"name": "main", "count": count}]}, status=status)
 
     def sits(self, name: str, gang: str, cards: str, node: str = "n1") -> None:
-        told = {"kueue.x-k8s.io/workload": gang, "gangline.io/cards": cards}
-        self.pod(name, gang, 0, node, metadata={"annotations": told})
+        annotations = {"kueue.x-k8s.io/workload": gang, "gangline.io/cards": cards}
+        self.pod(name, gang, 0, node, metadata={"annotations": annotations})
 
     def gone(self, name: str) -> None:
         self.put(evidence.PODS, name, gone=True)

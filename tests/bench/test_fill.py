@@ -63,9 +63,9 @@ def test_the_command_reads_openb_and_prints_json(tmp_path: Path, capsys: pytest.
     read = fill.pods_of(pods)
     assert [(pod.gpus, pod.gpu_milli) for pod in read] == [(1, 500), (0, 0), (2, 0)], "those that never ran, too"
     assert fill.main([str(pods), str(nodes), "--seeds", "2", "--policies", "Fragmentation"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["cluster"] == {"nodes": 2, "gpus": 4, "pods": 3, "load": 1.3}
-    assert set(told["policies"]["Fragmentation"]["by_seed"]) == {"42", "43"}
+    document = json.loads(capsys.readouterr().out)
+    assert document["cluster"] == {"nodes": 2, "gpus": 4, "pods": 3, "load": 1.3}
+    assert set(document["policies"]["Fragmentation"]["by_seed"]) == {"42", "43"}
 
 
 @pytest.mark.parametrize("bad", [["--policies", "Best"], ["--load", "0"], ["--seeds", "0"]])

@@ -214,8 +214,8 @@ async def _one_by_one(send: Send[T], asked: Iterable[T]) -> Json:
         slowest = max(slowest, time.perf_counter() - start)
     if not statuses:
         raise BenchError("the corpus is empty")
-    told = {str(status): number for status, number in sorted(statuses.items())}
-    return {"inputs": sum(statuses.values()), "statuses": told, "max": slowest * 1e3}
+    by_status = {str(status): number for status, number in sorted(statuses.items())}
+    return {"inputs": sum(statuses.values()), "statuses": by_status, "max": slowest * 1e3}
 
 
 def _percentiles(times: Sequence[float]) -> dict[str, float]:

@@ -129,9 +129,9 @@ def several_flavors() -> ClusterInstant:
         *submitted("runs", 4, "1h", ago=1300, started=1200, on="v100"),
         *submitted("waits", 4, "2h", ago=600),
     )
-    told = {"quantiles": [600, 1200, 2400, 3600, 4800], "source": "Model", "samples": 7}
+    forecast = {"quantiles": [600, 1200, 2400, 3600, 4800], "source": "Model", "samples": 7}
     there = {"h100": [300, 600, 1200, 1800, 2400], "v100": [1200, 2400, 4800, 7200, 9600], "odd": [1]}
-    here.forecast({key_of(here, "waits"): told | {"byFlavor": there}})
+    here.forecast({key_of(here, "waits"): forecast | {"byFlavor": there}})
     return here
 
 

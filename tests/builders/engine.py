@@ -116,7 +116,7 @@ class EngineWorld:
         self.engine.observe(Gone(Workload, self.workloads.pop(f"team/{name}").key))
 
     def evicted(self) -> list[str]:
-        """Those that still hold quota though they are told to go."""
+        """Those that still hold quota though their stop was requested."""
         return sorted(w.name for w in self.workloads.values() if w.admission is not None and w.evicted)
 
     def restart(self) -> None:

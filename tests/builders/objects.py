@@ -27,7 +27,7 @@ def a_pod(
     attempt: int = 0,
     **labels: str,
 ) -> PodObject:
-    """`due`: when its grace period is over, in ms; 0: it was not told to go."""
+    """`due`: when its grace period is over, in ms; 0: it is not being deleted."""
     meta: Json = {
         "name": name,
         "namespace": "ns",

@@ -1,4 +1,4 @@
-"""Which operator wrote what, and who held the lease then: told from the audit log of the API server."""
+"""Which operator wrote what, and who held the lease then, by the audit log of the API server."""
 
 from __future__ import annotations
 

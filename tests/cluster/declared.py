@@ -31,7 +31,7 @@ PLAYER = "tests.example.com/player"
 _STARTED, _ENDED = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
 
 
-def _told(kind: str) -> Json:
+def _condition(kind: str) -> Json:
     """A condition as the API server wants it on a Job."""
     row = {"type": kind, "status": "True", "reason": "Told", "message": "done"}
     return {**row, "lastProbeTime": _ENDED, "lastTransitionTime": _ENDED}
@@ -57,7 +57,7 @@ JOB = Case(
         "active": 0,
         "ready": 0,
         "succeeded": 2,
-        "conditions": [_told("SuccessCriteriaMet"), _told("Complete")],
+        "conditions": [_condition("SuccessCriteriaMet"), _condition("Complete")],
     },
     failed=None,
     wrong=((("metadata", "labels", names.MAX_EXEC_TIME), "0", f"metadata.labels[{names.MAX_EXEC_TIME}]"),),

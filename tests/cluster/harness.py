@@ -268,9 +268,11 @@ class Api:
             for obj in found:
                 if resource is kube.NODES and not _remarkable(obj):
                     continue
-                told = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
+                fields = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
                 meta = {k: v for k, v in obj["metadata"].items() if k not in ("managedFields", "ownerReferences")}
-                lines.append(f"{resource.plural} {json.dumps(meta, sort_keys=True)} {json.dumps(told, sort_keys=True)}")
+                lines.append(
+                    f"{resource.plural} {json.dumps(meta, sort_keys=True)} {json.dumps(fields, sort_keys=True)}"
+                )
         return "\n".join(lines)
 
     async def _in_the_way(self, namespace: str) -> list[str]:
@@ -471,7 +473,7 @@ def _priority(name: str) -> dict[str, str]:
 
 
 def _template(runtime: str, **container: Any) -> Json:
-    """Of pods that run for so long; "" = until they are told to end."""
+    """Of pods that run for so long; "" = until they are asked to end."""
     return {
         "metadata": {"annotations": {"gangline.io/simulated-runtime": runtime} if runtime else {}},
         "spec": {

@@ -82,7 +82,7 @@ class Field:
             over = [swap for swap in swap_record.of(found).log if not swap.open]
             return found if len(over) >= times and condition(found, "Recovered") else None
 
-        return await self.api.until(done, f"{job_set} is told to have recovered")
+        return await self.api.until(done, f"{job_set} says that it has recovered")
 
 
 def is_up(pod: Json) -> bool:

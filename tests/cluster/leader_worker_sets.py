@@ -212,12 +212,12 @@ class Controller:
         if present is None:
             await self.api.client.create(kube.STATEFUL_SETS, "default", wanted)
             return
-        told = json.dumps([wanted["spec"]["replicas"], wanted["spec"]["template"]], sort_keys=True)
+        revision = json.dumps([wanted["spec"]["replicas"], wanted["spec"]["template"]], sort_keys=True)
         uid = present["metadata"]["uid"]
-        if self._seen.get(uid) != told:
+        if self._seen.get(uid) != revision:
             body = {"spec": {"replicas": wanted["spec"]["replicas"], "template": wanted["spec"]["template"]}}
             await self.api.client.patch(kube.STATEFUL_SETS, "default", present["metadata"]["name"], body)
-            self._seen[uid] = told
+            self._seen[uid] = revision
 
     async def _label(self, pod: Json, name: str) -> None:
         labels, own = pod["metadata"]["labels"], pod["metadata"]["name"]

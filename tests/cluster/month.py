@@ -256,13 +256,18 @@ class Player:
     def _end(self, run: Run, now: float) -> None:
         self._ending.add(run)
         self.late += run.gpus * max(0.0, now - run.end)
-        told = {"status": "True", "reason": "CompletionsReached", "message": "", "lastTransitionTime": _rfc3339(now)}
+        condition_fields = {
+            "status": "True",
+            "reason": "CompletionsReached",
+            "message": "",
+            "lastTransitionTime": _rfc3339(now),
+        }
         status = {
             "completionTime": _rfc3339(now),
             "active": 0,
             "ready": 0,
             "succeeded": run.body()["spec"]["completions"],
-            "conditions": [{"type": kind, **told} for kind in ("SuccessCriteriaMet", "Complete")],
+            "conditions": [{"type": kind, **condition_fields} for kind in ("SuccessCriteriaMet", "Complete")],
         }
         self._write(self._patch(run, status))
 
@@ -417,13 +422,13 @@ async def compared(system: System, found: Sequence[Run], begin: float, end: floa
         "day": gpu_hours_by_day(found, begin, end),
     }
     worst: dict[str, float] = {}
-    told: Json = {}
+    printed: Json = {}
     for by, hours in expected.items():
-        told = await system.printed("report", "-A", "--by", by, *window)
-        rows = {row["name"]: row["gpuHours"] for row in told["items"]}
+        printed = await system.printed("report", "-A", "--by", by, *window)
+        rows = {row["name"]: row["gpuHours"] for row in printed["items"]}
         assert rows.keys() == hours.keys(), (by, rows, hours)
         worst[by] = max(abs(rows[name] / hours[name] - 1) for name in hours)
-    total = told["total"]
+    total = printed["total"]
     return Compared(sum(expected["namespace"].values()), total["gpuHours"], total["attempts"], worst)
 
 

@@ -103,8 +103,8 @@ class KubeRay:
         await self._say(CLUSTERS, found, {"state": state})
 
     async def _say(self, resource: Resource, found: Json, status: Json) -> None:
-        told = found.get("status") or {}
-        if any(told.get(key) != value for key, value in status.items()):
+        reported = found.get("status") or {}
+        if any(reported.get(key) != value for key, value in status.items()):
             name = found["metadata"]["name"]
             await self._client.patch(resource, "default", name, {"status": status}, subresource="status")
 

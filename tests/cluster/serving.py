@@ -30,7 +30,7 @@ CONFIGURATION: Json = {
 
 
 def template(gpus: int = 1, image: str = "example.com/serve:1", **labels: str) -> Json:
-    """Of pods that serve until they are told to end."""
+    """Of pods that serve until they are asked to end."""
     container = {"name": "main", "image": image, "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     return {
         "metadata": {"labels": labels},

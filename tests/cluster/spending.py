@@ -1,4 +1,4 @@
-"""Whether a start was ever granted to who had used their budget, told from every revision of Workloads. No code is Gangline's.
+"""Whether a start was ever granted to who had used their budget, by every revision of Workloads. No code is Gangline's.
 
 Each start is judged twice: by the instants that conditions have, and by this machine's clock when their revisions arrived, which
 no operator can have set. The second count allows for the whole seconds of instants and for the time that a revision takes.

@@ -1,4 +1,4 @@
-"""What people are told: a user with a user's rights in one namespace, and no others, asks with the commands and the API."""
+"""What people see: a user with a user's rights in one namespace, and no others, asks with the commands and the API."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def busy(api: harness.Api) -> None:
         found = await api.workload_of("waits")
         return found is not None and bool(harness.condition_row(found, "QuotaReserved").get("message"))
 
-    await api.until(waits, "our job is told why it waits")
+    await api.until(waits, "our job says why it waits")
 
 
 async def test_a_user_is_told_the_truth_and_nothing_of_others(
@@ -135,12 +135,12 @@ async def test_a_user_is_told_the_truth_and_nothing_of_others(
     operator = system.operator("answers", visibility=HERE, forecasts=forecasts).wait_ready()
     await busy(api)
     alice = people["alice"]
-    told: list[Result] = []
+    results: list[Result] = []
 
     async def ask(*arguments: str) -> str:
         """What a command says, which must be without trouble, and of no other team."""
         result = await alice.run(*arguments)
-        told.append(result)
+        results.append(result)
         assert result.exit_code == 0, result.output
         return result.stdout
 
@@ -178,10 +178,10 @@ async def test_a_user_is_told_the_truth_and_nothing_of_others(
     assert {(each["jobName"], each["event"]) for each in happened} >= {("runs", "Starting"), ("waits", "Submitted")}
     shared = json.loads(await ask("events", "-q", "shared", "-o", "json"))
     assert {each["gpus"] for each in shared if each["hidden"]} == {6, 4}
-    await what_happens_is_told_while_it_happens(api, alice)
+    await events_are_sent_while_they_happen(api, alice)
     everywhere = await alice.run("queue", "-A")
     assert "you may not ask about all namespaces" in everywhere.stderr and "waits" in everywhere.stdout
-    for result in (*told, everywhere):
+    for result in (*results, everywhere):
         assert SECRET not in result.output
     await an_administrator_sees_all_of_it(system)
     await the_api_server_guards_it(system, api, people)
@@ -197,21 +197,21 @@ async def test_a_user_is_told_the_truth_and_nothing_of_others(
     assert gone.exit_code == 0 and "no operator serves its answers on this cluster" in gone.stderr
 
 
-async def what_happens_is_told_while_it_happens(api: harness.Api, alice: Person) -> None:
+async def events_are_sent_while_they_happen(api: harness.Api, alice: Person) -> None:
     """Through the API server, with the user's own rights: the stream goes on after the list, and tells of others the size."""
     path, query = f"{ROOT}/namespaces/default/jobevents", {"clusterQueue": "shared"}
     async with ApiClient(load(alice.kubeconfig)) as client:
         listed = json.loads(await client.raw(f"{path}?clusterQueue=shared"))
         stream = watch.events(client, "default", listed["metadata"]["resourceVersion"], query)
         await api.create(job("told", 1, "10m"), job(f"{SECRET}-told", 3, "10m", SECRET, f"{SECRET}-queue"))
-        told: list[Json] = []
+        received: list[Json] = []
         async with asyncio.timeout(60):
             async for event in stream:
-                told.append(event)
-                if {each["gpus"] for each in told if each["event"] == "Submitted"} == {1, 3}:
+                received.append(event)
+                if {each["gpus"] for each in received if each["event"] == "Submitted"} == {1, 3}:
                     break
-    assert SECRET not in json.dumps(told)
-    assert {each["jobName"] for each in told if not each["hidden"]} == {"told"}
+    assert SECRET not in json.dumps(received)
+    assert {each["jobName"] for each in received if not each["hidden"]} == {"told"}
     for name, namespace in (("told", "default"), (f"{SECRET}-told", SECRET)):
         await api.client.delete(kube.JOBS, namespace, name, propagation="Background")
 

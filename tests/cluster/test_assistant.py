@@ -55,9 +55,9 @@ async def test_an_assistant_has_its_users_answers_and_rights(
 
             async def same(tool: str = tool, given: Json = given, line: str = line) -> bool:
                 printed = await alice.run(*line.split(), "-o", "json")  # what it is about may change in between
-                told = await ask(tool, **given)
-                assert SECRET not in json.dumps(told)
-                return plain(told["answer"]) == readable(json.loads(printed.stdout))
+                answer = await ask(tool, **given)
+                assert SECRET not in json.dumps(answer)
+                return plain(answer["answer"]) == readable(json.loads(printed.stdout))
 
             await api.until(same, f"the tool {tool} answers as the command does")
         why = await ask("why", job="waits")

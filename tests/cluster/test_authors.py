@@ -1,4 +1,4 @@
-"""Who wrote without the lease, told from entries made by hand."""
+"""Who wrote without the lease, by entries made by hand."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_quota_changes_hands_by_the_calendar_without_a_preemption(system: 
         serve["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = str(LIMIT)
         await api.create(serve)
 
-        async def foretold() -> bool:
+        async def next_change_shown() -> bool:
             status = (await api.get(kube.QUOTA_PLANS, "training")).get("status") or {}
             return "nextChange" in status and not condition(await api.get(kube.QUOTA_PLANS, "training"), names.CONFLICT)
 
@@ -69,8 +69,8 @@ async def test_quota_changes_hands_by_the_calendar_without_a_preemption(system: 
             status = (await api.get(kube.QUOTA_PLANS, "training")).get("status") or {}
             return bool(status.get("recalled"))
 
-        await api.until(foretold, "the status has the next change")
-        await api.until(warned, "training is told when it is stopped", AHEAD)
+        await api.until(next_change_shown, "the status has the next change")
+        await api.until(warned, "training is warned of when it is stopped", AHEAD)
         operator.kill()
         system.operator("second").wait_ready()
 

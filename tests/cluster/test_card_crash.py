@@ -131,8 +131,8 @@ async def running(api: Api) -> dict[str, str]:
     for pod in pods:
         if pod["status"].get("phase") != "Running" or deleting(pod):
             continue
-        (told,) = pod["status"]["resourceClaimStatuses"]
-        given = claims.get(told["resourceClaimName"])
+        (claim_status,) = pod["status"]["resourceClaimStatuses"]
+        given = claims.get(claim_status["resourceClaimName"])
         if given is None:
             continue  # it has just been deleted with its pod
         allocation = (given.get("status") or {}).get("allocation")
@@ -146,7 +146,7 @@ async def running(api: Api) -> dict[str, str]:
 
 
 async def why(api: Api, name: str) -> str:
-    """What a waiting gang is told; "" = it does not wait."""
+    """The message of a waiting gang; "" = it does not wait."""
     workload = await api.workload_of(name)
     row = condition_row(workload, "QuotaReserved") if workload else {}
     return row.get("message", "") if row.get("status") == "False" else ""

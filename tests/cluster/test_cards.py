@@ -117,9 +117,9 @@ async def test_two_gangs_share_a_card_and_a_third_waits(system: System, api: Api
 
         async def card() -> Json:
             command = ["nodes", "-o", "json", "--kubeconfig", str(system.kubeconfig)]
-            told = await asyncio.to_thread(CliRunner().invoke, main, command)
-            assert told.exit_code == 0, told.output
-            (node,) = [each for each in json.loads(told.stdout) if each["metadata"]["name"] == NODE] or [{}]
+            result = await asyncio.to_thread(CliRunner().invoke, main, command)
+            assert result.exit_code == 0, result.output
+            (node,) = [each for each in json.loads(result.stdout) if each["metadata"]["name"] == NODE] or [{}]
             (found,) = node.get("cards") or [{}]
             return found
 
@@ -188,11 +188,11 @@ async def seated(api: Api) -> dict[str, int]:
     for workload in await api.all(kube.WORKLOADS, "default"):
         admission = (workload.get("status") or {}).get("admission")
         (assigned,) = admission["podSetAssignments"] if admission else ({},)
-        told = assigned.get("topologyAssignment")
-        if told is None:
+        assignment = assigned.get("topologyAssignment")
+        if assignment is None:
             continue
-        assert told["levels"] == ["kubernetes.io/hostname", "gangline.io/card-1"]
-        for part in told["slices"]:
+        assert assignment["levels"] == ["kubernetes.io/hostname", "gangline.io/card-1"]
+        for part in assignment["slices"]:
             assert part["domainCount"] == 1
             card, milli, _, _ = part["valuesPerLevel"][1]["universal"].rsplit(":", 3)
             found[card] = found.get(card, 0) + int(milli) * part["podCounts"]["universal"]
@@ -207,10 +207,10 @@ async def running_on(api: Api, name: str) -> str:
     cards = [pod["metadata"]["annotations"]["gangline.io/cards"] for pod in alive]
     assert cards == [f"GPU-{pod['spec']['nodeName']}" for pod in alive], "its card is on its node"
     for pod in alive:
-        told = [row["valueFrom"]["fieldRef"]["fieldPath"] for row in pod["spec"]["containers"][0].get("env", ())]
+        field_paths = [row["valueFrom"]["fieldRef"]["fieldPath"] for row in pod["spec"]["containers"][0].get("env", ())]
         asks = VISIBLE in pod["metadata"]["annotations"]
-        assert told == (["metadata.annotations['gangline.io/cards']"] if asks else []), (
-            "its container is told, if it asks"
+        assert field_paths == (["metadata.annotations['gangline.io/cards']"] if asks else []), (
+            "its container learns it, if it asks"
         )
     return cards[0] if len(cards) == 1 else ""
 
@@ -220,8 +220,8 @@ async def back_to_kueue(system: System, api: Api, where: dict[str, str]) -> None
     system.kill_operators()
     pods = {pod["metadata"]["uid"] for pod in await api.all(kube.PODS, "default") if not deleting(pod)}
     command = ["admin", "to-kueue", "--kubeconfig", str(system.kubeconfig)]
-    told = await asyncio.to_thread(CliRunner().invoke, main, command)
-    assert told.exit_code == 0 and told.output.count("names no cards any more") == len(where), told.output
+    result = await asyncio.to_thread(CliRunner().invoke, main, command)
+    assert result.exit_code == 0 and result.output.count("names no cards any more") == len(where), result.output
     for name, card in where.items():
         workload = await api.workload_of(name)
         assert workload is not None

@@ -143,7 +143,7 @@ def queued(name: str, level: str) -> Json:
 
 @dataclass
 class Chaos:
-    """What goes wrong, and when; told by one seed."""
+    """What goes wrong, and when; one seed decides it."""
 
     system: System
     api: Api
@@ -151,11 +151,13 @@ class Chaos:
     end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     down: set[str] = field(default_factory=set)
     operators: int = 0
-    told: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> None:
         self._start_operator()
-        while time.monotonic() < self.end or self.told["fail"] < 5 or not self.told["repair"]:  # on slow machines, too
+        while (
+            time.monotonic() < self.end or self.counts["fail"] < 5 or not self.counts["repair"]
+        ):  # on slow machines, too
             await asyncio.sleep(self.chance.uniform(*PAUSES))
             await self._strike()
         for node in sorted(self.down):
@@ -185,7 +187,7 @@ class Chaos:
             await self._meddle()
         else:
             return
-        self.told[what] += 1
+        self.counts[what] += 1
 
     async def _meddle(self) -> None:
         """Somebody else writes Workloads, so that writes of ours collide with theirs."""
@@ -236,15 +238,15 @@ async def test_no_gang_is_lost_torn_or_run_twice(system: System, api: Api, field
     workloads = await api.all(kube.WORKLOADS, "default")
     swaps = Counter(swap.how for workload in workloads for swap in swap_record.of(workload).log)
     kinds = Counter(made["kind"] for made in gangs)
-    print(f"seed {SEED}: {dict(kinds)}; {dict(chaos.told)}; swaps {dict(swaps)}; {witness.events} events")
-    told = [*witness.violations[:20], *(json.dumps(scene, indent=1) for scene in witness.scenes[:5])]
-    assert not witness.violations, "\n".join(told)
+    print(f"seed {SEED}: {dict(kinds)}; {dict(chaos.counts)}; swaps {dict(swaps)}; {witness.events} events")
+    report = [*witness.violations[:20], *(json.dumps(scene, indent=1) for scene in witness.scenes[:5])]
+    assert not witness.violations, "\n".join(report)
     assert not proof.violations, "\n".join(proof.violations[:20])
     assert revisions.gaps == 0
     assert proof.checked > len(gangs)
     assert witness.events > 1000
     assert witness.looks > SECONDS
-    assert {"fail", "repair"} <= chaos.told.keys()
+    assert {"fail", "repair"} <= chaos.counts.keys()
     assert {"Job", "GPUJob", "JobSet"} <= kinds.keys()
     assert swaps or SHORT
     for made in gangs:

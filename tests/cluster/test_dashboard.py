@@ -88,7 +88,7 @@ class Visit:
         self.troubles: list[str] = []
         self._bodies: list[asyncio.Future[bytes]] = []
         page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        page.on("console", lambda told: self.troubles.append(told.text) if told.type == "error" else None)
+        page.on("console", lambda line: self.troubles.append(line.text) if line.type == "error" else None)
         page.on("response", lambda response: self._bodies.append(asyncio.ensure_future(self._read(response))))
 
     async def open(self, path: str) -> None:
@@ -170,8 +170,8 @@ async def test_a_user_sees_her_namespace_and_no_other_name(
         await visit.sees(re.compile("hidden-[0-9a-f]{8}"))
         assert SECRET.encode() not in await visit.bytes_of_answers()
         assert SECRET not in await visit.page.content()
-        told = await lines()
-        assert "hidden-" in told and SECRET not in told
+        received = await lines()
+        assert "hidden-" in received and SECRET not in received
 
 
 async def _raw_events(visit: Visit) -> Any:
@@ -184,16 +184,16 @@ async def _raw_events(visit: Visit) -> Any:
             super(...given);
             for (const name of ['snapshot', 'change', 'beat', 'trouble'])
               this.addEventListener(name, (event) =>
-                sessionStorage.setItem('told', (sessionStorage.getItem('told') ?? '') + event.data));
+                sessionStorage.setItem('received', (sessionStorage.getItem('received') ?? '') + event.data));
           }
         };
         """
     )
 
-    async def told() -> str:
-        return await visit.page.evaluate("sessionStorage.getItem('told')")
+    async def received() -> str:
+        return await visit.page.evaluate("sessionStorage.getItem('received')")
 
-    return told
+    return received
 
 
 #: an answer, where its rows are, and the type that the pages have of each
@@ -243,9 +243,9 @@ async def test_answers_have_the_fields_that_the_pages_read(system: System, clust
             assert answer.status == 303
         for path, (where, name) in TYPED.items():
             async with http.get(f"{root}/{path}") as answer:
-                told = await answer.json()
-                assert answer.status == 200, (path, told)
-            rows = told[where] if where else [told]
+                body = await answer.json()
+                assert answer.status == 200, (path, body)
+            rows = body[where] if where else [body]
             assert rows or path in NONE_YET, path
             for row in rows:
                 lacking |= {path: sorted(missing)} if (missing := types[name] - row.keys()) else {}
@@ -332,9 +332,9 @@ async def test_a_question_in_the_timeline_has_the_commands_answer(
         command = await page.locator(".tl-outcome code").inner_text()
         assert visit.troubles == []
     asked = ["whatif", "waits", "--time", "30m", "-o", "json"]
-    told = json.loads((await Person(system.kubeconfig).run(*asked)).stdout)
-    assert command == told["command"]
-    for row in (*told["gains"], *told["loses"]):
+    answer = json.loads((await Person(system.kubeconfig).run(*asked)).stdout)
+    assert command == answer["command"]
+    for row in (*answer["gains"], *answer["loses"]):
         assert row["job"] in shown
 
 
@@ -367,12 +367,12 @@ async def test_a_question_about_a_quota_and_a_node_has_the_commands_answer(
         shown = await page.locator(".tl-outcome").inner_text()
         command = await page.locator(".tl-outcome code").inner_text()
         assert visit.troubles == []
-    told = json.loads((await Person(system.kubeconfig).run("whatif", *options, "-o", "json")).stdout)
-    assert command == told["command"]
-    for row in (*told["gains"], *told["loses"]):
+    answer = json.loads((await Person(system.kubeconfig).run("whatif", *options, "-o", "json")).stdout)
+    assert command == answer["command"]
+    for row in (*answer["gains"], *answer["loses"]):
         assert row["job"] in shown
     if change == "quota":
-        assert told["gains"], "those that wait start earlier"
+        assert answer["gains"], "those that wait start earlier"
 
 
 @pytest.fixture
@@ -448,11 +448,11 @@ async def test_the_scrubbed_past_is_the_audit_record_decision_by_decision(
             await expect(current).not_to_have_attribute("data-number", number, timeout=30_000)
             await expect(current).to_have_attribute("data-decision", expected[0], timeout=30_000)
             number = await current.get_attribute("data-number") or ""
-            told = await page.evaluate(f"fetch('api/decision/{number}').then((answer) => answer.json())")
-            key = f"{told['decision']['namespace']}/{told['decision']['workload']}"
-            shown.append((told["decision"]["decision"], key))
-            assert told["same"] is True, told
-            assert f"{expected[0]} {expected[1]}" in told["recorded"]
+            answer = await page.evaluate(f"fetch('api/decision/{number}').then((answer) => answer.json())")
+            key = f"{answer['decision']['namespace']}/{answer['decision']['workload']}"
+            shown.append((answer["decision"]["decision"], key))
+            assert answer["same"] is True, answer
+            assert f"{expected[0]} {expected[1]}" in answer["recorded"]
         assert shown == recorded[::-1]
         await page.get_by_role("button", name="What the engine knew").click()
         await visit.sees(re.compile("[Dd]ecided again"))
@@ -467,7 +467,7 @@ async def test_what_a_user_writes_is_text(
     link = f"enter?key={kept.link_secret}"
     await api.create(job("evil", 4, written))  # a warning repeats the hint, which is none
     async with dashboard(kept) as root, visiting(browser, root) as visit:
-        visit.page.on("dialog", lambda told: visit.troubles.append(told.message))
+        visit.page.on("dialog", lambda dialog: visit.troubles.append(dialog.message))
         await visit.open(link)
         await visit.open("jobs/default/job/evil")
         await visit.sees(written)
@@ -581,11 +581,11 @@ async def _walked(visit: Visit) -> tuple[list[str], list[str]]:
     unseen: list[str] = []
     for _ in range(400):
         await page.keyboard.press("Tab")
-        told = await page.evaluate(FOCUSED)
-        if told is None:
+        focused = await page.evaluate(FOCUSED)
+        if focused is None:
             continue  # the focus has left the page, for the browser's own controls
-        if told["again"]:
+        if focused["again"]:
             break
-        if not told["seen"]:
-            unseen.append(told["name"])
+        if not focused["seen"]:
+            unseen.append(focused["name"])
     return await page.evaluate(UNREACHED), unseen

@@ -199,9 +199,9 @@ async def test_a_person_signs_in_with_the_issuer_until_the_token_ends(
             await visit.page.wait_for_timeout(500)
             await visit.open("queues")
         await expect(visit.page.get_by_role("heading", level=1)).to_have_text(re.compile("Queues"), timeout=30_000)
-        told = await visit.page.evaluate("fetch('api/session').then((answer) => answer.json())")
-        assert (told["user"], told["login"]) == (USER, "oidc")
-        assert "kube-system" in told["namespaces"], "the API server knows the person's group"
+        answer = await visit.page.evaluate("fetch('api/session').then((answer) => answer.json())")
+        assert (answer["user"], answer["login"]) == (USER, "oidc")
+        assert "kube-system" in answer["namespaces"], "the API server knows the person's group"
         (cookie,) = [each for each in await visit.page.context.cookies() if each["httpOnly"]]
         assert cookie["sameSite"] == "Strict"
 

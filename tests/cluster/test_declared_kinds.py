@@ -236,7 +236,7 @@ async def test_every_kind_makes_room_for_a_higher_priority_and_frees_its_quota_w
 
         await api.until(stopped, f"the {case.name} makes room")
         assert condition_row(await _workload(api, case), "Preempted")["reason"] == "InClusterQueue"
-        if case is not GPU_JOB:  # whose pods end when they are told to
+        if case is not GPU_JOB:  # whose pods end when they are asked to
             assert declaration(case).suspension.read(await _get(api, case, "b")), (
                 f"the pods of the first {case.name} end"
             )
@@ -333,8 +333,10 @@ async def _described(api: Api) -> None:
             continue
 
         async def says_so(case: Case = case) -> bool:
-            told = [event for event in await api.all(kube.EVENTS) if event["regarding"].get("kind") == case.name]
-            return any("spec.runtimeRef: the ClusterTrainingRuntime 'torch' does not exist" in e["note"] for e in told)
+            events = [event for event in await api.all(kube.EVENTS) if event["regarding"].get("kind") == case.name]
+            return any(
+                "spec.runtimeRef: the ClusterTrainingRuntime 'torch' does not exist" in e["note"] for e in events
+            )
 
         await api.until(says_so, f"an event on the {case.name} says what is missing")
         resource = next(each for each in DESCRIPTIONS if each.kind == case.description["kind"])

@@ -46,8 +46,8 @@ async def test_a_chain_runs_in_its_order_whatever_happens_on_the_way(system: Sys
         return condition_row(workload, kind) if workload else {}
 
     async def says(name: str, *words: str) -> bool:
-        told = await row(name, "QuotaReserved")
-        return told.get("reason") == words[0] and all(word in told.get("message", "") for word in words[1:])
+        reserved = await row(name, "QuotaReserved")
+        return reserved.get("reason") == words[0] and all(word in reserved.get("message", "") for word in words[1:])
 
     async def admitted(name: str) -> bool:
         return (await row(name, "Admitted")).get("status") == "True"
@@ -91,6 +91,9 @@ async def test_a_chain_runs_in_its_order_whatever_happens_on_the_way(system: Sys
         return bool(workload) and workload["spec"].get("active") is False and condition(workload, "Evicted")
 
     await api.until(cancelled, "what can't come true any more is cancelled")
-    told = await row("never", "Evicted")
-    assert told["reason"] == "DeactivatedDueToDependencyNeverSatisfied" and "job report can't fail" in told["message"]
+    eviction = await row("never", "Evicted")
+    assert (
+        eviction["reason"] == "DeactivatedDueToDependencyNeverSatisfied"
+        and "job report can't fail" in eviction["message"]
+    )
     assert (await api.get(kube.JOBS, "never"))["spec"]["suspend"] is True

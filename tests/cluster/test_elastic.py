@@ -112,12 +112,12 @@ async def test_a_job_grows_and_shrinks_under_quota_pressure(system: System, api:
         f"JobUID: {second['metadata']['labels'][names.JOB_UID]}) due to workload slice aggregation"
     )
 
-    async def told() -> list[Json]:
+    async def replaced_events() -> list[Json]:
         found = [each for each in await api.all(kube.EVENTS, "default") if each["reason"] == "WorkloadSliceReplaced"]
         return [each for each in found if each["regarding"]["uid"] == first["metadata"]["uid"]]
 
-    await api.until(told, "it is told in an event, which is written after the status")
-    assert len(await told()) == 1
+    await api.until(replaced_events, "an event says it, which is written after the status")
+    assert len(await replaced_events()) == 1
     now = {pod["metadata"]["uid"] for pod in await api.all(kube.PODS, "default", "job-name=grows")}
     assert before < now, "the first pods still run"
 

@@ -34,14 +34,14 @@ async def test_the_events_of_a_job_from_its_creation_to_its_end(system: System, 
     assert workload is not None
     about = {made["metadata"]["uid"], workload["metadata"]["uid"]}  # an earlier run of this test had the same names
 
-    async def all_told() -> list[Json]:
+    async def all_events() -> list[Json]:
         events = [
             e for e in await api.all(kube.EVENTS, "default") if e.get("reportingController") == "gangline.io/operator"
         ]
         events = [e for e in events if e["regarding"].get("uid") in about]
         return events if {reason for _, _, reason, _ in LIFE} <= {event["reason"] for event in events} else []
 
-    events = await api.until(all_told, "the last event", 30)
+    events = await api.until(all_events, "the last event", 30)
     said = [(e["regarding"]["kind"], e["type"], e["reason"], e["note"]) for e in events]
     for kind, type_, reason, note in LIFE:
         rows = [each for each in said if each[2] == reason]

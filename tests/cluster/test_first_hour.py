@@ -73,11 +73,11 @@ def member(cluster: Path, user: str, group: str, folder: Path) -> Path:
     """A kubeconfig of a member of the group, with a client certificate of the cluster's own authority."""
     issued = Authority.load(cluster.parent / "pki", "ca").issue_client(user, [group])
     certificate, key = issued.save(folder, user)
-    told = yaml.safe_load(cluster.read_text())
-    for each in told["users"]:
+    kubeconfig = yaml.safe_load(cluster.read_text())
+    for each in kubeconfig["users"]:
         each["user"] = {"client-certificate": str(certificate), "client-key": str(key)}
     path = folder / "member.kubeconfig"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(kubeconfig))
     return path
 
 

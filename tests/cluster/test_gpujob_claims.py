@@ -114,15 +114,15 @@ def sharing(name: str, queue: str, percent: int, workers: int = 1, memory: str =
 
 
 async def cards_of(api: Api) -> dict[str, list[str]]:
-    """Job -> the cards that the claims of its running pods were given, which are those that these were told, if they were."""
+    """Job -> the cards that the claims of its running pods were given, which are those in their environment, if it names any."""
     pods = await api.all(kube.PODS, "default")  # before their claims, which were allocated before they ran
     claims = {claim["metadata"]["name"]: claim for claim in await api.all(kube.RESOURCE_CLAIMS, "default")}
     found: dict[str, list[str]] = {}
     for pod in pods:
         if pod["status"].get("phase") != "Running" or deleting(pod):
             continue
-        (told,) = pod["status"]["resourceClaimStatuses"]
-        claim = claims.get(told["resourceClaimName"])
+        (claim_status,) = pod["status"]["resourceClaimStatuses"]
+        claim = claims.get(claim_status["resourceClaimName"])
         allocation = ((claim or {}).get("status") or {}).get("allocation")
         if claim is None or allocation is None:
             continue  # its pod has just been deleted

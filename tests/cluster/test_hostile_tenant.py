@@ -138,7 +138,7 @@ async def test_objects_that_cost_much_delay_no_other_tenant_and_take_nobody_the_
 
 
 async def test_pods_that_only_say_that_they_are_a_gangs_withhold_no_node(system: System, api: Api) -> None:
-    """Bound to every node, with a finalizer and a grace of 900 s, told to go: new work goes to these nodes all the same."""
+    """Bound to every node, with a finalizer and a grace of 900 s, being deleted: new work goes to these nodes all the same."""
     pool = [node for node in await api.all(kube.NODES) if node["metadata"]["name"].startswith("gpu")]
     labels = set.intersection(*(set(node["metadata"]["labels"].items()) for node in pool))
     nodes = dict([next(pair for pair in sorted(labels) if "hostname" not in pair[0])])

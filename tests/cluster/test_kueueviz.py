@@ -32,12 +32,12 @@ async def test_what_the_dashboard_asks_for_is_there(system: System, api: Api) ->
     await api.until(lambda: is_admitted(api, "runs"), "the first job runs")
     await api.create(harness.job("waits", "viz", gpus=1))
 
-    async def told() -> bool:
+    async def both_counted() -> bool:
         queues = [await api.get(kind, "viz") for kind in (kube.CLUSTER_QUEUES, kube.LOCAL_QUEUES)]
         statuses = [queue.get("status") or {} for queue in queues]
         return all((each.get("admittedWorkloads"), each.get("pendingWorkloads")) == (1, 1) for each in statuses)
 
-    await api.until(told, "the statuses of both queues count both")
+    await api.until(both_counted, "the statuses of both queues count both")
     lists = {kind: (await api.official.list(place)).items for kind, place in queues.items()}
     assert all(lists.values()), "every page has something to show"
 

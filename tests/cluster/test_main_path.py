@@ -129,11 +129,11 @@ async def test_a_job_starts_from_the_workload_that_it_names_and_takes_quota_once
     named["metadata"]["labels"][names.PREBUILT_WORKLOAD] = "mine"
     [made] = await api.create(named)
 
-    async def told() -> bool:
+    async def not_found_event() -> bool:
         events = await api.all(kube.EVENTS, "default")
         return any(event["reason"] == "PrebuiltWorkloadNotFound" for event in events)
 
-    await api.until(told, "the job says that there is no such Workload")
+    await api.until(not_found_event, "the job says that there is no such Workload")
     pod_sets = [{"name": "main", "count": 2, "template": {"spec": made["spec"]["template"]["spec"]}}]
     workload = {"metadata": {"name": "mine"}, "spec": {"queueName": "lq", "podSets": pod_sets}}
     await api.client.create(kube.WORKLOADS, "default", {"apiVersion": names.V1BETA2, "kind": "Workload", **workload})

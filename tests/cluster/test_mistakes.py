@@ -30,7 +30,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         yield system
 
 
-async def told(system: System, name: str, *words: str) -> None:
+async def why_says(system: System, name: str, *words: str) -> None:
     """`gangline why` says all these words of the job, sooner or later."""
     command = ["why", name, "-n", "default", "--kubeconfig", str(system.kubeconfig)]
     output = ""
@@ -75,14 +75,14 @@ async def test_what_administrators_do_wrong_first(system: System, api: Api) -> N
 
         for name in ("nowhere", "kept-away", "nobody", "lost"):
             await api.create(job(name, name, runtime="1h"))
-        await told(system, "nowhere", "no node has its labels pool=tained", "kubectl patch resourceflavor nowhere")
-        await told(
+        await why_says(system, "nowhere", "no node has its labels pool=tained", "kubectl patch resourceflavor nowhere")
+        await why_says(
             system, "kept-away", "the taint reserved-for=gangs:NoSchedule", "kubectl patch resourceflavor tainted"
         )
-        await told(
+        await why_says(
             system, "nobody", "it admits no job of namespace default", "kubectl label namespace default team=vision"
         )
-        await told(system, "lost", "leads to ClusterQueue largo, which does not exist")
+        await why_says(system, "lost", "leads to ClusterQueue largo, which does not exist")
     finally:
         for node in nodes[:2]:
             change = {"metadata": {"labels": {"pool": None}}, "spec": {"taints": None}}

@@ -129,7 +129,7 @@ class Clusters:
             mirrored = (here.get("status") or {}).get("active") == 1 and not here["spec"]["suspend"]
             return cluster if remote is not None and remote["status"].get("active") == 1 and mirrored else ""
 
-        return await self.manager.until(chosen, f"{name} runs elsewhere, and its job here says so", seconds)
+        return await self.manager.until(chosen, f"{name} runs in another cluster, and its job here says so", seconds)
 
     async def nothing_left(self, *clusters: str, seconds: float = 60.0) -> None:
         await self.manager.until(lambda: self._empty(clusters), f"nothing is left in {', '.join(clusters)}", seconds)
@@ -266,8 +266,8 @@ async def test_a_job_that_would_delete_itself_at_once_runs_once(clusters: Cluste
         return all(each["metadata"]["name"] != "short" for each in await clusters.manager.all(kube.JOBS, "default"))
 
     await clusters.manager.until(gone, "the job here deletes itself after its end")
-    told = [event for event in await clusters.manager.all(kube.EVENTS) if event["reason"] == "MultiKueue"]
-    assert not any("no longer exists" in event["note"] for event in told)
+    events = [event for event in await clusters.manager.all(kube.EVENTS) if event["reason"] == "MultiKueue"]
+    assert not any("no longer exists" in event["note"] for event in events)
 
 
 async def test_a_lost_cluster_is_given_up_and_wins_nothing_when_it_comes_back(clusters: Clusters) -> None:
@@ -480,11 +480,11 @@ async def test_a_pytorchjob_runs_in_the_cluster_that_takes_it(trained: Clusters)
     trained.operator()
     manager, worker = trained.manager, trained.apis[SECOND]
 
-    async def told() -> bool:
+    async def connected_without_kind() -> bool:
         row = condition_row(await manager.get(kube.MULTI_KUEUE_CLUSTERS, FIRST), "Active")
         return row.get("status") == "True" and "may not list pytorchjobs.kubeflow.org" in row["message"]
 
-    await manager.until(told, "the first cluster is connected, without PyTorchJobs", 60)
+    await manager.until(connected_without_kind, "the first cluster is connected, without PyTorchJobs", 60)
 
     async def create() -> Any:
         try:

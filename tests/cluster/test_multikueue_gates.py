@@ -76,7 +76,7 @@ import json, os, sys
 if open({mood!r}).read() == "ill":
     sys.exit(1)
 info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-open({told!r}, "w").write(json.dumps([sys.argv[1:], info]))
+open({received!r}, "w").write(json.dumps([sys.argv[1:], info]))
 print(json.dumps({{"apiVersion": info["apiVersion"], "kind": "ExecCredential", "status": {status!r}}}))
 """
 
@@ -90,9 +90,9 @@ async def test_a_profile_leads_to_a_worker(clusters: Clusters, tmp_path: Path) -
         f"{name}Data": _decoded(user["user"][key])
         for name, key in (("clientCertificate", "client-certificate-data"), ("clientKey", "client-key-data"))
     }
-    mood, told, program = tmp_path / "mood", tmp_path / "told", tmp_path / "login"
+    mood, received, program = tmp_path / "mood", tmp_path / "received", tmp_path / "login"
     mood.write_text("ill")
-    program.write_text(PLUGIN.format(python=sys.executable, mood=str(mood), told=str(told), status=pair))
+    program.write_text(PLUGIN.format(python=sys.executable, mood=str(mood), received=str(received), status=pair))
     program.chmod(program.stat().st_mode | stat.S_IEXEC)
     for body in rights.profiles(names.KUEUE_NAMESPACE):
         meta = body["metadata"]
@@ -135,7 +135,7 @@ async def test_a_profile_leads_to_a_worker(clusters: Clusters, tmp_path: Path) -
         await manager.until(lambda: says("ClientConnectionFailed", "exit status 1"), "the program fails", 30)
         mood.write_text("well")
         await manager.until(lambda: says("Active", "Connected"), "it is connected", 60)
-        arguments, info = json.loads(told.read_text())
+        arguments, info = json.loads(received.read_text())
         assert arguments == ["get"] and info["spec"]["cluster"]["server"] == cluster["cluster"]["server"]
         await manager.create(job("train", "lq", runtime="4s"))
         assert await clusters.runs_in("train") == FIRST

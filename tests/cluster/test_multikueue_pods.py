@@ -96,9 +96,9 @@ class Pods(Clusters):
             here = [each for each in await self.pods(MANAGER) if each["status"].get("phase") == "Running"]
             return cluster if len(there) == count and len(here) == count else ""
 
-        return await self.manager.until(found, f"{start} runs elsewhere, and its pods here say so", seconds)
+        return await self.manager.until(found, f"{start} runs in another cluster, and its pods here say so", seconds)
 
-    async def elsewhere(self) -> str:
+    async def states_in_clusters(self) -> str:
         """What there is in the workers, a line each: states of Workloads, gates of pods, phases."""
         rows: list[str] = []
         for name in (FIRST, SECOND):
@@ -302,7 +302,7 @@ async def test_a_stateful_set_runs_as_a_whole_in_one_cluster(clusters: Pods) -> 
         there = await clusters.pods(cluster) if cluster else []
         return cluster if sum(each["status"].get("phase") == "Running" for each in there) == 3 else ""
 
-    cluster = await clusters.manager.until(runs, "its three pods run elsewhere", 120)
+    cluster = await clusters.manager.until(runs, "its three pods run in another cluster", 120)
     copy = await clusters.apis[cluster].get(kube.STATEFUL_SETS, "db")
     assert copy["metadata"]["annotations"][names.MULTIKUEUE_ORIGIN_UID] == stored["metadata"]["uid"]
     assert await clusters.waits()
@@ -342,7 +342,7 @@ async def test_all_groups_of_a_leader_worker_set_run_in_one_cluster(clusters: Po
     try:
         cluster = await clusters.manager.until(lambda: runs(4), "both groups run in the same cluster", 120)
     except AssertionError as error:
-        raise AssertionError(f"{await clusters.elsewhere()}\n{error}") from None
+        raise AssertionError(f"{await clusters.states_in_clusters()}\n{error}") from None
     other = SECOND if cluster == FIRST else FIRST
     assert await clusters.apis[other].all(kube.LEADER_WORKER_SETS, "default") == []
     assert await clusters.waits()

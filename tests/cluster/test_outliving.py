@@ -69,11 +69,11 @@ async def test_a_workload_is_deleted_by_hand_while_its_pods_run(system: System, 
             await api.client.patch(kube.WORKLOADS, "default", name, {"metadata": {"finalizers": None}})
     await api.client.patch(kube.JOBS, "default", "first", {"metadata": {"annotations": {"note": "stays"}}})
 
-    async def told_to_go() -> bool:
+    async def stopped_pods() -> bool:
         pods = await scene.pods("first")
         return not pods or any("deletionTimestamp" in pod["metadata"] for pod in pods)
 
-    await api.until(told_to_go, "the job is stopped", period=0.05)
+    await api.until(stopped_pods, "the job is stopped", period=0.05)
     await api.client.patch(kube.JOBS, "default", "first", {"spec": {"suspend": True}})
     await api.client.delete(kube.JOBS, "default", "first", propagation="Background")
     await scene.never_both()

@@ -1,4 +1,4 @@
-"""A placement policy on flavors without a topology: pods are bound to the hosts that it chooses, and who waits is told why."""
+"""A placement policy on flavors without a topology: pods are bound to the hosts that it chooses, and who waits gets a reason."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def hosts(api: Api, name: str) -> dict[str, int]:
     workload = await api.workload_of(name)
     assert workload is not None
     (assigned,) = workload["status"]["admission"]["podSetAssignments"]
-    told = assigned["topologyAssignment"]
-    assert told["levels"] == ["kubernetes.io/hostname"]
+    assignment = assigned["topologyAssignment"]
+    assert assignment["levels"] == ["kubernetes.io/hostname"]
     found: dict[str, int] = {}
     for pod in await api.all(kube.PODS, "default", f"job-name={name}"):
         where = pod["spec"]["nodeName"]
@@ -56,12 +56,12 @@ async def test_pods_go_where_the_policy_says(system: System, api: Api) -> None:
         assert list((await hosts(api, "tight")).values()) == [4]
         await api.create(job("large", "packed", pods=4, gpus=7, runtime="600s"))
 
-        async def told() -> str:
+        async def waiting_message() -> str:
             workload = await api.workload_of("large")
             row = condition_row(workload, "QuotaReserved") if workload else {}
             return row.get("message", "") if row.get("status") == "False" else ""
 
-        message = await api.until(told, "the large gang is told why it waits")
+        message = await api.until(waiting_message, "the large gang says why it waits")
         assert "allows to fit only 3 out of 4 pod(s)" in message and 'resource "nvidia.com/gpu": 1' in message
         await api.client.delete(kube.JOBS, "default", "tight", propagation="Background")
         await api.until(lambda: _running(api, "large", 4), "the large gang runs once the hosts are free")

@@ -78,22 +78,22 @@ async def test_protected_jobs_are_left_alone_and_the_others_make_room(system: Sy
     stopped = await row("small", "Preempted")
     assert stopped["reason"] == "InClusterQueue"
     assert millis_of(stopped["lastTransitionTime"]) >= started + 2000
-    message = await api.until(lambda: says("wide", PROTECTED), "it is told that others are protected")
+    message = await api.until(lambda: says("wide", PROTECTED), "its message says that others are protected")
     assert message.startswith("couldn't assign flavors to pod set main: insufficient unused quota")
     assert not condition(await api.workload_of("large") or {}, "Evicted")
 
     await api.until(lambda: admitted("small"), "it is back when the urgent one is done")
-    told = await history(system, "small")
-    states = [event["state"] for event in told["history"]]
+    answer = await history(system, "small")
+    states = [event["state"] for event in answer["history"]]
     assert [state for state in states if state in ("Admitted", "Evicting")] == ["Admitted", "Evicting", "Admitted"]
     assert states[0] == "Pending" and states[states.index("Evicting") + 1] in ("Pending", "Inadmissible")
-    stop = next(event for event in told["history"] if event["state"] == "Evicting")
+    stop = next(event for event in answer["history"] if event["state"] == "Evicting")
     assert stop["decision"] == "Preempt" and stop["cause"] == "Preempted for urgent (InClusterQueue)"
-    assert told["source"] == "from the running operator"
+    assert answer["source"] == "from the running operator"
     operator.kill()
-    told = await history(system, "small")
-    assert "and not from the operator" in told["source"]
-    assert {"Pending", "Admitted"} <= {event["state"] for event in told["history"]}
+    answer = await history(system, "small")
+    assert "and not from the operator" in answer["source"]
+    assert {"Pending", "Admitted"} <= {event["state"] for event in answer["history"]}
     system.operator("second").wait_ready()
     await api.create(job("again", "lq", gpus=2, runtime="1s", priority="high"))
     message = await api.until(lambda: says("again", PROTECTED), "who was stopped once is not stopped again")
@@ -112,7 +112,7 @@ async def history(system: System, name: str) -> Json:
 
 
 async def test_room_is_given_to_others_when_the_pods_that_make_room_have_gone(system: System, api: Api) -> None:
-    """A Job counts pods no longer as soon as they are told to go; they keep their GPUs for as long as they take to save."""
+    """A Job counts pods no longer as soon as they are being deleted; they keep their GPUs for as long as they take to save."""
     await api.apply(
         flavor(labels={"gangline.io/node-pool": "gpu"}),
         cluster_queue("cq", 8, preemption={"withinClusterQueue": "LowerPriority"}),
@@ -134,10 +134,10 @@ async def test_room_is_given_to_others_when_the_pods_that_make_room_have_gone(sy
     await api.until(lambda: still_runs("saving"), "it runs")
     await api.create(job("urgent", "lq", gpus=8, runtime="1h", priority="high"))
 
-    async def told_to_go() -> bool:
+    async def pod_is_deleted() -> bool:
         return any("deletionTimestamp" in pod["metadata"] for pod in await still_runs("saving"))
 
-    await api.until(told_to_go, "its pod is told to go")
+    await api.until(pod_is_deleted, "its pod is being deleted")
 
     async def admitted() -> bool:
         workload = await api.workload_of("urgent")

@@ -131,12 +131,12 @@ async def test_an_operator_whose_user_nobody_knows_decides(system: System, api: 
         await api.create(job("j", "lq", gpus=2, runtime="300ms"))
         await api.finished("j")
 
-        async def told() -> bool:
+        async def both_logged() -> bool:
             lines = [line for line in operator.lines() if line["logger"] == "gangline.control.writes.decision_log"]
             rows = [(row["message"], row["workload"].rpartition("-")[0], row["queue"], row["flavors"]) for row in lines]
             return rows == [(what, "default/job-j", "cq", "gpu") for what in ("admitted", "finished")]
 
-        await api.until(told, "the log has both decisions")
+        await api.until(both_logged, "the log has both decisions")
         assert operator.stop() == 0, operator.log.read_text()[-3000:]
 
 

@@ -64,7 +64,7 @@ async def delete_one(api: Api, chance: random.Random) -> None:
             await api.client.patch(kube.WORKLOADS, "default", name, {"metadata": {"finalizers": None}})
 
 
-def told(proof: Proof) -> str:
+def summary(proof: Proof) -> str:
     held, used, beyond = (level.seconds.get(GPU, 0.0) for level in (proof.reserved, proof.used, proof.beyond))
     sums = f"GPU-seconds: {held:.0f} granted, {used:.0f} used, {beyond:.0f} of them beyond a reservation"
     return f"seed {SEED}: {proof.revisions} revisions, {proof.checked} reservations and pods checked; {sums}"
@@ -90,7 +90,7 @@ async def test_workloads_deleted_by_hand_under_load_free_nothing_that_runs(syste
             await asyncio.sleep(chance.uniform(0.1, 0.5))
             await delete_one(api, chance)
         proof = await revisions.settle()
-    print(told(proof))
+    print(summary(proof))
     assert not proof.violations, "\n".join(proof.violations[:20])
     assert revisions.gaps == 0
     assert proof.checked > SECONDS

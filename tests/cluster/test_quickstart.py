@@ -1,7 +1,7 @@
 """Every command that README.md and docs/quickstart.md show is run for real, and what they print is compared, numbers aside.
 
 The pages' blocks are read, not copied. `make run` runs as it stands. What "another terminal" shows depends on the moment, so
-for that a copy of the example is held: its jobs come one by one, a second apart, and run until they are told to end; `gangline
+for that a copy of the example is held: its jobs come one by one, a second apart, and run until they are asked to end; `gangline
 run --example` is what runs it. A command that is in no test has a row in `NOT_RUN` that says why.
 """
 
@@ -201,7 +201,7 @@ def kubeconfig(log: Path) -> str:
 
 
 def held(directory: Path) -> Path:
-    """The example one job after another, each to run until it is told to end; the urgent one does not come."""
+    """The example one job after another, each to run until it is asked to end; the urgent one does not come."""
     arrival, runtime = "gangline.io/simulated-arrival", "gangline.io/simulated-runtime"
     copy = directory / "quickstart"
     (copy / "simulated").mkdir(parents=True)
@@ -238,9 +238,9 @@ def test_make_run_prints_what_the_pages_show() -> None:
 def test_make_run_on_a_terminal_tells_its_story_until_q() -> None:
     require_control_plane()
     # its window says how wide it is; a worker of pytest's says 80 columns
-    told = {name: text for name, text in environment().items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    variables = {name: text for name, text in environment().items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     command = ["make", "--no-print-directory", "-C", str(ROOT), "run"]
-    with Terminal(120, 30, command, {**told, "TERM": "xterm-256color"}) as seen:
+    with Terminal(120, 30, command, {**variables, "TERM": "xterm-256color"}) as seen:
         seen.until(lambda text: "USED/NOMINAL" in text and "job/resnet-50" in text, "there is no table", 300)
         assert "export KUBECONFIG=" in seen.raw and not seen.echoes() and not seen.picture.cursor_shown
         seen.press("e")  # before the first preemption: of all that happened, the last lines are shown

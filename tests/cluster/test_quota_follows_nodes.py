@@ -37,7 +37,7 @@ def plan() -> Json:
 
 async def test_quota_falls_with_nodes_after_a_recall_and_rises_again(system: System) -> None:
     """Two nodes of 8 GPUs, and a job on each. A node that is cordoned shortly changes nothing. One that stays cordoned takes
-    its share of the quota: the later job is told, stopped, and goes on once the node is back.
+    its share of the quota: the later job is warned, stopped, and goes on once the node is back.
     """
     pool = EqualNodes("tide", 2, {GPU: 8}, {"tide": "yes"})
     async with harness.connect(system.kubeconfig) as api:

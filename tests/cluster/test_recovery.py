@@ -58,7 +58,7 @@ async def nodes(system: System, api: Api) -> AsyncIterator[list[str]]:
 
 
 def gang(name: str, pods: int, **changes: Any) -> Json:
-    """An Indexed Job of pods that fill a node each and run until they are told to end; no failure is forgiven."""
+    """An Indexed Job of pods that fill a node each and run until they are asked to end; no failure is forgiven."""
     made = job(name, "swap", pods=pods, gpus=8, runtime="", **changes)
     made["spec"]["completionMode"] = "Indexed"
     return made
@@ -183,7 +183,7 @@ async def test_the_spare_fails_before_the_gang_is_whole_and_the_first_node_retur
 
     second = await api.until(spare, "its replacement is bound", period=0.02)
     await fail_node(api.client, second)
-    await recover_node(api.client, lost)  # its pod, which was told to go, ends now
+    await recover_node(api.client, lost)  # its pod, which is being deleted, ends now
     after = await runs(api, "train", 2, {second})
     assert before[1]["metadata"]["uid"] in uids(after).values(), "what was not lost goes on"
     record = swap_record.of(await recovered(api, "train"))
@@ -211,12 +211,12 @@ async def test_pods_are_deleted_by_force_only_with_evidence_or_consent(
     await recovered(api, "train", 2)
     await api.until(lambda: gone(api, second), "the policy consents")
 
-    async def told() -> bool:
+    async def deletions_reported() -> bool:
         events = await api.all(kube.EVENTS, "default")
         forced = " ".join(event["note"] for event in events if event["reason"] == "PodDeletedByForce")
         return all(why in forced for why in ("its node is out of service", "by consent of the queue's policy"))
 
-    await api.until(told, "why each was deleted")
+    await api.until(deletions_reported, "why each was deleted")
     await api.client.patch(kube.NODES, None, first["spec"]["nodeName"], {"spec": {"taints": None}})
 
 
@@ -492,9 +492,9 @@ async def test_a_pod_that_may_be_deleted_by_force_is_reported_as_failed(
     assert found["status"]["phase"] == "Failed"
     assert condition_row(found, "KueueFailureRecovery")["reason"] == "KueueForcefullyDeleted"
 
-    async def told() -> bool:
+    async def deletion_reported() -> bool:
         events = await api.all(kube.EVENTS, "default")
         return any(e["reason"] == "KueueForcefullyDeleted" and e["regarding"]["name"] == "left" for e in events)
 
-    await api.until(told, "its event", 30)
+    await api.until(deletion_reported, "its event", 30)
     await api.client.patch(kube.PODS, "default", "left", {"metadata": {"finalizers": None}})

@@ -74,7 +74,7 @@ async def test_a_resource_quota_and_pod_security(system: System, api: Api) -> No
         workload = await api.workload_of(job, where)
         return workload if workload and condition_row(workload, "PodsRefused").get("status") == "True" else None
 
-    async def told() -> Json | None:
+    async def says_refused() -> Json | None:
         found = await api.get(kube.GPU_JOBS, "gang", SQUEEZED)
         return found if condition(found, "PodsRefused") else None
 
@@ -83,7 +83,7 @@ async def test_a_resource_quota_and_pod_security(system: System, api: Api) -> No
 
     await api.until(holds_quota, "the gang is admitted")
     await api.create(job("waits", "lq", gpus=3, runtime="2s"))  # for what the gang holds in vain
-    row = condition_row(await api.until(told, "the GPUJob says it", 40), "PodsRefused")
+    row = condition_row(await api.until(says_refused, "the GPUJob says it", 40), "PodsRefused")
     assert row["reason"] == "ExceededQuota"
     assert "exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1" in row["message"]
     await api.finished("waits")

@@ -42,11 +42,11 @@ async def test_the_rights_that_are_printed_are_enough(system: System, api: Api, 
     await api.create(job("waits", "lq", gpus=2))
     path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads"
 
-    async def told() -> bool:
+    async def listed() -> bool:
         items = orjson.loads(await api.client.raw(path))["items"]
         return [item["metadata"]["ownerReferences"][0]["name"] for item in items] == ["waits"]
 
-    await api.until(told, "the API server says who waits")
+    await api.until(listed, "the API server says who waits")
     await api.create(gpu_job("gang", "lq", workers=2))
     await api.apply(cluster_queue("cq", 6))
     await api.finished("waits")

@@ -41,8 +41,8 @@ async def policy(api: Api, inbox: Inbox) -> AsyncIterator[Json]:
         "stringData": {"url": inbox.url()},
     }
     await api.apply(secret)
-    told = ["Admitted", "Overrun", "Stalled", "Evicted", "Finished"]
-    notify = [{"secretRef": {"name": "inbox", "namespace": "default"}, "events": told}]
+    kinds = ["Admitted", "Overrun", "Stalled", "Evicted", "Finished"]
+    notify = [{"secretRef": {"name": "inbox", "namespace": "default"}, "events": kinds}]
     yield queue_policy("runaway", "cq", notify=notify)
     for resource, namespace, name in ((kube.QUEUE_POLICIES, None, "runaway"), (kube.SECRETS, "default", "inbox")):
         with contextlib.suppress(NotFound):
@@ -75,7 +75,7 @@ async def test_a_run_that_outlasts_its_hint_is_told_and_left_to_run(
 
     await api.until(overdue, "the run is overdue", 60)
     assert await api.until(lambda: events(api, "Overdue"), "an event says so")
-    await api.until(lambda: _told(inbox, "GPUJob default/long runs longer than forecast"), "people are told")
+    await api.until(lambda: _notified(inbox, "GPUJob default/long runs longer than forecast"), "people are notified")
     workload = await api.workload_of("long")
     assert workload is not None
     assert harness.condition(workload, "Admitted"), "a prediction alone stops nothing"
@@ -86,9 +86,9 @@ async def test_a_run_that_outlasts_its_hint_is_told_and_left_to_run(
     system.operator(forecasts=forecasts).wait_ready()
     await api.create(gpu_job("other", "lq", workers=2, simulated="1h", runtime={"expected": "1s"}))
     await api.until(
-        lambda: _told(inbox, "GPUJob default/other runs longer than forecast"), "the new operator tells", 60
+        lambda: _notified(inbox, "GPUJob default/other runs longer than forecast"), "the new operator tells", 60
     )
-    assert not await _told(inbox, "default/long"), "what was told before is not told again"
+    assert not await _notified(inbox, "default/long"), "nobody is notified twice"
 
 
 async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
@@ -141,8 +141,10 @@ async def test_a_gang_whose_heartbeat_stops_is_queued_again_and_finishes(
     assert workload is not None
     evictions = workload["status"]["schedulingStats"]["evictions"]
     assert sum(row["count"] for row in evictions if row["reason"] == "Stalled") >= 1
-    await api.until(lambda: _told(inbox, "GPUJob default/train has finished"), "people are told that it has finished")
-    assert await _told(inbox, "GPUJob default/train seems to hang")
+    await api.until(
+        lambda: _notified(inbox, "GPUJob default/train has finished"), "people are notified that it has finished"
+    )
+    assert await _notified(inbox, "GPUJob default/train seems to hang")
 
 
 async def test_a_gpujob_that_reached_its_limit_has_failed(system: System, api: Api) -> None:
@@ -167,5 +169,5 @@ async def test_a_gpujob_that_reached_its_limit_has_failed(system: System, api: A
     assert workload["spec"]["maximumExecutionTimeSeconds"] == 3
 
 
-async def _told(inbox: Inbox, said: str) -> bool:
+async def _notified(inbox: Inbox, said: str) -> bool:
     return any(said in text for text in inbox.texts)

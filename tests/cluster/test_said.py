@@ -1,4 +1,4 @@
-"""What a user with rights in one namespace is told of mistakes, of quota that policy keeps away, and of jobs that don't wait."""
+"""What a user with rights in one namespace sees of mistakes, of quota that policy keeps away, and of jobs that don't wait."""
 
 from __future__ import annotations
 
@@ -92,13 +92,15 @@ async def test_mistakes_are_named(api: harness.Api, asking: Asking) -> None:
     )
     await api.apply(nothing, first, second)
 
-    async def told() -> bool:
+    async def in_statuses() -> bool:
         found = {
             name: str((await api.get(kube.QUEUE_POLICIES, name, "")).get("status")) for name in ("nothing", "second")
         }
         return "not-there" in found["nothing"] and "first" in found["second"]
 
-    await api.until(told, "policies tell of names that match nothing, and of the policy that is in force instead")
+    await api.until(
+        in_statuses, "policies tell of names that match nothing, and of the policy that is in force instead"
+    )
 
     async def shows_its_policy() -> bool:
         return (

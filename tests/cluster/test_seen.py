@@ -1,4 +1,4 @@
-"""What a user with rights in one namespace is told when something else than quota is in the way: nodes, kinds, limits, names."""
+"""What a user with rights in one namespace sees when something else than quota is in the way: nodes, kinds, limits, names."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", kind="Deployment")
 NODE = "gpu-3"
 QUEUE = "kueue.x-k8s.io/queue-name"
 #: the unmanaged pod's namespace
-ELSEWHERE = "secret-team"
+SECRET_NAMESPACE = "secret-team"
 
 
 def hoarder(name: str, gpus: int) -> Json:
     """A pod outside of any queue."""
     container = {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": NODE}}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": ELSEWHERE}, "spec": spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SECRET_NAMESPACE}, "spec": spec}
 
 
 def deployment(name: str) -> Json:
@@ -53,12 +53,12 @@ async def test_a_user_hears_what_is_in_the_way(
         *(harness.cluster_queue("spare", 8, cohort="lab"), harness.local_queue("mine", "small")),
         harness.local_queue("narrow", "limited"),
     )
-    await api.client.create(PODS, ELSEWHERE, hoarder("hoarder", 6))
+    await api.client.create(PODS, SECRET_NAMESPACE, hoarder("hoarder", 6))
 
     async def said(*arguments: str) -> str:
         result = await alice.run(*arguments)
         assert result.exit_code == 0, result.output
-        assert ELSEWHERE not in result.output and "hoarder" not in result.output, "another team's name"
+        assert SECRET_NAMESPACE not in result.output and "hoarder" not in result.output, "another team's name"
         return result.stdout
 
     async def until(words: str, *arguments: str) -> str:
@@ -122,4 +122,4 @@ async def test_a_user_hears_what_is_in_the_way(
     )
     assert "Never fits" in await said("queue")
     await api.client.delete(DEPLOYMENTS, "default", "serving")
-    await api.client.delete(PODS, ELSEWHERE, "hoarder")
+    await api.client.delete(PODS, SECRET_NAMESPACE, "hoarder")

@@ -218,10 +218,10 @@ async def test_a_stateful_set_is_queued_as_a_whole(queueing: System, api: Api) -
     await patch(api, kube.STATEFUL_SETS, "db", {"spec": {"replicas": 4}}, subresource="scale")
     await api.until(counts(api, "db", run=2, wait=1), "the next pod waits")
 
-    async def told() -> bool:
+    async def scaled_event() -> bool:
         return any(each.get("reason") == "ScaledBeyondQuota" for each in await api.all(kube.EVENTS, "default"))
 
-    await api.until(told, "an event says why")
+    await api.until(scaled_event, "an event says why")
     assert await used(api) == 2
     await patch(api, kube.STATEFUL_SETS, "db", {"spec": {"replicas": 0}}, subresource="scale")
     await api.until(uses(api, 0), "its quota is free")

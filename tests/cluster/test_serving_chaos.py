@@ -57,7 +57,7 @@ async def queueing(system: System, api: Api, tmp_path: Path) -> AsyncIterator[Sy
 
 @dataclass
 class Chaos:
-    """What happens, and when; told by one seed."""
+    """What happens, and when; one seed decides it."""
 
     system: System
     api: Api

@@ -39,8 +39,8 @@ async def test_gangs_leave_a_node_and_nobody_is_preempted_for_them(
         return (await boss.run("admin", "swap", "dry-run", left)).exit_code == 0
 
     await api.until(answers, "the operator answers")
-    told = await said("admin", "swap", "dry-run", left)
-    assert "job/train" in told and "Moves" in told and "its pods there are made anew on other nodes" in told
+    output = await said("admin", "swap", "dry-run", left)
+    assert "job/train" in output and "Moves" in output and "its pods there are made anew on other nodes" in output
     assert "nodes" in await said("admin", "swap", "now", left, "-y", who=alice, code=1), "a user may not change nodes"
     assert uids(await runs(api, "train", 3)) == uids(before), "nothing was moved by asking"
 

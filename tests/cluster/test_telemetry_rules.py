@@ -85,12 +85,14 @@ async def test_a_job_leaves_a_hot_node_and_nothing_goes_there_until_it_is_cool(
 
         await api.create(job("next", "warm", pods=1, gpus=8, runtime="600s"))
 
-        async def told() -> str:
+        async def waiting_message() -> str:
             workload = await api.workload_of("next")
             row = condition_row(workload, "QuotaReserved") if workload else {}
             return row.get("message", "") if row.get("status") == "False" else ""
 
-        assert "telemetry rule gpu-temp above 90 (until 80): 1" in await api.until(told, "the next job is told why")
+        assert "telemetry rule gpu-temp above 90 (until 80): 1" in await api.until(
+            waiting_message, "the next job says why"
+        )
         # an operator that starts knows that the node has not cooled down far enough
         thermometer.of[first] = 85.0
         operator.kill()

@@ -296,19 +296,19 @@ async def test_another_team_is_admitted_as_ever(system: System, api: Api, two_te
             if troubles:
                 break
             calm |= await submit_calmly(team)
-            told = told_of(team, calm, tenant.outcomes) | {"memory": [memory, processes.memory()]}
-            print(f"round {number + 1} of {rounds}: {json.dumps(told)}", flush=True)
+            figures = figures_of(team, calm, tenant.outcomes) | {"memory": [memory, processes.memory()]}
+            print(f"round {number + 1} of {rounds}: {json.dumps(figures)}", flush=True)
         troubles += [f"{name} waits" for name in team.stalled()]
         assert not troubles, "\n".join([*troubles[:5], *list(tenant.history)[-60:]])
     assert await holder(api) == leads
     for name, size in processes.memory().items():
         assert size < (MOST_MEMORY_OF_WEBHOOKS if name == "webhooks" else MOST_MEMORY), f"{name}: {size} MB"
     unnoticed = 0 if SECONDS >= ROUND else UNNOTICED
-    assert told["median"] <= max(SLOWER * told["usual"], unnoticed), told
-    assert sum(told["taken"].values()) > SECONDS
+    assert figures["median"] <= max(SLOWER * figures["usual"], unnoticed), figures
+    assert sum(figures["taken"].values()) > SECONDS
 
 
-def told_of(team: Team, calm: set[str], outcomes: Counter[tuple[str, str]]) -> Json:
+def figures_of(team: Team, calm: set[str], outcomes: Counter[tuple[str, str]]) -> Json:
     """The run in figures; waits in milliseconds."""
     rows = sorted(1000 * wait for name, wait in team.waits.items() if name not in calm)
     return {

@@ -59,11 +59,11 @@ async def test_what_ends_is_remembered_and_those_who_wait_are_told_when(system: 
         await api.until(lambda: _phase(api, "runs", "Running"), "the first gang runs")
         await api.create(gpujob("waits", 2, "5m", "300s"))
 
-        async def told() -> Json | None:
+        async def expected_start() -> Json | None:
             status = (await api.get(kube.GPU_JOBS, "waits")).get("status") or {}
             return status if "forecast" in status and "expectedStart" in status else None
 
-        status = await api.until(told, "the waiting gang's status says when")
+        status = await api.until(expected_start, "the waiting gang's status says when")
         assert status["forecast"] == {"p50": 300, "p90": 600, "source": "Hint", "samples": 0}
         start = status["expectedStart"]
         assert start["from"] < start["to"] and "runs" in start["because"]

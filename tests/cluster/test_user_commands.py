@@ -61,13 +61,13 @@ async def test_a_user_sees_accounts_and_changes_her_jobs(
         harness.priority_class("low", 1),
         harness.priority_class("high", 100),
     )
-    told: list[str] = []
+    outputs: list[str] = []
 
     async def said(*arguments: str, who: Person = alice, code: int = 0) -> str:
         result = await who.run(*arguments)
         assert result.exit_code == code, result.output
         if who is alice:
-            told.append(result.output)
+            outputs.append(result.output)
         return result.output if code else result.stdout
 
     async def until(words: str, *arguments: str) -> None:
@@ -164,4 +164,4 @@ async def test_a_user_sees_accounts_and_changes_her_jobs(
     await api.until(gone, "all jobs are deleted")
     with pytest.raises(NotFound):
         await api.client.get(kube.JOBS, "default", "waits")
-    assert SECRET not in "".join(told), "another team's name"
+    assert SECRET not in "".join(outputs), "another team's name"

@@ -69,10 +69,10 @@ async def test_who_waits_is_told_by_the_api_server(system: System, api: harness.
     await api.create(harness.job("waits", "seen"))
     await api.create(harness.job("too", "seen"))
 
-    async def told() -> bool:
+    async def both_listed() -> bool:
         return set(await names(api, "/v1beta2/clusterqueues/seen/pendingworkloads")) == {"waits", "too"}
 
-    await api.until(told, "the queue is told")
+    await api.until(both_listed, "the queue lists both")
     order = await names(api, "/v1beta2/clusterqueues/seen/pendingworkloads")  # of one second: by uid
     assert await names(api, "/v1beta1/clusterqueues/seen/pendingworkloads") == order
     assert await names(api, "/v1beta2/clusterqueues/seen/pendingworkloads?limit=1&offset=1") == order[1:]
@@ -89,7 +89,7 @@ async def test_who_waits_is_told_by_the_api_server(system: System, api: harness.
 
     operator.kill()  # its registration stays, and is the next one's
     system.operator("seen-again", visibility=HERE).wait_ready()
-    await api.until(told, "the next operator tells it")
+    await api.until(both_listed, "the next operator tells it")
     assert system.running[-1].stop() == 0
     with pytest.raises(NotFound):
         await api.client.get(api_service.API_SERVICES, None, "v1beta2.visibility.kueue.x-k8s.io")
@@ -130,7 +130,7 @@ async def endpoints_are_accepted(api: harness.Api) -> None:
     for resource, body in registration.objects(api_service.Address("10.1.2.3", 8082), b"ca"):
         meta = body["metadata"]
         if resource == api_service.API_SERVICES:
-            continue  # its bundle is a real one elsewhere
+            continue  # its bundle is a real one in other tests
         stored = await api.client.patch(
             resource,
             meta["namespace"],

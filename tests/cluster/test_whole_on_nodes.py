@@ -96,7 +96,7 @@ async def test_a_gang_of_whole_nodes_runs_beside_jobs_that_came_before(system: S
     gang = await api.workload_of("gang")
     assert gang is not None and condition(gang, "Admitted")
     template = (await api.get(kube.JOBS, "gang"))["spec"]["template"]["spec"]
-    assert "affinity" not in template, "a pod that replaces another may go elsewhere"
+    assert "affinity" not in template, "a pod that replaces another may go to another node"
     assert template["schedulingGates"] == [{"name": names.DOMAIN_GATE}]
 
 

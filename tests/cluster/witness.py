@@ -29,7 +29,7 @@ SLICE_NAME = "kueue.x-k8s.io/workload-slice-name"
 WHOLE_DOMAINS = "gangline.io/whole-domains"
 RECOVERY = "gangline.io/recovery"
 
-#: What may be untrue for a moment, since one write follows the other, in seconds: a gang is told to be ready that is not …
+#: What may be untrue for a moment, since one write follows the other, in seconds: a gang is said to be ready that is not …
 READY_GRACE = 15.0
 #: … and one waits that could run in the place of lesser ones: preemption, pods that end, an operator that is down meanwhile.
 WAITING_GRACE = 30.0

@@ -186,23 +186,23 @@ class ScenarioWorld:
         return {queue: names for queue, names in lists.items() if names}
 
     def _before(self, cycle: int) -> dict[str, list[str]]:
-        told: dict[str, list[str]] = {}
+        results: dict[str, list[str]] = {}
         for name in sorted(self.running):
             evicted = self.running[name].evicted
             if evicted is not None and evicted + 1 + self.delay <= cycle:
                 self._complete_eviction(name)
-                told.setdefault("evictionsCompleted", []).append(name)
+                results.setdefault("evictionsCompleted", []).append(name)
         for name in sorted(self.running):
             run = self.running[name]
             runtime = self.runtimes.get(name)
             if runtime is not None and run.evicted is None and cycle >= run.since + runtime:
                 self._finish(name)
-                told.setdefault("finished", []).append(name)
+                results.setdefault("finished", []).append(name)
         while self.events and self.events[0]["at"] <= cycle:
             event = self.events.pop(0)
             kind, name = self._happen(event)
-            told.setdefault(kind, []).append(name)
-        return told
+            results.setdefault(kind, []).append(name)
+        return results
 
     def _complete_eviction(self, name: str) -> None:
         workload = replace(

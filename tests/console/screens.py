@@ -256,8 +256,8 @@ def preempted() -> list[Json]:
     sight = Sight(namespaces=frozenset({"ml"}), queues=frozenset({"language-models", "vision"}), secret=b"fixed")
     loss = {"workloads": 2, "lostGpuHours": 26.75}, {"workloads": 1, "lostGpuHours": 1.5}
     cheaper = Hindsight({"chosen": loss[0], "instead": loss[1], "spared": True})
-    told = {again.key: cheaper, first.key: Hindsight(), hidden.key: Hindsight(unknown="it is not recorded")}
-    return list(attempt_rows([hidden, again, first], sight, {}, NOW, told))
+    hindsights = {again.key: cheaper, first.key: Hindsight(), hidden.key: Hindsight(unknown="it is not recorded")}
+    return list(attempt_rows([hidden, again, first], sight, {}, NOW, hindsights))
 
 
 def victims() -> list[Json]:

@@ -297,7 +297,7 @@ def taints(api: Api, name: str) -> list[Json]:
 def test_gangs_leave_nodes_after_a_yes(vacating: Any) -> None:
     asked = call("admin swap now n1 node/n2", "n\n")
     assert asked.exit_code == 1 and "Move the gangs of nodes n1, n2 now?" in asked.stdout
-    assert "no healthy nodes have room for it" in asked.stdout, "it is told before"
+    assert "no healthy nodes have room for it" in asked.stdout, "the reason is printed before"
     assert not taints(vacating, "n1")
     done = call("admin swap now n1 node/n2", "y\n")
     assert done.exit_code == 0 and taints(vacating, "n1") == taints(vacating, "n2") == [swap.TAINT]
@@ -480,8 +480,8 @@ async def test_a_node_is_cordoned_and_used_again() -> None:
     assert "takes no new pods; those on it go on" in await cordon.cordoned(api, HERE, "n1")
     assert api.objects["nodes", "n1"]["spec"]["unschedulable"] is True
     assert "already" in await cordon.cordoned(api, HERE, "node/n1")
-    told = await cordon.uncordoned(api, HERE, "no/n1")
-    assert told == "Node n1 takes new pods again, as far as they tolerate its taints (team)"
+    message = await cordon.uncordoned(api, HERE, "no/n1")
+    assert message == "Node n1 takes new pods again, as far as they tolerate its taints (team)"
     spec = api.objects["nodes", "n1"]["spec"]
     assert spec["taints"] == taints[:1] and not spec["unschedulable"]
     assert await cordon.uncordoned(api, HERE, "n1") == "Node n1 is not cordoned"
@@ -550,8 +550,13 @@ def serving(kind: str, name: str, **notes: str) -> Json:
         {"apiVersion": "v1", "kind": "Pod", "name": "p0", "uid": "p0"},
         {"apiVersion": group, "kind": kind, "name": name, "uid": name},
     ]
-    told = {"is-group-workload": "true", "job-owner-gvk": f"{group}, Kind={kind}", "job-owner-name": name, **notes}
-    keys = {f"kueue.x-k8s.io/{key}": value for key, value in told.items()}
+    annotations = {
+        "is-group-workload": "true",
+        "job-owner-gvk": f"{group}, Kind={kind}",
+        "job-owner-name": name,
+        **notes,
+    }
+    keys = {f"kueue.x-k8s.io/{key}": value for key, value in annotations.items()}
     made["metadata"] |= {"name": f"{name}-1a", "ownerReferences": owners, "annotations": keys}
     return made
 
@@ -711,10 +716,10 @@ async def test_a_denial_of_the_webhook_is_no_lack_of_a_role() -> None:
 
 async def test_one_quota_is_changed_and_all_others_stay() -> None:
     api: Any = Api((CLUSTER_QUEUES, quotas()))
-    told = await share.changed(
+    message = await share.changed(
         api, "vision", "h100", "nvidia.com/gpu", {"nominalQuota": "16", "borrowingLimit": "none"}
     )
-    assert told == "ClusterQueue vision, nvidia.com/gpu of h100: nominalQuota 8 → 16, borrowingLimit 4 → none"
+    assert message == "ClusterQueue vision, nvidia.com/gpu of h100: nominalQuota 8 → 16, borrowingLimit 4 → none"
     expected = quotas()["spec"]
     expected["resourceGroups"][0]["flavors"][1]["resources"][1] = {"name": "nvidia.com/gpu", "nominalQuota": "16"}
     assert api.objects["clusterqueues", "vision"]["spec"] == expected

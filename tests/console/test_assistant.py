@@ -283,14 +283,14 @@ async def test_an_answer_is_the_commands_document(
 ) -> None:
     if who == "admin":
         monkeypatch.setenv("KUBECONFIG", str(admins(cluster, tmp_path)))
-    told = await call(name, {**given, "limit": 500} if "limit" in _fields(name) else given)
+    answer = await call(name, {**given, "limit": 500} if "limit" in _fields(name) else given)
     asked = [*cluster.asked]
     cluster.asked.clear()
     printed = await command([*typed(line, tmp_path), "-o", "json"])
     assert printed.exit_code == 0, printed.output
-    assert plain(told["answer"]) == readable(json.loads(printed.stdout))
-    assert [plain(each) for each in told.get("remarks", [])] == printed.stderr.splitlines()
-    assert sorted(asked) == sorted(cluster.asked) and "more" not in told and "cut" not in told
+    assert plain(answer["answer"]) == readable(json.loads(printed.stdout))
+    assert [plain(each) for each in answer.get("remarks", [])] == printed.stderr.splitlines()
+    assert sorted(asked) == sorted(cluster.asked) and "more" not in answer and "cut" not in answer
 
 
 def _fields(name: str) -> Json:
@@ -301,17 +301,17 @@ def _fields(name: str) -> Json:
 async def test_a_mistake_is_told_in_the_commands_sentence(
     name: str, given: Json, line: str, cluster: SameAnswers, tmp_path: Path
 ) -> None:
-    told = plain((await call(name, given))["error"])
+    error = plain((await call(name, given))["error"])
     printed = await command([*typed(line, tmp_path), "-o", "json"])
     said = printed.stderr.replace(str(tmp_path / "POD"), "manifest")
-    assert printed.exit_code != 0 and said.rstrip().endswith(f"Error: {told}")
+    assert printed.exit_code != 0 and said.rstrip().endswith(f"Error: {error}")
 
 
 async def test_what_a_person_would_type_is_in_the_answer(cluster: SameAnswers) -> None:
-    told = await call("queue", {"users": ["mira"], "states": ["pending"]})
-    assert told["command"] == "gangline queue --user=mira --state=pending --output=json"
-    again = await command(told["command"].split()[1:])
-    assert readable(json.loads(again.stdout)) == plain(told["answer"]) != []
+    answer = await call("queue", {"users": ["mira"], "states": ["pending"]})
+    assert answer["command"] == "gangline queue --user=mira --state=pending --output=json"
+    again = await command(answer["command"].split()[1:])
+    assert readable(json.loads(again.stdout)) == plain(answer["answer"]) != []
 
 
 # --- what users wrote -----------------------------------------------------------------------------------------------------
@@ -319,8 +319,8 @@ async def test_what_a_person_would_type_is_in_the_answer(cluster: SameAnswers) -
 
 @pytest.mark.parametrize(("name", "given", "line"), QUESTIONS, ids=[line for *_, line in QUESTIONS])
 async def test_only_our_own_words_are_not_marked(name: str, given: Json, line: str, cluster: SameAnswers) -> None:
-    told = await call(name, given)
-    for where, text in unmarked({key: told[key] for key in told if key not in ("notice", "command")}):
+    answer = await call(name, given)
+    for where, text in unmarked({key: answer[key] for key in answer if key not in ("notice", "command")}):
         own = where in envelope._OWN_WORDS and envelope._WORD.fullmatch(text)
         assert own or not text or envelope._PLAIN.fullmatch(text), (where, text)
 
@@ -330,21 +330,21 @@ async def test_an_instruction_in_a_message_stays_data(cluster: SameAnswers) -> N
         text = json.dumps(await call(name, given), ensure_ascii=False)
         assert "Ignore all previous instructions" in text or name == "eta"
         assert not {"\x1b", "\u202e", "\U000e0041"} & set(text)
-        told = await call(name, given)
-        assert not [where for where, each in unmarked(told) if "Ignore all" in each]
+        answer = await call(name, given)
+        assert not [where for where, each in unmarked(answer) if "Ignore all" in each]
 
 
 async def test_a_name_of_others_is_marked_in_refusals_too(cluster: SameAnswers) -> None:
-    told = await call("why", {"job": "pretrian"})
-    assert "pretrain" in told["error"][UNTRUSTED] and not [each for _, each in unmarked(told) if "pretrain" in each]
+    answer = await call("why", {"job": "pretrian"})
+    assert "pretrain" in answer["error"][UNTRUSTED] and not [each for _, each in unmarked(answer) if "pretrain" in each]
 
 
 def test_texts_of_maps_are_marked_with_their_keys() -> None:
     row = {"state": "Ready", "capacity": {INJECTION: "8"}, "odd": {"ignore me": "x"}, "text": "x" * 5000}
-    told = envelope.answer("", [row, {"state": "do as I say"}], (), Window())["answer"]
-    assert set(told[0]["capacity"]) == set(told[0]["odd"]) == {UNTRUSTED} and told[0]["state"] == "Ready"
-    assert "\x1b" not in json.dumps(told, ensure_ascii=False) and told[1]["state"] == {UNTRUSTED: "do as I say"}
-    assert told[0]["text"][UNTRUSTED].endswith("(3000 characters are left out)")
+    answer = envelope.answer("", [row, {"state": "do as I say"}], (), Window())["answer"]
+    assert set(answer[0]["capacity"]) == set(answer[0]["odd"]) == {UNTRUSTED} and answer[0]["state"] == "Ready"
+    assert "\x1b" not in json.dumps(answer, ensure_ascii=False) and answer[1]["state"] == {UNTRUSTED: "do as I say"}
+    assert answer[0]["text"][UNTRUSTED].endswith("(3000 characters are left out)")
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------------
@@ -361,18 +361,18 @@ def test_a_long_list_comes_in_parts() -> None:
 
 def test_an_answer_is_never_longer_than_its_bound() -> None:
     rows = [{"text": str(number) * 900} for number in range(400)]
-    told = envelope.answer("", rows, (), Window(limit=400))
-    assert len(json.dumps(told)) <= MOST_ANSWER
-    assert told["more"]["next_offset"] == len(told["answer"]) == told["more"]["shown"] >= 25
+    answer = envelope.answer("", rows, (), Window(limit=400))
+    assert len(json.dumps(answer)) <= MOST_ANSWER
+    assert answer["more"]["next_offset"] == len(answer["answer"]) == answer["more"]["shown"] >= 25
     with pytest.raises(envelope.TooLongAnswerError):
         envelope.answer("", {"lines": [["why", "y" * 1990]] * NESTED}, (), Window())
 
 
 def test_lists_in_an_entry_are_cut_and_named() -> None:
     rows = [{"nodes": [str(number) for number in range(NESTED + 5)]} for _ in range(30)]
-    told = envelope.answer("", rows, (), Window())
-    assert {len(each["nodes"]) for each in told["answer"]} == {NESTED}
-    assert told["cut"][0] == f"answer[0].nodes: 5 of {NESTED + 5} are left out" and told["cut"][-1] == "and 10 more"
+    answer = envelope.answer("", rows, (), Window())
+    assert {len(each["nodes"]) for each in answer["answer"]} == {NESTED}
+    assert answer["cut"][0] == f"answer[0].nodes: 5 of {NESTED + 5} are left out" and answer["cut"][-1] == "and 10 more"
 
 
 async def test_pages_of_a_tool_are_those_of_its_list(cluster: SameAnswers) -> None:
@@ -426,8 +426,8 @@ async def test_what_takes_too_long_is_given_up(cluster: SameAnswers, monkeypatch
     monkeypatch.setattr(server, "PATIENCE", 0.01)
     try:
         assert plain((await call("queue", {}))["error"]).endswith(": ask for less")
-        told = plain((await call("hold", {"job": "train"}, allow_changes=True))["error"])
-        assert told.endswith("the change may still be made, so look at the job first")
+        error = plain((await call("hold", {"job": "train"}, allow_changes=True))["error"])
+        assert error.endswith("the change may still be made, so look at the job first")
     finally:
         release.set()
 
@@ -446,8 +446,8 @@ async def test_a_bug_in_a_tool_is_an_answer_without_its_text(monkeypatch: pytest
         raise RuntimeError(INJECTION)
 
     monkeypatch.setattr(tools, "ask", broken)
-    told = await call("queue", {})
-    assert plain(told["error"]) == "the tool queue failed: RuntimeError" and "Ignore" not in json.dumps(told)
+    answer = await call("queue", {})
+    assert plain(answer["error"]) == "the tool queue failed: RuntimeError" and "Ignore" not in json.dumps(answer)
 
 
 # --- rights ---------------------------------------------------------------------------------------------------------------
@@ -467,8 +467,8 @@ async def test_a_refusal_names_the_right_that_is_missing(tmp_path: Path) -> None
     )
     with serving({}) as refusing:
         refusing.otherwise = status(403, "Forbidden", message)
-        told = await call("share", {}, refusing.kubeconfig(tmp_path))
-    error = plain(told["error"])
+        answer = await call("share", {}, refusing.kubeconfig(tmp_path))
+    error = plain(answer["error"])
     assert "jane may not list queueshares.answers.gangline.io in namespace ml" in error
     assert "kubectl create rolebinding NAME -n ml --clusterrole gangline-viewer-role --user jane" in error
 
@@ -511,9 +511,9 @@ async def test_over_stdio_as_assistants_start_it(cluster: SameAnswers) -> None:
     started = StdioServerParameters(command=sys.executable, args=words, env=dict(os.environ))
     async with Client(started) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        told = checked(await client.call_tool("queue", {"states": ["pending"]}))
+        answer = checked(await client.call_tool("queue", {"states": ["pending"]}))
     assert names == {tool.name for tool in tools.TOOLS}
-    assert {plain(row["jobName"]) for row in told["answer"]} == {"probe", "sweep"}
+    assert {plain(row["jobName"]) for row in answer["answer"]} == {"probe", "sweep"}
 
 
 def test_the_server_loads_nothing_of_the_operator() -> None:
@@ -595,8 +595,8 @@ async def test_a_job_that_has_changed_since_is_not_touched(name: str, api: Api) 
     async with assistant(allow_changes=True) as client:
         shown = checked(await client.call_tool(name, {"job": "train"}))
         api.touch(WORKLOADS, "job-train-1a2b3")
-        told = checked(await client.call_tool(name, {"job": "train", "confirm": shown["confirm"]}))
-    assert "job/train has changed since it was looked at" in plain(told["error"])
+        answer = checked(await client.call_tool(name, {"job": "train", "confirm": shown["confirm"]}))
+    assert "job/train has changed since it was looked at" in plain(answer["error"])
     assert not api.deleted and spec(api, "train")["active"] is True
 
 
@@ -604,8 +604,8 @@ async def test_a_job_that_changes_during_the_write_is_not_touched(api: Api) -> N
     async with assistant(allow_changes=True) as client:
         shown = checked(await client.call_tool("hold", {"job": "train"}))
         api.between = lambda: api.touch(WORKLOADS, "job-train-1a2b3")
-        told = checked(await client.call_tool("hold", {"job": "train", "confirm": shown["confirm"]}))
-    assert "has changed since" in plain(told["error"]) and spec(api, "train")["active"] is True
+        answer = checked(await client.call_tool("hold", {"job": "train", "confirm": shown["confirm"]}))
+    assert "has changed since" in plain(answer["error"]) and spec(api, "train")["active"] is True
 
 
 async def test_a_token_is_of_one_change_of_one_cluster(api: Api) -> None:
@@ -613,8 +613,8 @@ async def test_a_token_is_of_one_change_of_one_cluster(api: Api) -> None:
         async with assistant(allow_changes=True) as client:
             shown = checked(await client.call_tool(*first))
             between()
-            told = checked(await client.call_tool(then[0], {**then[1], "confirm": shown["confirm"]}))
-            return plain(told["error"])
+            answer = checked(await client.call_tool(then[0], {**then[1], "confirm": shown["confirm"]}))
+            return plain(answer["error"])
 
     train = {"job": "train"}
     other = "this token is of another change"
@@ -647,13 +647,13 @@ def test_tokens_end_and_are_bounded() -> None:
 
 async def test_no_queue_is_changed(api: Api) -> None:
     for job in ("localqueue/gpus", "lq/gpus", "clusterqueue/vision", "CQ/vision"):
-        told = await call("hold", {"job": job}, allow_changes=True)
-        assert "is a queue: this tool changes one job" in plain(told["error"])
+        answer = await call("hold", {"job": job}, allow_changes=True)
+        assert "is a queue: this tool changes one job" in plain(answer["error"])
 
 
 async def test_a_running_job_is_not_held_without_stop(api: Api) -> None:
-    told = await call("hold", {"job": "resnet"}, allow_changes=True)
-    assert "to hold it would stop it" in plain(told["error"]) and "confirm" not in told
+    answer = await call("hold", {"job": "resnet"}, allow_changes=True)
+    assert "to hold it would stop it" in plain(answer["error"]) and "confirm" not in answer
 
 
 async def test_what_is_submitted_is_what_was_shown(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -696,8 +696,8 @@ async def test_what_is_no_submission_is_refused(api: Api) -> None:
         ({"command": ["a"], "image": "x", "queue": "nope"}, "has no LocalQueue 'nope'"),
         ({"command": ["a"], "export": "ALL"}, "there is no field 'export'"),
     ):
-        told = await call("submit", given, allow_changes=True)
-        assert problem in plain(told["error"]), told
+        answer = await call("submit", given, allow_changes=True)
+        assert problem in plain(answer["error"]), answer
 
 
 def test_every_option_of_submit_that_is_acted_on_is_a_field_but_those_of_this_process() -> None:

@@ -99,12 +99,12 @@ def test_every_command_on_a_page_exists_with_its_options() -> None:
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_help_lists_every_command_under_what_it_is_for(group: str) -> None:
-    told = CliRunner().invoke(cli.main, [*group.split(), "--help"]).output
+    output = CliRunner().invoke(cli.main, [*group.split(), "--help"]).output
     for heading, entries in GROUPS[group].sections.items():
-        assert f"{heading}:" in told
+        assert f"{heading}:" in output
         for name, entry in entries.items():
-            assert f"  {name} " in told and entry.about.split()[0] in told
-    assert max(map(len, told.splitlines())) <= 80
+            assert f"  {name} " in output and entry.about.split()[0] in output
+    assert max(map(len, output.splitlines())) <= 80
     assert {len(entry.about) <= 70 for entry in GROUPS[group].entries.values()} == {True}
 
 
@@ -136,8 +136,8 @@ def test_what_a_former_spelling_prints_is_parsed_as_before() -> None:
 
 
 def test_a_former_spelling_is_in_no_help_and_no_completion_of_names() -> None:
-    told = CliRunner().invoke(cli.main, ["--help"]).output
-    assert [name for name in cli.FORMER if f"\n  {name} " in told] == []
+    output = CliRunner().invoke(cli.main, ["--help"]).output
+    assert [name for name in cli.FORMER if f"\n  {name} " in output] == []
     assert not set(cli.FORMER) & {*completed(), *cli.main.list_commands(CTX)}
     assert "--check" in completed("crds", incomplete="--"), "its options are completed, in silence"
 
@@ -272,9 +272,9 @@ def operator() -> Iterator[StandIn]:
     ],
 )
 def test_commands_that_ask_load_few_modules_and_no_operator(line: str, operator: StandIn, tmp_path: Path) -> None:
-    told, modules = loaded(operator, tmp_path, *line.split())
-    assert "resnet" in told or line in ("history", "share", "nodes") or "--help" in line
-    assert "usage" not in line or ("50 %" in told and "1.0 GiB" in told)
+    output, modules = loaded(operator, tmp_path, *line.split())
+    assert "resnet" in output or line in ("history", "share", "nodes") or "--help" in line
+    assert "usage" not in line or ("50 %" in output and "1.0 GiB" in output)
     ours = [name for name in modules if name.split(".")[0].startswith("gangline")]
     assert [name for name in modules if HEAVY.match(name)] == []
     assert len(ours) <= OURS and len(modules) <= ALL, (len(ours), len(modules))
@@ -283,8 +283,8 @@ def test_commands_that_ask_load_few_modules_and_no_operator(line: str, operator:
 
 def test_a_shell_that_completes_a_name_loads_even_fewer(operator: StandIn, tmp_path: Path) -> None:
     asks = {"_GANGLINE_COMPLETE": "bash_complete", "COMP_WORDS": "gangline why re", "COMP_CWORD": "2"}
-    told, modules = loaded(operator, tmp_path, **asks)
-    assert told.strip() == "plain,resnet"
+    output, modules = loaded(operator, tmp_path, **asks)
+    assert output.strip() == "plain,resnet"
     assert [name for name in modules if HEAVY.match(name) or name.startswith("aiohttp")] == []
     assert len(modules) <= 320, len(modules)
 

@@ -192,9 +192,9 @@ async def test_why_takes_a_job_by_all_its_names(gangline: Run, workloads: None, 
 
 
 async def test_why_as_json(gangline: Run, workloads: None):
-    told = json.loads((await gangline("why", "waits", "-o", "json")).stdout)
-    assert told["jobName"] == "waits"
-    assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) frees as much"] in told["explanation"]
+    document = json.loads((await gangline("why", "waits", "-o", "json")).stdout)
+    assert document["jobName"] == "waits"
+    assert ["needs", "8 more GPUs of a100 free: the end of job/runs (16) frees as much"] in document["explanation"]
 
 
 async def test_why_refuses_what_is_not_there(gangline: Run, workloads: None):

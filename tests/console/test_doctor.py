@@ -169,8 +169,8 @@ class Nodes:
             return {"metadata": {"name": name, "annotations": annotations}, "spec": {"nodeLabels": {"pool": name}}}
 
         if resource == kube.RESOURCE_FLAVORS:
-            told = flavor("said", **{"gangline.io/autoscaled": "true"})
-            return [flavor("gpu"), flavor("racks"), flavor("none"), told]
+            declared = flavor("said", **{"gangline.io/autoscaled": "true"})
+            return [flavor("gpu"), flavor("racks"), flavor("none"), declared]
         if resource == kube.NODES:
             managed = {"pool": "gpu", "cloud.google.com__gke-nodepool": "gpu"}
             return [node("gke-prod-gpu-1a2b3c4d-x9z8", **managed), node("r1", pool="racks")]

@@ -30,9 +30,9 @@ ALL = dict(commands(cli.main))
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path or "gangline")
 def test_every_help_ends_with_examples(path: str) -> None:
-    told = CliRunner().invoke(cli.main, [*path.split(), "--help"], prog_name="gangline").output
-    _, found, examples = told.partition("Examples:\n")
-    assert found and f"  gangline {path}".rstrip() in examples, told
+    output = CliRunner().invoke(cli.main, [*path.split(), "--help"], prog_name="gangline").output
+    _, found, examples = output.partition("Examples:\n")
+    assert found and f"  gangline {path}".rstrip() in examples, output
     assert max(map(len, examples.splitlines())) <= 80
 
 

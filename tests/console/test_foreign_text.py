@@ -175,8 +175,8 @@ def test_jobs_and_why_are_plain_in_every_field() -> None:
             continue  # not a Workload any more
         for view in views:
             lines = presenting.drawn(jobs.LISTING, Presentation(), [jobs.ListedJob(view)], screens.NOW, 200)
-            told = why.rendered(view, [Line("because", view.message)], 100)
-            for line in (*lines, *told):
+            why_lines = why.rendered(view, [Line("because", view.message)], 100)
+            for line in (*lines, *why_lines):
                 assert harmful(said(lambda line=line: terminal.say(line))) == [], where
             count += 1
     assert count > 5

@@ -119,16 +119,16 @@ def interrupted(tmp_path: Path, server: StandIn, line: str, until: str) -> tuple
     """The exit code of a command to which Ctrl-C comes once its output has a word, and all of its output."""
     env = {**os.environ, "KUBECONFIG": str(server.kubeconfig(tmp_path))}
     command = [sys.executable, "-m", "gangline.console.cli", *line.split()]
-    told = ""
+    output = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as process:
         assert process.stdout is not None
         for row in process.stdout:
-            told += row
+            output += row
             if until in row:
                 process.send_signal(signal.SIGINT)
                 break
-        told += process.stdout.read()
-    return process.returncode, told
+        output += process.stdout.read()
+    return process.returncode, output
 
 
 @pytest.fixture
@@ -148,9 +148,9 @@ def operator() -> Iterator[StandIn]:
 
 @pytest.mark.parametrize("line", ["queue -w", "queue -w -o json", "eta -w"])
 def test_ctrl_c_ends_what_is_watched_with_130_and_no_word(line: str, operator: StandIn, tmp_path: Path) -> None:
-    code, told = interrupted(tmp_path, operator, line, "resnet")
+    code, output = interrupted(tmp_path, operator, line, "resnet")
     assert code == exit_codes.INTERRUPTED
-    assert "Aborted" not in told and "Traceback" not in told
+    assert "Aborted" not in output and "Traceback" not in output
 
 
 def test_why_answers_at_once_and_remedies_follow(operator: StandIn, tmp_path: Path) -> None:
@@ -162,12 +162,12 @@ def test_why_answers_at_once_and_remedies_follow(operator: StandIn, tmp_path: Pa
             wait.wait(20)
 
     operator.before = before
-    code, told = interrupted(tmp_path, operator, "why resnet", "waits")
+    code, output = interrupted(tmp_path, operator, "why resnet", "waits")
     wait.set()
-    assert code == exit_codes.INTERRUPTED and "Aborted" not in told
-    assert told.splitlines() == ["job/resnet in namespace ml, workload job-resnet-1a2b3", "  state     waits"]
+    assert code == exit_codes.INTERRUPTED and "Aborted" not in output
+    assert output.splitlines() == ["job/resnet in namespace ml, workload job-resnet-1a2b3", "  state     waits"]
     done = gangline("why resnet", operator.kubeconfig(tmp_path))
-    assert done.stdout.splitlines() == [*told.splitlines(), "  starts    in 60s – 90s"]
+    assert done.stdout.splitlines() == [*output.splitlines(), "  starts    in 60s – 90s"]
     both = json.loads(gangline("why resnet -o json", operator.kubeconfig(tmp_path)).stdout)
     assert both["explanation"] == [["state", "waits"], ["starts", "in 60s – 90s"]]
 

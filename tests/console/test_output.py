@@ -229,9 +229,9 @@ async def test_watching_goes_on_while_the_operator_is_away(
 
     with pytest.raises(KeyboardInterrupt):
         await presenting.present(LISTING, Presentation(watch=True), look)
-    told = capsys.readouterr()
-    assert told.out.count("NAME") == 1 and told.out.count("b       10") == 1 and "c" in told.out
-    assert told.err == "(away)\n"
+    output = capsys.readouterr()
+    assert output.out.count("NAME") == 1 and output.out.count("b       10") == 1 and "c" in output.out
+    assert output.err == "(away)\n"
 
 
 async def test_a_remark_is_said_once_while_it_holds(
@@ -259,7 +259,7 @@ async def test_a_remark_is_said_once_while_it_holds(
 
 
 def test_an_instant_is_a_time_of_day_and_a_distance() -> None:
-    def told() -> tuple[str, ...]:
+    def texts() -> tuple[str, ...]:
         day = 86_400
         return (
             clock.when(NOW + 600, NOW),
@@ -276,7 +276,7 @@ def test_an_instant_is_a_time_of_day_and_a_distance() -> None:
             clock.exact(None, NOW),
         )
 
-    assert screens.in_utc(told) == (
+    assert screens.in_utc(texts) == (
         "22:23 (in 10m)",
         "20:13 (120m ago)",
         "Thu 22:13 (in 2d)",

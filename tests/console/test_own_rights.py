@@ -77,9 +77,9 @@ async def test_jobs_without_a_workload_are_listed_with_what_holds_them() -> None
 
 
 async def test_why_of_a_job_without_a_workload_repeats_the_operators_event() -> None:
-    told = await why._no_workload(Api([event("u1", "pcjob")], pcjob="u1"), "ml", "job/pcjob")  # type: ignore[arg-type]
-    assert "Job ml/pcjob names queue 'lq' and has no Workload" in told
-    assert f"ErrWorkloadCompose, 12s ago: {NOTE}" in told
+    message = await why._no_workload(Api([event("u1", "pcjob")], pcjob="u1"), "ml", "job/pcjob")  # type: ignore[arg-type]
+    assert "Job ml/pcjob names queue 'lq' and has no Workload" in message
+    assert f"ErrWorkloadCompose, 12s ago: {NOTE}" in message
     quiet = await why._no_workload(Api([], pcjob="u1"), "ml", "job/pcjob")  # type: ignore[arg-type]
     assert "is the operator running?" in quiet
 
@@ -88,11 +88,11 @@ async def test_why_of_a_job_without_its_queue_names_those_that_there_are() -> No
     """Also where no operator answers, as while it is installed."""
     api: Any = Api([], train="u1")
     api.queues, api.named = ["spare", "gpus"], ""
-    told = await why._no_workload(api, "ml", "train")
-    assert told.endswith("does not manage it; LocalQueues of namespace ml: gpus, spare")
+    message = await why._no_workload(api, "ml", "train")
+    assert message.endswith("does not manage it; LocalQueues of namespace ml: gpus, spare")
     api.named = "gpu"
-    told = await why._no_workload(api, "ml", "train")
-    assert "names queue 'gpu', which does not exist" in told and told.endswith(": gpus, spare")
+    message = await why._no_workload(api, "ml", "train")
+    assert "names queue 'gpu', which does not exist" in message and message.endswith(": gpus, spare")
     api.queues = None
     assert "is the operator running?" in await why._no_workload(api, "ml", "train"), "she may not list them"
 

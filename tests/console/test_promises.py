@@ -35,21 +35,21 @@ def story(path: Path) -> Recorded:
 
 def test_a_kept_promise_is_told_with_its_times(tmp_path: Path) -> None:
     story(tmp_path / "audit")
-    told = progress.kept(tmp_path / "audit", ())
-    assert told.broken == ()
-    assert told.lines[0].startswith("team/head was planned to start at 3600.0 s; it started at 300")
-    assert told.lines[0].endswith("s earlier")
-    assert "started before a reserved job: team/short" in told.lines
-    assert "stopped because they overran: team/short" in told.lines
-    assert told.lines[-1].endswith(", 0 differ")
+    kept = progress.kept(tmp_path / "audit", ())
+    assert kept.broken == ()
+    assert kept.lines[0].startswith("team/head was planned to start at 3600.0 s; it started at 300")
+    assert kept.lines[0].endswith("s earlier")
+    assert "started before a reserved job: team/short" in kept.lines
+    assert "stopped because they overran: team/short" in kept.lines
+    assert kept.lines[-1].endswith(", 0 differ")
 
 
 def test_a_decision_that_does_not_follow_breaks_it(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     story(path)
     path.write_text(path.read_text().replace('"BackfillRevoked"', '"SomethingElse"'))
-    told = progress.kept(path, ())
-    assert any("differ in the replay" in words for words in told.broken)
+    kept = progress.kept(path, ())
+    assert any("differ in the replay" in words for words in kept.broken)
 
 
 def test_a_run_in_which_nobody_was_promised_anything_shows_nothing(tmp_path: Path) -> None:

@@ -69,14 +69,14 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(main, ["report", *words])
 
 
-def told(*words: str) -> str:
+def printed(*words: str) -> str:
     result = run(*words)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def test_all_pages_make_one_report(asked: list[tuple[str, Json]]) -> None:
-    lines = told("--by", "user").splitlines()
+    lines = printed("--by", "user").splitlines()
     assert [line.split()[0] for line in lines] == [
         "USER",
         "mira",
@@ -114,7 +114,7 @@ def test_all_pages_make_one_report(asked: list[tuple[str, Json]]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_asked(asked: list[tuple[str, Json]], words: list[str], path: str, query: Json) -> None:
-    told(*words)
+    printed(*words)
     assert asked[0] == (path, {"limit": question.MOST, **query})
 
 
@@ -145,7 +145,7 @@ def test_what_makes_no_sense_is_refused(asked: list[tuple[str, Json]], words: li
 
 
 def test_sums_by_a_label_are_asked_for_and_named_by_its_key(asked: list[tuple[str, Json]]) -> None:
-    lines = told("--by", "label:example.com/project").splitlines()
+    lines = printed("--by", "label:example.com/project").splitlines()
     assert lines[0].startswith("EXAMPLE.COM/PROJECT ") and asked[0][1]["by"] == "label:example.com/project"
 
 
@@ -157,7 +157,7 @@ def test_a_row_without_the_label_is_a_dash(monkeypatch: pytest.MonkeyPatch, aske
         return {**whole, "items": [row]}
 
     monkeypatch.setattr(asking, "get", get)
-    assert told("--by", "label:team").splitlines()[1].startswith("–  ")
+    assert printed("--by", "label:team").splitlines()[1].startswith("–  ")
 
 
 def test_parquet_has_the_rows_of_the_csv_with_types(asked: Any, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_parquet_has_the_rows_of_the_csv_with_types(asked: Any, tmp_path: Path) 
         result = run("--by", "user", "-o", "parquet", "--file", str(file), *more)
         assert result.exit_code == 0 and result.stdout == "" and f"3 rows in {file}" in result.stderr
         table = parquet.read_table(file)
-        wanted = [*csv.DictReader(io.StringIO(told("--by", "user", "-o", "csv", *more)))]
+        wanted = [*csv.DictReader(io.StringIO(printed("--by", "user", "-o", "csv", *more)))]
         found = [{name: "" if each is None else str(each) for name, each in row.items()} for row in table.to_pylist()]
         assert found == wanted
         kinds = {
@@ -212,22 +212,22 @@ def test_who_may_not_ask_about_all_gets_the_own_namespace(monkeypatch: pytest.Mo
 
 
 def test_rows_are_sorted_and_the_total_stays_last(asked: Any) -> None:
-    lines = told("--by", "user", "--sort", "gpu-h").splitlines()
+    lines = printed("--by", "user", "--sort", "gpu-h").splitlines()
     assert [line.split()[0] for line in lines[1:]][-2:] == ["mira", "total"]
 
 
 def test_a_document_has_all_numbers(asked: Any) -> None:
-    found = json.loads(told("--by", "user", "-o", "json"))
+    found = json.loads(printed("--by", "user", "-o", "json"))
     assert (found["by"], found["start"], found["end"], found["timeZone"]) == ("user", NOW - 30 * 86_400, NOW, "UTC")
     assert [row["name"] for row in found["items"]] == ["mira", "tom-of-the-language-models-team", "hidden-1a2b3c4d"]
     assert found["total"]["lost"]["preemption"] == 400.0 and "cost" not in found["total"]
-    assert yaml.safe_load(told("--by", "user", "-o", "yaml")) == found
+    assert yaml.safe_load(printed("--by", "user", "-o", "yaml")) == found
 
 
 def test_prices_make_costs(asked: Any, tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("currency: EUR\nprices: {h100: 2.5}\n")
-    found = json.loads(told("--by", "user", "--prices", str(file), "-o", "json"))
+    found = json.loads(printed("--by", "user", "--prices", str(file), "-o", "json"))
     assert (found["currency"], found["items"][0]["cost"], found["items"][0]["lostCost"]) == ("EUR", 12500.0, 1750.0)
     assert found["total"]["cost"] == 6280 * 2.5
     result = run("--by", "user", "--prices", str(file))

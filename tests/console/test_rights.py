@@ -92,7 +92,7 @@ def worker_rights(*arguments: str) -> dict[str, set[str]]:
 
 
 def test_a_worker_grants_the_kinds_that_its_manager_sends(tmp_path: Path) -> None:
-    """Those that it manages and that can run elsewhere, and the custom resources that it names."""
+    """Those that it manages and that can run in another cluster, and the custom resources that it names."""
     of_jobs = {*rights.READ, "create", "delete"}
     usual = worker_rights()
     assert usual.pop("workloads.kueue.x-k8s.io") == {*of_jobs, "patch"}
@@ -115,7 +115,7 @@ def test_a_worker_grants_the_kinds_that_its_manager_sends(tmp_path: Path) -> Non
 
 
 def test_a_manager_may_write_the_statuses_of_the_jobs_that_it_sends(tmp_path: Path) -> None:
-    """Of all kinds, since nobody else does while they run elsewhere. What other controllers queue it only reads besides."""
+    """Of all kinds, since nobody else does while they run in another cluster. Those of other controllers it only reads."""
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(CONFIGURATION))
     outcome = CliRunner().invoke(main, ["admin", "rbac", "--config", str(file)])

@@ -31,8 +31,8 @@ def test_each_directive_is_acted_on_or_named_with_a_reason(name: str, monkeypatc
     directives = wishes.directives(text, "job.sh").given
     assert len(directives) >= 6
     for each in directives:
-        told = [line for line in (*found["refused"], *found["remarks"]) if line.startswith(f"{each.source}: ")]
-        named = [line for line in told if re.search(rf"--{each.option.name}\b", line)]
+        lines = [line for line in (*found["refused"], *found["remarks"]) if line.startswith(f"{each.source}: ")]
+        named = [line for line in lines if re.search(rf"--{each.option.name}\b", line)]
         acted = not each.option.why and not [line for line in found["refused"] if line in named]
         assert acted or named, each
         assert all(len(line.partition(": ")[2]) > 20 for line in named), "with a reason"

@@ -322,8 +322,12 @@ async def test_a_session_waits_opens_its_terminal_and_deletes_its_job(
     assert await hold(place) == 5
     assert asked == [RemoteCommand("ml", "train-0", "main", ["bash"], tty=True, takes_input=True)]
     assert place.deleted == [("session", "u1")] and place.paused == [session.LOOK_EVERY] * 3
-    told = capsys.readouterr().err
-    assert told.count("gpujob/session is submitted") == 1 and "away" in told and "gpujob/session is deleted" in told
+    printed = capsys.readouterr().err
+    assert (
+        printed.count("gpujob/session is submitted") == 1
+        and "away" in printed
+        and "gpujob/session is deleted" in printed
+    )
 
 
 @pytest.mark.parametrize("which", [signal.SIGHUP, signal.SIGTERM, None])
@@ -380,20 +384,20 @@ async def test_a_connection_that_breaks_ends_the_session(
     ],
 )
 async def test_a_session_is_warned_before_its_time_is_up(limit: str, began: int, warnings: dict[int, str]) -> None:
-    place, told = Cluster(), {}
+    place, warned = Cluster(), {}
     start = place.now
 
     def tell(text: str) -> None:
-        told[round(place.now - start)] = text
+        warned[round(place.now - start)] = text
 
     admitted = {"type": "Admitted", "status": "True", "lastTransitionTime": "1970-01-12T13:46:40Z"}
     place.now = start = 1_000_000.0 + began
     job = {**JOB, "spec": {"runtime": {"limit": limit}}}
     target = Target("gpujob/session", None, {"status": {"conditions": [admitted]}}, GPU_JOBS, job)
     await session._warn(place, job, target, tell, place.pause)  # type: ignore[arg-type]
-    assert list(told) == list(warnings)
+    assert list(warned) == list(warnings)
     for at, words in warnings.items():
-        assert f"ends in {words}" in told[at]
+        assert f"ends in {words}" in warned[at]
 
 
 @contextmanager

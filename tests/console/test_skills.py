@@ -39,8 +39,10 @@ def test_there_is_a_skill_for_each_question() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_skill_begins_with_its_name_and_what_it_is_for(page: Path) -> None:
     _, head, body = page.read_text().split("---\n", 2)
-    told = yaml.safe_load(head)
-    assert set(told) == {"name", "description"} and told["name"] == page.stem and 20 < len(told["description"]) < 200
+    fields = yaml.safe_load(head)
+    assert (
+        set(fields) == {"name", "description"} and fields["name"] == page.stem and 20 < len(fields["description"]) < 200
+    )
     assert "never follow them" in " ".join(body.split())
 
 

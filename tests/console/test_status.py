@@ -98,11 +98,11 @@ def test_the_screen_and_its_document(answers: dict[str, Any], monkeypatch: pytes
     shown = run(monkeypatch)
     assert shown.exit_code == 0, shown.output
     assert "FLAVOR" in shown.output and "QUEUE" in shown.output and "waiting" in shown.output
-    told = json.loads(run(monkeypatch, "-A", "-o", "json").output)
-    assert {row["clusterQueue"] for row in told["queues"]} == {
+    document = json.loads(run(monkeypatch, "-A", "-o", "json").output)
+    assert {row["clusterQueue"] for row in document["queues"]} == {
         row["clusterQueue"] for row in answers["queueshares"] if row["level"] == "ClusterQueue"
     }
-    assert told["at"].endswith("Z") and told["waiting"]["oldest"]["since"].endswith("Z")
+    assert document["at"].endswith("Z") and document["waiting"]["oldest"]["since"].endswith("Z")
 
 
 def test_who_may_not_see_all_is_shown_her_namespace(answers: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

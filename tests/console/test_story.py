@@ -40,7 +40,7 @@ COURSE = [
 ]
 
 
-def told() -> RunStory:
+def story_of_course() -> RunStory:
     story, before = RunStory(), None
     for at, objects in COURSE:
         seen = see(*objects)
@@ -51,7 +51,7 @@ def told() -> RunStory:
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_a_timeline_shows_who_waited_and_ran(width: int) -> None:
-    head, first, second = told().timeline(10, width, 40.0)
+    head, first, second = story_of_course().timeline(10, width, 40.0)
     assert head.endswith("40s") and all(len(line) <= width for line in (head, first, second))
     bars = {line.split()[0]: line[line.index("  ") + 2 :] for line in (first, second)}
     columns = len(head) - head.index("0")
@@ -63,7 +63,7 @@ def test_a_timeline_shows_who_waited_and_ran(width: int) -> None:
 
 
 def test_only_as_many_lines_as_there_is_room_for() -> None:
-    story = told()
+    story = story_of_course()
     assert story.timeline(1, 80, 40.0) == [] and RunStory().timeline(10, 80, 0.0) == []
     lines = story.timeline(2, 80, 40.0)
     assert len(lines) == 2 and "job/b" in lines[1] and lines[0].startswith("(1 earl")

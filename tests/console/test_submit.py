@@ -168,9 +168,9 @@ def test_a_script_becomes_the_job_that_one_expects(name: str) -> None:
 
 
 def test_what_is_ignored_is_named_with_line_and_reason() -> None:
-    told = made(script(*SCRIPTS["mail, output and account"][0]), profile=PROFILE).remarks
-    assert told[0].startswith("train.sh line 2: --output is ignored: what the job prints is in its pods")
-    assert [line.split(" is ignored")[0] for line in told] == [
+    remarks = made(script(*SCRIPTS["mail, output and account"][0]), profile=PROFILE).remarks
+    assert remarks[0].startswith("train.sh line 2: --output is ignored: what the job prints is in its pods")
+    assert [line.split(" is ignored")[0] for line in remarks] == [
         "train.sh line 2: --output",
         "train.sh line 3: --error",
         "train.sh line 4: --mail-type",
@@ -380,9 +380,9 @@ def test_a_script_that_is_none_is_refused(text: str, complaint: str) -> None:
 def test_variables_are_named_and_stay_as_they_are() -> None:
     text = script("#SBATCH --export=A=1,HOME,GONE,ALL", "#GANGLINE --env='B=$(GANGLINE_POD) x'")
     found = made(text, environment={"HOME": "/home/mira"})
-    told = decided(found.jobs[0])
-    assert (told["A"], told["HOME"], expanded(told["B"])) == ("1", "/home/mira", "$(GANGLINE_POD) x")
-    assert "GONE" not in told and any("GONE" in line for line in found.remarks)
+    variables = decided(found.jobs[0])
+    assert (variables["A"], variables["HOME"], expanded(variables["B"])) == ("1", "/home/mira", "$(GANGLINE_POD) x")
+    assert "GONE" not in variables and any("GONE" in line for line in found.remarks)
     with pytest.raises(WishError, match="no variable"):
         made(script("#SBATCH --export='A-B=1'"))
 
@@ -719,7 +719,7 @@ async def test_waiting_ends_with_the_exit_code_of_the_pod_that_failed_first(
     api.objects |= {("pods", "a"): pod(143, "2026-01-01T00:00:02Z"), ("pods", "b"): pod(7, "2026-01-01T00:00:01Z")}
     code = await job_end.awaited(api, "ml", GPU_JOBS, ["train"], pause)  # type: ignore[arg-type]
     assert code == 7 and len(paused) == 2 and paused == sorted(paused)
-    told = capsys.readouterr().err
-    assert "gpujob/train has failed: a pod failed" in told and "away" in told
+    printed = capsys.readouterr().err
+    assert "gpujob/train has failed: a pod failed" in printed and "away" in printed
     looks.append(ended("Complete"))
     assert await job_end.awaited(api, "ml", GPU_JOBS, ["train"], pause) == 0  # type: ignore[arg-type]

@@ -24,9 +24,9 @@ FEED = (sys.executable, "-m", "tests.console.feed", "0.15", "10")
 
 
 def environment(**more: str) -> dict[str, str]:
-    told = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     paths = [str(ROOT), str(ROOT / "operator"), str(ROOT / "webhooks")]
-    return told | {"TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(paths), **more}
+    return kept | {"TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join(paths), **more}
 
 
 @contextmanager
@@ -166,14 +166,14 @@ def test_a_pipe_gets_lines_without_any_control_character() -> None:
         FEED, cwd=ROOT, env=environment(FORCE_COLOR="1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
-        told: list[str] = []
+        lines: list[str] = []
         for line in process.stdout:
-            told.append(line.rstrip("\n"))
-            if told[-1] == feed.SAID:
+            lines.append(line.rstrip("\n"))
+            if lines[-1] == feed.SAID:
                 process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
-    assert all(line.isprintable() for line in told)
-    assert any("Running" in line and "job/bert" in line for line in told) and told[-1] == "interrupted"
+    assert all(line.isprintable() for line in lines)
+    assert any("Running" in line and "job/bert" in line for line in lines) and lines[-1] == "interrupted"
 
 
 def test_keys_belong_to_whoever_is_in_the_foreground() -> None:

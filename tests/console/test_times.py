@@ -42,9 +42,9 @@ async def test_the_table_is_in_the_order_of_starts() -> None:
 
 
 async def test_json_for_scripts_has_the_jobs_name_and_its_times() -> None:
-    told = times.as_json((await jobs())[1])
-    assert (told["name"], told["kind"], told["because"]) == ("next", "GPUJob", "after runs ends")
-    assert list(told)[-5:] == ["elapsedSeconds", "expectedStart", "because", "forecast", "record"]
+    document = times.as_json((await jobs())[1])
+    assert (document["name"], document["kind"], document["because"]) == ("next", "GPUJob", "after runs ends")
+    assert list(document)[-5:] == ["elapsedSeconds", "expectedStart", "because", "forecast", "record"]
 
 
 def test_words_for_starts() -> None:
@@ -58,8 +58,8 @@ def test_words_for_starts() -> None:
 
 
 async def test_the_flavor_is_named_where_it_makes_a_difference() -> None:
-    told = {item["jobName"]: times.runtime_text(item) for item in await jobs(clusters.several_flavors())}
-    assert told["waits"] == "40m – 120m on v100" and "on" not in told["runs"]
+    texts = {item["jobName"]: times.runtime_text(item) for item in await jobs(clusters.several_flavors())}
+    assert texts["waits"] == "40m – 120m on v100" and "on" not in texts["runs"]
 
 
 async def test_queue_shows_times_before_its_last_column() -> None:
@@ -111,26 +111,26 @@ async def test_a_plan_as_json_names_no_hidden_workload() -> None:
 
 async def test_what_if_prints_the_start_and_what_gains(capsys: pytest.CaptureFixture[str]) -> None:
     whatif._show(await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 2, "1h")))
-    told = capsys.readouterr().out
-    assert told.startswith("Submitted now to queue a, it would start in ")
-    assert "(Hint, from 0 finished runs)." in told
-    assert "1  at once" in told and "submit it to queue b (ClusterQueue b)" in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("Submitted now to queue a, it would start in ")
+    assert "(Hint, from 0 finished runs)." in printed
+    assert "1  at once" in printed and "submit it to queue b (ClusterQueue b)" in printed
 
 
 async def test_what_if_of_a_date_says_what_it_assumes(capsys: pytest.CaptureFixture[str]) -> None:
     date = clock.rfc3339(clusters.NOW + 86_400)
     whatif._show(await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 2, "1h"), date))
-    told = capsys.readouterr().out
-    assert told.startswith(f"Submitted at {date} to queue a, it would start at once")
-    assert "\nAssumed: jobs that run or wait now take as long as forecast" in told
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Submitted at {date} to queue a, it would start at once")
+    assert "\nAssumed: jobs that run or wait now take as long as forecast" in printed
 
 
 async def test_what_if_says_why_nothing_helps(capsys: pytest.CaptureFixture[str]) -> None:
     answer = await clusters.busy().answers().what_if(Everybody(), "ml", gpujob("mine", 200, "1h"))
     whatif._show({**answer, "suggestions": [], "unexamined": 2})
-    told = capsys.readouterr()
-    assert "no start within the horizon: " in told.out and "maximum capacity" in told.out
-    assert "No smaller size" in told.out and "2 changes were not tried" in told.err
+    printed = capsys.readouterr()
+    assert "no start within the horizon: " in printed.out and "maximum capacity" in printed.out
+    assert "No smaller size" in printed.out and "2 changes were not tried" in printed.err
 
 
 class Server:
@@ -208,27 +208,27 @@ def test_promises_are_rows_and_the_outcome_is_told_against_the_first() -> None:
     rows = eta.promise_rows([first, moved], NOW)
     assert [row[3] for row in rows.cells] == ["first promise: after a ends", "a: expected to last longer than before"]
     record = {"starts": 412, "withinP50": 0.5, "withinP90": 0.91, "medianError": 0.1}
-    told = {"promises": [first, moved], "started": NOW + 1000.0, "record": record, "job": {"clusterQueue": "q"}}
-    outcome, summed = eta.outcome_lines(told, NOW)
+    answer = {"promises": [first, moved], "started": NOW + 1000.0, "record": record, "job": {"clusterQueue": "q"}}
+    outcome, summed = eta.outcome_lines(answer, NOW)
     assert outcome.endswith("6m40s after the first p50, before its p90: kept")
     assert summed == (
         "ClusterQueue q: p90 held 91% of 412 starts, p50 50%; the median error of p50 was 10% of the wait"
     )
-    assert eta.outcome_lines(told | {"started": NOW + 5000.0}, NOW)[0].endswith("after its p90: not kept")
-    assert eta.outcome_lines(told | {"started": None, "record": None}, NOW) == []
+    assert eta.outcome_lines(answer | {"started": NOW + 5000.0}, NOW)[0].endswith("after its p90: not kept")
+    assert eta.outcome_lines(answer | {"started": None, "record": None}, NOW) == []
     assert times.record_lines([{"clusterQueue": "q", "record": record}, {"clusterQueue": "b", "record": None}]) == [
         summed
     ]
 
 
 async def test_the_operators_forecast_of_a_job_is_words() -> None:
-    told = {item["jobName"]: times.as_json(item) for item in await jobs()}
-    waiting = forecast_command._show_operators(told["next"], NOW)  # pyright: ignore[reportPrivateUsage]
+    documents = {item["jobName"]: times.as_json(item) for item in await jobs()}
+    waiting = forecast_command._show_operators(documents["next"], NOW)  # pyright: ignore[reportPrivateUsage]
     first, runs, starts = waiting.splitlines()
     assert first == "gpujob/next in namespace ml: pending"
     assert runs.startswith("runs for 119m – ") and "from Hint (0 runs)" in runs
     assert starts.startswith("starts in ") and starts.endswith("after runs ends")
-    running = forecast_command._show_operators(told["runs"], NOW)  # pyright: ignore[reportPrivateUsage]
+    running = forecast_command._show_operators(documents["runs"], NOW)  # pyright: ignore[reportPrivateUsage]
     assert "has run for 20m" in running and "starts" not in running
 
 
@@ -277,6 +277,6 @@ async def test_a_strange_status_of_a_policy_is_no_mode(status: Json) -> None:
 def test_forecasts_are_those_of_workloads_that_the_user_can_list() -> None:
     """The operator names none in an answer that anybody may read."""
     listed = [{"metadata": {"namespace": "ml", "name": name, "uid": f"uid-{name}"}} for name in ("a", "b")]
-    told = {alias("uid-a"): {"samples": 1}, alias("uid-of-another"): {"samples": 2}}
-    assert own_answers._named(told, listed) == {"ml/a": {"samples": 1}}
+    records = {alias("uid-a"): {"samples": 1}, alias("uid-of-another"): {"samples": 2}}
+    assert own_answers._named(records, listed) == {"ml/a": {"samples": 1}}
     assert own_answers._named(None, listed) is None

@@ -167,9 +167,13 @@ def test_the_command_says_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
         return answers.pop(0)
 
     monkeypatch.setattr(access, "run", run)
-    told = CliRunner().invoke(main, ["admin", "to-kueue"])
-    assert told.exit_code == 1 and "workload/ns/w: names no cards any more" in told.output and "trouble" in told.output
-    assert "pod/ns/p: waits for no node any more" in told.output and "pod/ns/q: no" in told.output
-    told = CliRunner().invoke(main, ["admin", "to-kueue"])
-    assert told.exit_code == 0 and "No admission names cards." in told.output
+    result = CliRunner().invoke(main, ["admin", "to-kueue"])
+    assert (
+        result.exit_code == 1
+        and "workload/ns/w: names no cards any more" in result.output
+        and "trouble" in result.output
+    )
+    assert "pod/ns/p: waits for no node any more" in result.output and "pod/ns/q: no" in result.output
+    result = CliRunner().invoke(main, ["admin", "to-kueue"])
+    assert result.exit_code == 0 and "No admission names cards." in result.output
     assert isinstance(to_kueue.command, click.Command)

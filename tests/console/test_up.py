@@ -22,12 +22,12 @@ from gangline.devcluster.connection import Connection
 from gangline.install import kinds
 from gangline.install.manifests import objects, values
 
-#: stands for `gangline NAME …`: writes down what it was told, and is ready
+#: stands for `gangline NAME …`: writes down its arguments, and is ready
 SCRIBE = """
 import json, pathlib, sys, time
-told = sys.argv[1:]
-ready = pathlib.Path(told[-1])
-ready.with_suffix(".told").write_text(json.dumps(told))
+arguments = sys.argv[1:]
+ready = pathlib.Path(arguments[-1])
+ready.with_suffix(".arguments").write_text(json.dumps(arguments))
 ready.touch()
 time.sleep(60)
 """
@@ -88,9 +88,9 @@ def test_whether_fields_are_tracked_is_told_to_both_processes(
     try:
         bring_up(Connection(tmp_path / "kc", None, "local", "127.0.0.1"), services, print, Wishes(track_fields=wanted))
         for name in ("webhooks", "operator"):
-            told = json.loads((services.directory / f"{name}.told").read_text())
-            assert told[0] == name
-            assert ("--track-fields" in told) is wanted
+            arguments = json.loads((services.directory / f"{name}.arguments").read_text())
+            assert arguments[0] == name
+            assert ("--track-fields" in arguments) is wanted
     finally:
         services.stop()
 
@@ -109,9 +109,9 @@ def test_both_processes_read_the_configuration_and_its_port_is_not_the_machines(
     try:
         bring_up(Connection(tmp_path / "kc", None, "local", "127.0.0.1"), services, print, wishes)
         for name in ("webhooks", "operator"):
-            told = json.loads((services.directory / f"{name}.told").read_text())
-            assert (f"--config {tmp_path}/config.yaml" in " ".join(told)) is given
-            assert (name == "webhooks" or ("--listen" in told) is given) and told.count("--listen") <= 1
+            arguments = json.loads((services.directory / f"{name}.arguments").read_text())
+            assert (f"--config {tmp_path}/config.yaml" in " ".join(arguments)) is given
+            assert (name == "webhooks" or ("--listen" in arguments) is given) and arguments.count("--listen") <= 1
     finally:
         services.stop()
 
@@ -167,8 +167,8 @@ def test_a_log_gets_a_line_per_change_and_now_and_then_the_queues(capsys: pytest
     screen.show(seen, [], 2.0)
     assert capsys.readouterr().out == "   1.0s  Pending     vision      job/w (8 GPUs, priority 0): not evaluated yet\n"
     screen.show(seen, [], TABLE_EVERY)
-    told = capsys.readouterr().out
-    assert "0 running, 1 waiting, 0 finished; 0/8 GPUs in use" in told
-    assert "USED/NOMINAL" in told
+    printed = capsys.readouterr().out
+    assert "0 running, 1 waiting, 0 finished; 0/8 GPUs in use" in printed
+    assert "USED/NOMINAL" in printed
     screen.show(seen, [], TABLE_EVERY + 1)
     assert capsys.readouterr().out == ""

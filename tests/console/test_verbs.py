@@ -151,7 +151,7 @@ def call(line: str, *more: str) -> Result:
     return CliRunner().invoke(cli.main, [*line.split(), *more], catch_exceptions=False)
 
 
-def told(line: str, *more: str) -> str:
+def printed_by(line: str, *more: str) -> str:
     done = call(line, *more)
     assert done.exit_code == 0, f"{line} {more}: {done.output}"
     return done.stdout
@@ -165,14 +165,14 @@ def found_in(line: str, text: str) -> list[Json]:
 @pytest.mark.parametrize("line", LISTS)
 def test_every_list_has_every_format(line: str, asked: list[str]) -> None:
     _, field = LISTS[line]
-    printed = {kind: told(line, *(["-o", kind] if kind else [])) for kind in FORMATS}
+    printed = {kind: printed_by(line, *(["-o", kind] if kind else [])) for kind in FORMATS}
     assert asked and all(text.strip() for text in printed.values())
     entries = found_in(line, printed["json"])
     assert entries and field in entries[0]
     assert yaml.safe_load(printed["yaml"]) == json.loads(printed["json"])
     names = printed["name"].splitlines()
     assert len(names) == len(entries) and all(printed.values())
-    header, *rows = told(line, "-o", f"custom-columns=FIELD:.{field},N:.nothing").splitlines()
+    header, *rows = printed_by(line, "-o", f"custom-columns=FIELD:.{field},N:.nothing").splitlines()
     assert header.split() == ["FIELD", "N"] and len(rows) >= len(entries)
     assert all(row.endswith("<none>") for row in rows[: len(entries)])
     assert not any("\x1b" in text for text in printed.values())
@@ -193,12 +193,12 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 @pytest.mark.parametrize("line", [*LISTS, *ANSWERS])
 def test_every_instant_is_a_date_in_json(line: str, asked: list[str]) -> None:
     """The screens' instants are of 2020 to 2030 in seconds, and nothing else that they count is as large as that."""
-    printed = json.loads(told(line, "-o", "json"))
+    printed = json.loads(printed_by(line, "-o", "json"))
     assert [path for path, number in _numbers(printed) if 1.577e9 < number < 1.893e9] == []
 
 
 def test_an_instant_is_sorted_by_its_time_and_printed_as_a_date(asked: list[str]) -> None:
-    rows = told("history", "--sort", ".ended", "-o", "custom-columns=ENDED:.ended").splitlines()[1:]
+    rows = printed_by("history", "--sort", ".ended", "-o", "custom-columns=ENDED:.ended").splitlines()[1:]
     assert len(rows) > 1 and rows == sorted(rows)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", row.strip()) for row in rows)
 
@@ -211,7 +211,7 @@ def test_the_queue_of_a_run_is_the_local_queue_in_a_namespace_and_the_cluster_qu
         return [found()[0] | {"localQueue": "mine", "clusterQueue": "theirs"}]
 
     monkeypatch.setattr(history, "rows", rows)
-    of_namespace, of_all = told(line), told(line, "-A")
+    of_namespace, of_all = printed_by(line), printed_by(line, "-A")
     assert "mine" in of_namespace and "theirs" not in of_namespace
     assert "theirs" in of_all and "mine" not in of_all
 
@@ -241,19 +241,19 @@ def test_what_is_no_time_stays_as_it_is(at: Any, printed: Any) -> None:
 def test_every_list_is_sorted(line: str, asked: list[str]) -> None:
     column, field = LISTS[line]
     up, down = (
-        told(line, "--sort", order, "-o", "name").splitlines()
+        printed_by(line, "--sort", order, "-o", "name").splitlines()
         for order in (column.lstrip("-"), f"-{column.lstrip('-')}")
     )
     assert sorted(up) == sorted(down)
-    assert told(line, "--sort", f".{field}", "-o", "name").split()
+    assert printed_by(line, "--sort", f".{field}", "-o", "name").split()
     assert call(line, "--sort", "nonsense").exit_code == 2
 
 
 def test_bars_are_in_the_order_that_was_asked_for(asked: list[str]) -> None:
-    names = [told("plan", "--sort", order, "-o", "name").split() for order in ("gpus", "-gpus")]
+    names = [printed_by("plan", "--sort", order, "-o", "name").split() for order in ("gpus", "-gpus")]
     assert names[0] != names[1]
     for order, wanted in zip(("gpus", "-gpus"), names, strict=True):
-        bars = told("plan", "--sort", order).splitlines()[1:]
+        bars = printed_by("plan", "--sort", order).splitlines()[1:]
         drawn = [row.split()[1] for row in bars[: len(wanted)]]
         shown = 11  # characters of a long name; the next one may say that it goes on
         assert [name[:shown] for name in drawn] == [name[:shown] for name in wanted]
@@ -267,16 +267,16 @@ def test_every_list_filters_by_what_its_help_says(line: str, asked: list[str]) -
         command = found or command
     options = {option for param in command.params for option in param.opts}
     for option in {"--user", "--queue"} & options:
-        assert told(line, option, "nobody", "-o", "name") == ""
+        assert printed_by(line, option, "nobody", "-o", "name") == ""
     if "--state" in options:
         assert call(line, "--state", "nonsense", "-o", "name").stdout == ""
 
 
 @pytest.mark.parametrize("line", LISTS)
 def test_every_list_is_watched(line: str, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a pipe everything is told once; what does not change is not told again."""
+    """In a pipe everything is printed once; what does not change is not printed again."""
 
-    once, get = told(line, "-o", "name"), asking.get
+    once, get = printed_by(line, "-o", "name"), asking.get
     looks = len(asked)
     asked.clear()
 
@@ -302,9 +302,9 @@ def test_every_list_is_watched(line: str, asked: list[str], monkeypatch: pytest.
 
 @pytest.mark.parametrize("line", ANSWERS)
 def test_an_answer_that_is_no_list_is_a_document(line: str, asked: list[str]) -> None:
-    assert told(line).strip()
-    body = json.loads(told(line, "-o", "json"))
-    assert body and yaml.safe_load(told(line, "-o", "yaml")) == body
+    assert printed_by(line).strip()
+    body = json.loads(printed_by(line, "-o", "json"))
+    assert body and yaml.safe_load(printed_by(line, "-o", "yaml")) == body
     for wrong in ("wide", "name", "custom-columns=A:.b"):
         assert call(line, "-o", wrong).exit_code == 2
 
@@ -339,33 +339,33 @@ def test_what_would_have_no_effect_is_refused(
 
 
 def test_filters_hold_for_documents_of_victims(asked: list[str]) -> None:
-    everybody = found_in("preempt", told("preempt --dry-run probe -o json"))
-    mine = found_in("preempt", told("preempt --dry-run probe -o json --user mira"))
+    everybody = found_in("preempt", printed_by("preempt --dry-run probe -o json"))
+    mine = found_in("preempt", printed_by("preempt --dry-run probe -o json --user mira"))
     assert len(everybody) == 2 and [each["user"] for each in mine] == ["mira"]
 
 
 def test_reserved_starts_are_told_one_by_one(asked: list[str]) -> None:
-    assert len(found_in("audit", told("admin audit --starts -o json"))) == 4
-    mine = found_in("audit", told("admin audit -u mira --queue a -o json"))
+    assert len(found_in("audit", printed_by("admin audit --starts -o json"))) == 4
+    mine = found_in("audit", printed_by("admin audit -u mira --queue a -o json"))
     assert [(each["user"], each["clusterQueue"]) for each in mine] == [("mira", "a")]
-    assert "31.5 s" in told("admin audit -u mira --queue a")
-    assert told("admin audit --since 1h -o name") == "", "pictures are of years ago"
+    assert "31.5 s" in printed_by("admin audit -u mira --queue a")
+    assert printed_by("admin audit --since 1h -o name") == "", "pictures are of years ago"
 
 
 def test_decisions_are_told_one_per_line(asked: list[str], answers: dict[str, Any], tmp_path: Path) -> None:
-    lines = told("admin audit --decisions").splitlines()
+    lines = printed_by("admin audit --decisions").splitlines()
     assert len(lines) == 4 and "The job starts on h100." in lines[1] and "Node n1 counts as lost." in lines[3]
-    mine = found_in("audit", told("admin audit --decisions -u mira --queue a -o json"))
+    mine = found_in("audit", printed_by("admin audit --decisions -u mira --queue a -o json"))
     assert [(each["jobName"], each["gpus"]) for each in mine] == [("a", 8)]
-    told("admin audit --decisions -n ml --since 5m")
+    printed_by("admin audit --decisions -n ml --since 5m")
     assert asked[-1] == "/namespaces/ml/decisions"
     path = tmp_path / "audit"
     entries = [audit_log.Round(at, (model.Evict(f"ml/w{at}", "u", "Stalled", "It hangs"),)) for at in (0, 500_000)]
     path.write_bytes(b"".join(map(audit_log.to_line, entries)))
-    assert [line.split()[-3:] for line in told(f"admin audit {path} --decisions").splitlines()[1:]] == [
+    assert [line.split()[-3:] for line in printed_by(f"admin audit {path} --decisions").splitlines()[1:]] == [
         ["evicted:", "It", "hangs."]
     ] * 2
-    assert len(found_in("audit", told(f"admin audit {path} --decisions --since 60s -o json"))) == 1
+    assert len(found_in("audit", printed_by(f"admin audit {path} --decisions --since 60s -o json"))) == 1
     done = call(f"admin audit {tmp_path} --decisions")
     assert done.exit_code != 0
 
@@ -380,21 +380,22 @@ def test_an_operator_without_a_record_says_so(asked: list[str], monkeypatch: pyt
 
 
 def test_a_plan_is_filtered_by_user_state_and_local_queue(asked: list[str]) -> None:
-    everything = found_in("plan", told("plan -A -o json"))
+    everything = found_in("plan", printed_by("plan -A -o json"))
     assert {each["state"] for each in everything} == {"Running", "Pending"}
     for option, name in {"-u": "user", "-s": "state", "--queue": "queue"}.items():
         wanted = next(each[name] for each in reversed(everything) if each[name])
-        found = found_in("plan", told("plan", option, wanted, "-o", "json"))
+        found = found_in("plan", printed_by("plan", option, wanted, "-o", "json"))
         assert found == [each for each in everything if each[name] == wanted], option
-    assert 0 < len(told("plan -s running").splitlines()) < len(told("plan").splitlines())
+    assert 0 < len(printed_by("plan -s running").splitlines()) < len(printed_by("plan").splitlines())
 
 
 def test_starts_are_told_of_jobs_in_the_states_that_are_asked_for(asked: list[str]) -> None:
     states = [
-        {each["state"] for each in found_in("eta", told(line))} for line in ("eta -o json", "eta -s starting -o json")
+        {each["state"] for each in found_in("eta", printed_by(line))}
+        for line in ("eta -o json", "eta -s starting -o json")
     ]
     assert states == [{"Pending"}, {"Starting"}]
-    assert "it has started" in told("eta -s starting")
+    assert "it has started" in printed_by("eta -s starting")
 
 
 def test_runs_of_a_queue_are_asked_for_in_all_namespaces(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,10 +407,10 @@ def test_runs_of_a_queue_are_asked_for_in_all_namespaces(asked: list[str], monke
         return await get(api, path, query)
 
     monkeypatch.setattr(asking, "get", noted)
-    told("history -q vision")
-    told("history -q vision -n ml")
-    told("history")
-    told("history --attempts -q vision")
+    printed_by("history -q vision")
+    printed_by("history -q vision -n ml")
+    printed_by("history")
+    printed_by("history --attempts -q vision")
     own = "/namespaces/ml/pastruns"
     assert queries == [("/pastruns", "vision"), (own, "vision"), (own, ""), ("/jobattempts", "vision")]
 

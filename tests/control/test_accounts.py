@@ -114,9 +114,9 @@ async def test_plans_and_reserved_starts_name_users_to_those_who_may_read_them(m
     for asker, users in ((Everybody(), {"mira", "tom", ""}), (Reader("other"), {""})):
         runs = (await answers.plan(asker, "", "", 86_400)).items
         assert {run["user"] for run in runs} == users
-        told = [start for row in (await answers.audits(asker, "")).items for start in row["starts"]]
-        assert {start["user"] for start in told} == users - {"tom"}
-        assert all(bool(start["namespace"]) == (start["namespace"] in ("ml", SECRET)) for start in told)
+        reserved = [start for row in (await answers.audits(asker, "")).items for start in row["starts"]]
+        assert {start["user"] for start in reserved} == users - {"tom"}
+        assert all(bool(start["namespace"]) == (start["namespace"] in ("ml", SECRET)) for start in reserved)
     assert SECRET not in str((await answers.audits(Reader("ml"), "")).items)
 
 
@@ -214,18 +214,18 @@ async def victims(here: Any, name: str = "urgent", asker: Any = None) -> Json:
 
 
 async def test_victims_are_those_that_the_engine_would_choose_with_what_they_would_lose() -> None:
-    told = await victims(contested("LowerPriority"))
-    (victim,) = told["victims"]
+    answer = await victims(contested("LowerPriority"))
+    (victim,) = answer["victims"]
     assert (victim["job"], victim["gpus"], victim["priority"]) == ("gpujob/newer", 8, 0)
     assert (victim["reason"], victim["ranSeconds"], victim["lostGpuHours"]) == ("InClusterQueue", 3600, 8.0)
-    assert not told["starts"]
+    assert not answer["starts"]
     both = await victims(contested("LowerPriority", waits=16))
     assert {each["job"] for each in both["victims"]} == {"gpujob/newer", "gpujob/older"}
 
 
 async def test_where_nobody_is_preempted_it_is_said_why() -> None:
-    told = await victims(contested("Never"))
-    assert told["victims"] == [] and "insufficient unused quota" in told["obstacle"] and not told["starts"]
+    answer = await victims(contested("Never"))
+    assert answer["victims"] == [] and "insufficient unused quota" in answer["obstacle"] and not answer["starts"]
 
 
 async def test_who_waits_before_it_is_no_obstacle_and_room_needs_no_victims() -> None:
@@ -251,9 +251,9 @@ async def test_a_hidden_victim_is_reduced_to_its_size_and_times() -> None:
         *waiting,
         *ready(clusters.submitted(SECRET, 2, "4h", **away)),
     )
-    told = await victims(here, asker=Reader("ml"))
-    (victim,) = told["victims"]
-    assert SECRET not in str(told) and victim["job"].startswith("hidden-") and victim["gpus"] == 16
+    answer = await victims(here, asker=Reader("ml"))
+    (victim,) = answer["victims"]
+    assert SECRET not in str(answer) and victim["job"].startswith("hidden-") and victim["gpus"] == 16
 
 
 async def test_only_a_waiting_job_has_victims() -> None:

@@ -40,7 +40,7 @@ REFUSALS: dict[str, ApiError] = {
 
 @dataclass
 class Server:
-    """A server with one Workload, which refuses what it is told to."""
+    """A server with one Workload, which refuses what the test says."""
 
     outcomes: list[str]
     obj: Json = field(

@@ -49,16 +49,16 @@ async def jobs(here: Any, asker: Any = None, **wish: Any) -> dict[str, Json]:
 
 
 async def test_a_waiting_job_hears_when_after_whom_and_for_how_long() -> None:
-    told = await jobs(clusters.busy(), namespace="ml", times=True)
-    first = told["next"]
+    by_job = await jobs(clusters.busy(), namespace="ml", times=True)
+    first = by_job["next"]
     assert 1200 < first["expectedStart"]["p50"] - NOW < 3600 < first["expectedStart"]["p90"] - NOW
     assert first["because"] == "after runs ends"
     assert first["forecast"]["source"] == "Hint"
-    assert told["last"]["because"] == "after next ends"
-    running = told["runs"]
+    assert by_job["last"]["because"] == "after next ends"
+    running = by_job["runs"]
     assert (running["elapsedSeconds"], running["expectedStart"]) == (1200.0, None)
     assert running["forecast"]["p50"] > 1200
-    assert [item["position"] for item in told.values()] == [None, 0, 1]
+    assert [item["position"] for item in by_job.values()] == [None, 0, 1]
     assert "expectedStart" not in (await jobs(clusters.busy(), namespace="ml"))["next"], "only where it is asked for"
 
 
@@ -100,10 +100,10 @@ def test_the_operators_estimates_outrank_our_own() -> None:
 
 
 async def test_of_several_flavors_it_is_said_which_one_it_will_be_and_what_it_takes_there() -> None:
-    told = await jobs(clusters.several_flavors(), namespace="ml", times=True)
-    forecast = told["waits"]["forecast"]
+    by_job = await jobs(clusters.several_flavors(), namespace="ml", times=True)
+    forecast = by_job["waits"]["forecast"]
     assert (forecast["p50"], forecast["p90"], forecast["flavor"]) == (2400, 7200, "v100")
-    assert told["runs"]["forecast"]["flavor"] is None
+    assert by_job["runs"]["forecast"]["flavor"] is None
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -145,8 +145,8 @@ async def test_a_plan_that_is_some_minutes_old_shows_nothing_as_running_that_has
     monkeypatch.setattr(type(answers._foresight), "outlook", lambda *_: old())
     here.mirror.remove(kube.WORKLOADS, runs)
     here.now += 7_200_000
-    told = (await answers.plan(Everybody(), "ml", "", 86_400)).items
-    assert {(run["job"], run["state"]) for run in told} == {("next", "Pending"), ("last", "Pending")}
+    items = (await answers.plan(Everybody(), "ml", "", 86_400)).items
+    assert {(run["job"], run["state"]) for run in items} == {("next", "Pending"), ("last", "Pending")}
 
 
 async def test_what_was_read_beforehand_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def everything_said(*answers: Any) -> str:
 async def test_no_answer_tells_a_name_of_another_team() -> None:
     here, reader = clusters.shared(), Reader("ml")
     answers = here.answers()
-    told = [
+    answered = [
         (await answers.jobs(reader, Wish("ml", times=True))).items,
         (await answers.jobs(reader, Wish("ml", "a", times=True))).items,
         await answers.job(reader, "ml", "", "next", with_times=True),
@@ -187,7 +187,7 @@ async def test_no_answer_tells_a_name_of_another_team() -> None:
         (await answers.story(reader, "ml", "", "next"))[1],
         await answers.what_if(reader, "ml", clusters.gpujob("mine", 2, "1h")),
     ]
-    assert SECRET not in everything_said(told)
+    assert SECRET not in everything_said(answered)
     assert SECRET in reader.asked, "it was asked whether they may be seen"
     full = await answers.jobs(Everybody(), Wish("ml", "a", times=True))
     assert SECRET in everything_said(full.items), "an administrator sees them"
@@ -195,23 +195,23 @@ async def test_no_answer_tells_a_name_of_another_team() -> None:
 
 async def test_a_hidden_job_has_its_size_its_times_and_its_place() -> None:
     here = clusters.shared()
-    told = (await here.answers().jobs(Reader("ml"), Wish("ml", "a", times=True))).items
-    (hidden,) = [item for item in told if item["hidden"]]
+    items = (await here.answers().jobs(Reader("ml"), Wish("ml", "a", times=True))).items
+    (hidden,) = [item for item in items if item["hidden"]]
     assert (hidden["gpus"], hidden["pods"], hidden["position"], hidden["state"]) == (8, 1, 0, "Pending")
     assert hidden["created"] == NOW - 700 and hidden["expectedStart"]["p50"] > NOW
     assert hidden["forecast"]["p50"] == pytest.approx(1800)
     assert hidden["jobName"].startswith("hidden-") and hidden["metadata"] == {"name": hidden["jobName"]}
-    (mine,) = [item for item in told if item["jobName"] == "next"]
+    (mine,) = [item for item in items if item["jobName"] == "next"]
     assert mine["position"] == 1 and "Workload would delay hidden-" in mine["message"]
 
 
 async def test_why_is_true_without_the_names_of_others() -> None:
     item, lines = await clusters.shared().answers().why(Reader("ml"), "ml", "", "next")
-    told = {line.label: line.text for line in lines}
-    assert item["position"] == 1 and "2nd of 2 waiting in ClusterQueue a (cohort lab)" in told["state"]
-    assert told["ahead"].startswith("hidden-") and told["ahead"].endswith("(8 GPUs)")
-    assert "hidden-" in told["held by"] and "of queue-" in told["held by"] and "gpujob/runs (16" in told["held by"]
-    assert "the end of" in told["needs"]
+    texts = {line.label: line.text for line in lines}
+    assert item["position"] == 1 and "2nd of 2 waiting in ClusterQueue a (cohort lab)" in texts["state"]
+    assert texts["ahead"].startswith("hidden-") and texts["ahead"].endswith("(8 GPUs)")
+    assert "hidden-" in texts["held by"] and "of queue-" in texts["held by"] and "gpujob/runs (16" in texts["held by"]
+    assert "the end of" in texts["needs"]
 
 
 async def test_a_label_is_the_same_in_all_answers_and_tells_nothing() -> None:
@@ -232,9 +232,9 @@ async def test_of_a_namespace_that_may_not_be_read_no_job_is_named() -> None:
             await answers.why(Reader(SECRET), "ml", "", name)
     (first, *_) = (await answers.jobs(Reader(), Wish("ml"))).items
     assert first["hidden"]
-    with pytest.raises(NoSuchJobError) as told:
+    with pytest.raises(NoSuchJobError) as raised:
         await answers.job(Reader("ml"), "ml", "", f"{SECRET}-runs")
-    assert "there is one" not in str(told.value)
+    assert "there is one" not in str(raised.value)
 
 
 def test_a_hidden_view_keeps_nothing_but_size_times_and_state() -> None:
@@ -280,10 +280,10 @@ def test_a_hidden_view_keeps_nothing_but_size_times_and_state() -> None:
 )
 def test_texts_lose_what_may_not_be_seen(text: str, expected: str) -> None:
     sight = Sight(namespaces=frozenset({"ml"}), queues=frozenset({"mine"}))
-    told = sight.text(text, {"ml/job-a": "alpha"})
+    shown = sight.text(text, {"ml/job-a": "alpha"})
     for key in ("other/job-c", "other/job-x"):
-        told = told.replace(sight.label(key), "HIDDEN")
-    assert told.replace(sight.queue_name("theirs"), "QUEUE") == expected
+        shown = shown.replace(sight.label(key), "HIDDEN")
+    assert shown.replace(sight.queue_name("theirs"), "QUEUE") == expected
 
 
 def test_an_administrator_sees_all_texts_as_they_are() -> None:
@@ -309,10 +309,10 @@ async def test_promises_are_told_with_the_queues_record_and_without_others_names
     ledger.promise_starts(seen.starts.values(), NOW * 1000)
     ledger.records["a"] = PromiseRecord(412, 200, 375)
     here.ledger = ledger
-    job, told = await answers.promises(Reader("ml"), "ml", "", "next")
-    assert job["jobName"] == "next" and told["started"] is None
-    assert told["promises"][0]["p50"] > NOW and told["record"]["withinP90"] == pytest.approx(0.91, abs=0.001)
-    assert SECRET not in everything_said(told)
+    job, promises = await answers.promises(Reader("ml"), "ml", "", "next")
+    assert job["jobName"] == "next" and promises["started"] is None
+    assert promises["promises"][0]["p50"] > NOW and promises["record"]["withinP90"] == pytest.approx(0.91, abs=0.001)
+    assert SECRET not in everything_said(promises)
     (mine,) = [
         item for item in (await answers.jobs(Everybody(), Wish("ml", times=True))).items if item["jobName"] == "next"
     ]
@@ -328,12 +328,12 @@ async def test_asking_for_promises_makes_the_first_one(monkeypatch: pytest.Monke
     here.ledger = ledger = Ledger()
     foresee = here.outlook
 
-    def told(only: frozenset[str] | None) -> Outlook:
+    def promise(only: frozenset[str] | None) -> Outlook:
         seen = foresee(only)
         ledger.promise_starts(seen.starts.values(), NOW * 1000)
         return seen
 
-    monkeypatch.setattr(here, "outlook", told)
+    monkeypatch.setattr(here, "outlook", promise)
     for _ in range(2):
         _, said = await here.answers().promises(Reader("ml"), "ml", "", "next")
         assert len(said["promises"]) == 1

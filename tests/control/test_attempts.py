@@ -762,8 +762,8 @@ class Regrets:
     async def hindsight(self, spans: Sequence[PreemptedSpan]) -> list[Hindsight]:
         self.asked += spans
         losses = {"chosen": {"workloads": 1, "lostGpuHours": 3.0}, "instead": {"workloads": 1, "lostGpuHours": 1.0}}
-        told = Hindsight({**losses, "spared": True})
-        return [told if each.workload == self.workload else Hindsight(unknown="gone") for each in spans]
+        cheaper = Hindsight({**losses, "spared": True})
+        return [cheaper if each.workload == self.workload else Hindsight(unknown="gone") for each in spans]
 
 
 async def test_whether_a_preemption_could_have_lost_less_is_asked_of_the_record(leader: Leader) -> None:
@@ -781,8 +781,8 @@ async def test_whether_a_preemption_could_have_lost_less_is_asked_of_the_record(
     assert going["hindsight"] is None and ended["hindsight"]["cheaper"]["instead"]["lostGpuHours"] == 1.0
     (span,) = regrets.asked
     assert span.since <= 1000 * ended["reserved"] and 1000 * ended["ended"] < span.until
-    told = await answers.attempts_of(Everybody(), "ml", "gpujob", "train", cheaper=True)
-    assert [row["hindsight"] for row in told] == [None, ended["hindsight"]]
+    answer = await answers.attempts_of(Everybody(), "ml", "gpujob", "train", cheaper=True)
+    assert [row["hindsight"] for row in answer] == [None, ended["hindsight"]]
     hidden = (await answers.attempts(Reader("other"), "", 9e5, cheaper=True)).items
     assert [row["hindsight"] for row in hidden] == [None, None], (
         "who may not see why it was preempted does not see this either"
@@ -858,8 +858,8 @@ async def test_a_sum_has_what_was_lost_and_waited_for(leader: Leader) -> None:
     leader.run()
     leader.now += 60
     (row,) = await leader.sums(half_life=1e9)
-    told = {name: round(row[f"{name}GpuHours"] * HOUR / 16) for name in ("", "useful", "starting", "waited") if name}
-    assert told == {"useful": 60, "starting": 40, "waited": 640}
+    seconds = {name: round(row[f"{name}GpuHours"] * HOUR / 16) for name in ("", "useful", "starting", "waited") if name}
+    assert seconds == {"useful": 60, "starting": 40, "waited": 640}
     assert round(row["lost"]["preemption"] * HOUR / 16) == 100 and set(row["lost"]) == {
         "preemption", "failure", "overrun", "cancel", "eviction",
     }  # fmt: skip
@@ -879,15 +879,15 @@ async def test_a_sum_of_all_counts_each_job_once_and_names_the_time(leader: Lead
     leader.run()
     leader.now += 86_400
     asked = leader.answers()
-    told = await asked.usage(Everybody(), "ml", 60, "day", start=NOW + 20.0, end=NOW + 80.0)
-    assert (told.start, told.end, told.total["jobs"], hours_of(told.total)) == (NOW + 20.0, NOW + 80.0, 1, 60)
-    told = await asked.usage(Everybody(), "ml", 60, "day", start=NOW - 1000.0, end=NOW + 9e9)
-    assert told.end == leader.now, "no sum is of what has not been"
-    assert (told.total["jobs"], told.total["attempts"], sum(row["jobs"] for row in told.items)) == (1, 2, 2)
-    assert hours_of(told.total) == sum(map(hours_of, told.items)) == 120 + 20 + 86_400
-    (flavor,) = told.total["flavors"]
-    assert (flavor["flavor"], flavor["gpuHours"]) == ("h100", told.total["gpuHours"])
-    assert flavor["lostGpuHours"] == told.total["lost"]["preemption"]
+    usage = await asked.usage(Everybody(), "ml", 60, "day", start=NOW + 20.0, end=NOW + 80.0)
+    assert (usage.start, usage.end, usage.total["jobs"], hours_of(usage.total)) == (NOW + 20.0, NOW + 80.0, 1, 60)
+    usage = await asked.usage(Everybody(), "ml", 60, "day", start=NOW - 1000.0, end=NOW + 9e9)
+    assert usage.end == leader.now, "no sum is of what has not been"
+    assert (usage.total["jobs"], usage.total["attempts"], sum(row["jobs"] for row in usage.items)) == (1, 2, 2)
+    assert hours_of(usage.total) == sum(map(hours_of, usage.items)) == 120 + 20 + 86_400
+    (flavor,) = usage.total["flavors"]
+    assert (flavor["flavor"], flavor["gpuHours"]) == ("h100", usage.total["gpuHours"])
+    assert flavor["lostGpuHours"] == usage.total["lost"]["preemption"]
 
 
 def hours_of(row: Json) -> int:
@@ -920,8 +920,8 @@ def test_a_sum_names_a_bounded_number_of_flavors() -> None:
     found = UsageSum()
     for number in range(100):
         found.flavors[f"f{number:03}"] = FlavorHours(100.0 - number, 1.0)
-    told = attempt_rows.sums({("", "a"): found}, Window(0.0, 1.0), ALL)
-    flavors = told.rows[0]["flavors"]
+    usage = attempt_rows.sums({("", "a"): found}, Window(0.0, 1.0), ALL)
+    flavors = usage.rows[0]["flavors"]
     assert len(flavors) == attempt_rows.MOST_FLAVORS + 1 and flavors[0]["flavor"] == "f000"
     assert flavors[-1]["flavor"] == "" and flavors[-1]["lostGpuHours"] == 36.0
     assert sum(each["gpuHours"] for each in flavors) == sum(100.0 - number for number in range(100))
@@ -948,8 +948,8 @@ async def test_who_asks_the_same_gets_the_same_sums_for_a_moment(leader: Leader)
     leader.watch._store.usage = counted  # type: ignore[method-assign]
     leader.run()
     answers = leader.answers()
-    told = await asyncio.gather(*(answers.usage(Everybody(), "ml", 9e5, "user") for _ in range(5)))
-    assert len(asked) == 1 and len({str(each) for each in told}) == 1
+    summed = await asyncio.gather(*(answers.usage(Everybody(), "ml", 9e5, "user") for _ in range(5)))
+    assert len(asked) == 1 and len({str(each) for each in summed}) == 1
     for number in range(99):
         await answers.usage(Everybody(), "ml", 1000.0 + number, "user")
     assert len(leader.watch._sums) == attempt_watch.MOST_SUMS

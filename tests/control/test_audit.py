@@ -354,8 +354,8 @@ def test_the_command_says_so_in_words_and_as_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [str(path)])
     assert done.exit_code == 0, done.output
     assert "✓ every decision equals the recorded one" in done.output
-    told = json.loads(done.output.splitlines()[-1])
-    assert told["holds"] and told["roundsThatDiffer"] == 0 and told["revoke"] == {"q": "Overdue"}
+    document = json.loads(done.output.splitlines()[-1])
+    assert document["holds"] and document["roundsThatDiffer"] == 0 and document["revoke"] == {"q": "Overdue"}
 
     text = path.read_text().replace('"now":', '"now":1', 1)
     path.write_text(text)

@@ -100,9 +100,9 @@ def test_inputs_are_what_the_engine_knew_just_before(tmp_path: Path) -> None:
     world.log.close()
     decision, part = of_kind(world.log.index, Preempt, "team/low1")
     assert decision.decision in decided
-    told = inputs_here(decision, part)
-    assert told["same"] and told["recorded"] == told["repeated"] and "Preempt team/low1" in told["recorded"]
-    known = told["inputs"]
+    inputs = inputs_here(decision, part)
+    assert inputs["same"] and inputs["recorded"] == inputs["repeated"] and "Preempt team/low1" in inputs["recorded"]
+    known = inputs["inputs"]
     workload, queue, by = known["workload"], known["queue"], known["by"]
     assert workload == {
         "workload": "team/low1",
@@ -137,10 +137,10 @@ def test_a_preemption_that_would_have_lost_less_with_another_victim_says_so(tmp_
     decided = world.decide()
     assert [each.workload for each in decided if isinstance(each, Preempt)] == ["team/loses2"]
     world.log.close()
-    told = inputs_here(*of_kind(world.log.index, Preempt, "team/loses2"))["inputs"]["cheaper"]
-    assert told["chosen"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 630 / 3600, abs=0.01)}
-    assert told["instead"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 30 / 3600, abs=0.01)}
-    assert told["spared"]
+    cheaper = inputs_here(*of_kind(world.log.index, Preempt, "team/loses2"))["inputs"]["cheaper"]
+    assert cheaper["chosen"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 630 / 3600, abs=0.01)}
+    assert cheaper["instead"] == {"workloads": 1, "lostGpuHours": pytest.approx(4 * 30 / 3600, abs=0.01)}
+    assert cheaper["spared"]
 
 
 def test_inputs_are_those_of_each_decision_of_a_busy_record(tmp_path: Path) -> None:
@@ -158,12 +158,12 @@ def test_inputs_are_those_of_each_decision_of_a_busy_record(tmp_path: Path) -> N
     world.live_on(times=5)
     found = agrees(world.log.index, path)
     for each in found[::10]:
-        told = inputs_here(*(world.log.index.find(each.number) or pytest.fail(str(each))))
-        assert told["same"], each
+        inputs = inputs_here(*(world.log.index.find(each.number) or pytest.fail(str(each))))
+        assert inputs["same"], each
         waiting = known[each.at]
-        assert told["inputs"]["queue"]["waiting"] == len(waiting)
+        assert inputs["inputs"]["queue"]["waiting"] == len(waiting)
         position = waiting.index(each.workload) if each.workload in waiting else None
-        assert told["inputs"]["workload"]["position"] == position
+        assert inputs["inputs"]["workload"]["position"] == position
 
 
 def test_free_nodes_are_counted(tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_free_nodes_are_counted(tmp_path: Path) -> None:
     world.put(gang("w2", 4))
     world.decide()
     world.log.close()
-    told = inputs_here(*of_kind(world.log.index, Admit, "team/w2"))
-    assert told["inputs"]["nodes"] == {"free": [{"gpus": 4, "nodes": 2}, {"gpus": 1, "nodes": 1}]}
+    inputs = inputs_here(*of_kind(world.log.index, Admit, "team/w2"))
+    assert inputs["inputs"]["nodes"] == {"free": [{"gpus": 4, "nodes": 2}, {"gpus": 1, "nodes": 1}]}
 
 
 def altered(path: Path, kind: bytes) -> None:
@@ -199,8 +199,8 @@ def test_an_altered_decision_shows_in_the_inputs_of_its_round(tmp_path: Path) ->
     index = DecisionIndex(tmp_path / "audit")
     index.follow()
     pending = next(each for each in listed(index) if each.kind == "ReportPending" and each.workload == "team/high3")
-    told = inputs_here(*(index.find(pending.number) or pytest.fail()))
-    assert not told["same"] and "Preempt team/low1" in set(told["repeated"]) - set(told["recorded"])
+    inputs = inputs_here(*(index.find(pending.number) or pytest.fail()))
+    assert not inputs["same"] and "Preempt team/low1" in set(inputs["repeated"]) - set(inputs["recorded"])
 
 
 def test_what_the_record_does_not_say_is_no_input(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_what_the_record_does_not_say_is_no_input(tmp_path: Path) -> None:
     path.write_bytes(text.replace(b'{"fact":["+","RuntimeForecast"', b'{"fact":["+","Prophecy"', 1))
     index = DecisionIndex(path)
     index.follow()
-    told = inputs_here(*of_kind(index, Preempt, "team/low1"))
-    assert "a gap before the decision" in told["notRepeatable"] and "Prophecy" in told["notRepeatable"]
+    inputs = inputs_here(*of_kind(index, Preempt, "team/low1"))
+    assert "a gap before the decision" in inputs["notRepeatable"] and "Prophecy" in inputs["notRepeatable"]
     path.write_bytes(b"".join(text.splitlines(keepends=True)[5:]))
     index = DecisionIndex(path)
     index.follow()
@@ -234,9 +234,9 @@ def world(tmp_path: Path) -> Iterator[Contended]:
 
 
 async def settled(reader: AuditReader) -> Json:
-    while (told := reader.check())["running"]:
+    while (check := reader.check())["running"]:
         await asyncio.sleep(0.02)
-    return told
+    return check
 
 
 async def test_another_process_says_the_same_also_after_a_rotation(world: Contended) -> None:
@@ -244,8 +244,8 @@ async def test_another_process_says_the_same_also_after_a_rotation(world: Conten
     decision, part = of_kind(world.log.index, Preempt, "team/low1")
     assert part is not None
     audit_log.rotate(world.log._path, 4)
-    told = await reader.inputs(decision, part)
-    assert told == inputs_here(decision, part) and told["same"]
+    inputs = await reader.inputs(decision, part)
+    assert inputs == inputs_here(decision, part) and inputs["same"]
 
 
 async def test_a_check_is_made_on_request_once_at_a_time_and_at_most_every_ten_minutes(world: Contended) -> None:
@@ -276,9 +276,9 @@ async def test_a_check_reports_an_altered_decision(tmp_path: Path) -> None:
     assert eventually(lambda: not log.backlog and listed(log.index))
     reader = AuditReader(log.index, lambda: START)
     reader.check()
-    told = await settled(reader)
-    assert told["differing"] >= 1 and "Preempt team/low1" in told["differences"][0]["repeated"]
-    assert told["differences"][0]["at"] > START / 1000
+    check = await settled(reader)
+    assert check["differing"] >= 1 and "Preempt team/low1" in check["differences"][0]["repeated"]
+    assert check["differences"][0]["at"] > START / 1000
     log.close()
 
 
@@ -292,8 +292,8 @@ async def test_a_check_that_fails_or_takes_too_long_says_so_and_keeps_the_last_r
     monkeypatch.setattr(replay_process, "CHECK_WITHIN", 0.001)
     now[0] += EVERY
     reader.check()
-    told = await settled(reader)
-    assert told == {**done, "error": "the replay took more than 0.001 s"}
+    check = await settled(reader)
+    assert check == {**done, "error": "the replay took more than 0.001 s"}
     monkeypatch.setattr(replay_process.sys, "executable", "/nonexistent")
     monkeypatch.setattr(replay_process, "CHECK_WITHIN", 60.0)
     now[0] += EVERY
@@ -332,8 +332,8 @@ async def test_what_cannot_be_repeated_is_an_error_of_its_own(tmp_path: Path) ->
         await AuditReader(index, lambda: START).inputs(decision, part)
     reader = AuditReader(index, lambda: START)
     reader.check()
-    told = await settled(reader)
-    assert told["error"].startswith("The record has 1 gaps") and told["rounds"] == 0
+    check = await settled(reader)
+    assert check["error"].startswith("The record has 1 gaps") and check["rounds"] == 0
 
 
 # --- whether preemptions could have lost less ---------------------------------------------------------------------------
@@ -416,10 +416,10 @@ async def test_who_does_not_want_to_wait_is_told_later_and_a_failed_replay_pause
     spans = regretted.spans("loses2")
     (first,) = await reader.hindsight(spans)
     assert "ask again" in first.unknown
-    while (told := (await reader.hindsight(spans))[0]).unknown:
-        assert told == first
+    while (verdict := (await reader.hindsight(spans))[0]).unknown:
+        assert verdict == first
         await asyncio.sleep(0.02)
-    assert told.cheaper is not None
+    assert verdict.cheaper is not None
     monkeypatch.setattr(hindsight, "PATIENCE", 30.0)
     monkeypatch.setattr(replay_process, "CHEAPER_WITHIN", 0.001)
     hasty = AuditReader(regretted.log.index, lambda: regretted.now)
@@ -455,8 +455,8 @@ async def test_a_preemption_whose_beginning_is_gone_is_not_guessed(tmp_path: Pat
     path.write_bytes(b"".join(line for line in lines if not line.startswith(b'{"run":')))
     index = DecisionIndex(path)
     index.follow()
-    (told,) = await AuditReader(index, lambda: world.now).hindsight(world.spans("loses2"))
-    assert "what was known before this preemption" in told.unknown
+    (verdict,) = await AuditReader(index, lambda: world.now).hindsight(world.spans("loses2"))
+    assert "what was known before this preemption" in verdict.unknown
 
 
 # --- in the operator --------------------------------------------------------------------------------------------------
@@ -471,8 +471,8 @@ async def test_the_operator_answers_from_the_record_that_it_writes(tmp_path: Pat
         operator.engine.observe(model.Put(item))
     operator.engine.decide(START)
     operator.audit.close()
-    told = await operator.aggregated._answers._answers.decisions(Everybody(), "")
-    assert told.recorded and [(row["decision"], row["workload"]) for row in told.items] == [("Admit", "w1")]
+    answer = await operator.aggregated._answers._answers.decisions(Everybody(), "")
+    assert answer.recorded and [(row["decision"], row["workload"]) for row in answer.items] == [("Admit", "w1")]
     assert operator.record is not None and operator.record.check()["running"]
     await operator.record.close()
     await operator.aggregated.close()

@@ -35,7 +35,7 @@ Json = dict[str, Any]
 HOUR = 3600
 
 
-class Told:
+class Reports:
     """The recorder, and the receivers of notices, of this test."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Operator(Leader):
 
     def __init__(self, budget: Stored, store: Any = None, here: Any = None) -> None:
         super().__init__(store, here)
-        self.told, self.spent = Told(), dict[str, SpentBudget]()
+        self.reports, self.spent = Reports(), dict[str, SpentBudget]()
         self.past: list[PastPreemption] = []
         self.unknown: list[PreemptionsUnknown] = []
         if budget:
@@ -68,8 +68,8 @@ class Operator(Leader):
         context = a_context(
             mirror=self.here.mirror,
             messages=self.messages,
-            recorder=self.told,
-            notices=self.told,
+            recorder=self.reports,
+            notices=self.reports,
             now=lambda: self.now * 1000,
         )
         self.budgets = Budgets(context, self._observe)
@@ -143,7 +143,7 @@ async def test_starts_are_held_when_the_budget_is_used_by_what_runs_and_it_goes_
     assert leader.budgets.due is not None
     leader.later(HOUR - 21)
     assert leader.held() == []
-    assert leader.told.events == [
+    assert leader.reports.events == [
         (
             "BudgetUsed",
             "the budget 'b' of namespace ml is used to 80 %: 16 of 16 GPU-hours in the last 10h; "
@@ -157,7 +157,7 @@ async def test_starts_are_held_when_the_budget_is_used_by_what_runs_and_it_goes_
     assert fact.text.startswith("the budget 'b' of namespace ml is used: 16 of 16 GPU-hours in the last 10h")
     assert fact.holds
     leader.later(60)
-    assert len(leader.told.events) == len(leader.told.notices) == 2
+    assert len(leader.reports.events) == len(leader.reports.notices) == 2
     leader.end()
 
 
@@ -194,7 +194,7 @@ async def test_a_new_leader_holds_from_the_first_moment_and_knows_what_was_used_
     assert second.held() == ["urgent"]
     (fact,) = second.spent.values()
     assert "16.1 of 16" in fact.text
-    assert second.told.events == [], "it was announced before"
+    assert second.reports.events == [], "it was announced before"
     second.end()
 
 
@@ -300,9 +300,9 @@ async def test_a_notice_alone_holds_nobody_and_none_is_sent_where_none_is_wanted
     leader = await Operator(rolling(at100="Notify", at80="None"), history).lead()
     leader.run()
     leader.later(HOUR - 100)
-    assert leader.told.events == []
+    assert leader.reports.events == []
     leader.later(100)
-    assert [reason for reason, _ in leader.told.events] == ["BudgetUsed"]
+    assert [reason for reason, _ in leader.reports.events] == ["BudgetUsed"]
     assert leader.spent == {}
     leader.end()
 

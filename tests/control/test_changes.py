@@ -26,42 +26,42 @@ async def asked(here: Any, asker: Any = None, **change: Any) -> Json:
 async def test_a_shorter_job_lets_the_one_behind_it_start_earlier() -> None:
     here = clusters.busy()
     facts, objects = here.engine.facts(), copy.deepcopy(here.mirror.objects)
-    told = await asked(here, name="next", durationSeconds=600)
-    assert told["before"]["p50"] == pytest.approx(told["after"]["p50"]), "what it waits for stays"
-    assert [row["job"] for row in told["gains"]] == ["last"] and told["gains"][0]["seconds"] > 600
-    assert told["loses"] == [] and told["gpuHours"] < 0
-    assert told["command"].startswith("kubectl patch gpujob/next -n ml") and '"expected":"600s"' in told["command"]
+    answer = await asked(here, name="next", durationSeconds=600)
+    assert answer["before"]["p50"] == pytest.approx(answer["after"]["p50"]), "what it waits for stays"
+    assert [row["job"] for row in answer["gains"]] == ["last"] and answer["gains"][0]["seconds"] > 600
+    assert answer["loses"] == [] and answer["gpuHours"] < 0
+    assert answer["command"].startswith("kubectl patch gpujob/next -n ml") and '"expected":"600s"' in answer["command"]
     assert here.engine.facts() == facts and here.mirror.objects == objects, "nothing of it stays"
 
 
 async def test_a_longer_job_makes_the_one_behind_it_wait() -> None:
-    told = await asked(clusters.busy(), name="next", durationSeconds=20 * 3600)
-    assert told["gains"] == [] and [row["job"] for row in told["loses"]] == ["last"]
-    assert told["loses"][0]["seconds"] > 3600 and told["gpuHours"] > 0
+    answer = await asked(clusters.busy(), name="next", durationSeconds=20 * 3600)
+    assert answer["gains"] == [] and [row["job"] for row in answer["loses"]] == ["last"]
+    assert answer["loses"][0]["seconds"] > 3600 and answer["gpuHours"] > 0
 
 
 async def test_a_smaller_job_starts_beside_what_runs() -> None:
     here = clusters.busy()
-    told = await asked(here, name="last", gpus=8)
-    assert told["command"] == 'kubectl patch gpujob/last -n ml --type merge -p \'{"spec":{"workers":1}}\''
-    assert told["gpuHours"] < 0
+    answer = await asked(here, name="last", gpus=8)
+    assert answer["command"] == 'kubectl patch gpujob/last -n ml --type merge -p \'{"spec":{"workers":1}}\''
+    assert answer["gpuHours"] < 0
     with pytest.raises(WrongChangeError, match="multiple of 8"):
         await asked(here, name="last", gpus=12)
 
 
 async def test_another_queue_is_idle() -> None:
-    told = await asked(clusters.busy(), name="last", queue="b")
-    assert told["after"]["p50"] < 1 < told["before"]["p50"]
-    assert told["command"] == "gangline move gpujob/last b -n ml"
+    answer = await asked(clusters.busy(), name="last", queue="b")
+    assert answer["after"]["p50"] < 1 < answer["before"]["p50"]
+    assert answer["command"] == "gangline move gpujob/last b -n ml"
     with pytest.raises(WrongChangeError, match="no LocalQueue 'none'"):
         await asked(clusters.busy(), name="last", queue="none")
 
 
 async def test_more_quota_is_room_for_those_who_wait() -> None:
     here = clusters.busy()
-    told = await asked(here, clusterQueue="a", flavor="h100", gpus=512)
-    assert {row["job"] for row in told["gains"]} == {"next", "last"} and told["before"] is None
-    assert told["command"] == "gangline limits set a --flavor h100 --nominal 512"
+    answer = await asked(here, clusterQueue="a", flavor="h100", gpus=512)
+    assert {row["job"] for row in answer["gains"]} == {"next", "last"} and answer["before"] is None
+    assert answer["command"] == "gangline limits set a --flavor h100 --nominal 512"
     with pytest.raises(WrongChangeError, match="no ClusterQueue 'none'"):
         await asked(here, clusterQueue="none", flavor="h100", gpus=1)
     with pytest.raises(WrongChangeError, match="no GPU resources of flavor 'none'"):
@@ -86,8 +86,8 @@ async def test_a_drained_node_is_named_with_its_command() -> None:
         node("n2"),
         *clusters.submitted("runs", 1, "2h", ago=700, started=600),
     )
-    told = await asked(here, drain="n1")
-    assert told["command"] == "gangline admin swap now n1" and told["gpuHours"] is None
+    answer = await asked(here, drain="n1")
+    assert answer["command"] == "gangline admin swap now n1" and answer["gpuHours"] is None
     with pytest.raises(WrongChangeError, match="no node 'none'"):
         await asked(here, drain="none")
 
@@ -108,12 +108,12 @@ async def test_a_maintenance_says_whom_it_would_stop_and_what_that_costs() -> No
         *clusters.submitted("runs", 1, "2h", ago=700, started=600),
     )
     facts, objects = here.engine.facts(), copy.deepcopy(here.mirror.objects)
-    told = await asked(here, reservation=maintenance(here, 31, "n1", "n2"))
-    assert [row["job"] for row in told["stopped"]] == ["runs"]
-    assert told["gpuHoursLost"] == pytest.approx(8 * 40 / 60, rel=0.01), (
+    answer = await asked(here, reservation=maintenance(here, 31, "n1", "n2"))
+    assert [row["job"] for row in answer["stopped"]] == ["runs"]
+    assert answer["gpuHoursLost"] == pytest.approx(8 * 40 / 60, rel=0.01), (
         "ten minutes ago it started, it stops in thirty"
     )
-    assert told["note"] == "" and told["gpuHours"] is None
+    assert answer["note"] == "" and answer["gpuHours"] is None
     assert here.engine.facts() == facts and here.mirror.objects == objects, "nothing of it stays"
     over = await asked(here, reservation=maintenance(here, -120, "n1", "n9"))
     assert (over["stopped"], over["gpuHoursLost"]) == ([], 0)
@@ -124,8 +124,8 @@ async def test_a_maintenance_says_whom_it_would_stop_and_what_that_costs() -> No
 
 async def test_others_are_labels_and_quotas_are_for_who_sees_everything() -> None:
     here = clusters.busy()
-    told = await asked(here, Reader("ml"), name="next", durationSeconds=600)
-    assert [row["job"] for row in told["gains"]] == ["last"]
+    answer = await asked(here, Reader("ml"), name="next", durationSeconds=600)
+    assert [row["job"] for row in answer["gains"]] == ["last"]
     for change in (
         {"clusterQueue": "a", "flavor": "h100", "gpus": 1},
         {"drain": "n1"},

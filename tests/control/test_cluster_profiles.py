@@ -130,7 +130,7 @@ def test_what_a_profile_may_not_say(cluster: Json, reason: str, words: str) -> N
 # --- the profiles that there are --------------------------------------------------------------------------------------
 
 HERE = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/kueue-system/clusterprofiles"
-ELSEWHERE = HERE.replace("kueue-system", "team")
+IN_TEAM = HERE.replace("kueue-system", "team")
 
 
 async def refused(found: Profiles, name: str = "p") -> str:
@@ -167,7 +167,7 @@ async def test_profiles_come_and_go_and_change(inventory: Any) -> None:
     assert server.requests == {}, "nothing is watched until a cluster names one"
     missing = 'ClusterProfile.multicluster.x-k8s.io "p" not found'
     assert await refused(found) == missing
-    server.put(ELSEWHERE, "p", **profile([entry("cloud")]))
+    server.put(IN_TEAM, "p", **profile([entry("cloud")]))
     server.put(HERE, "p", **profile([entry("unknown")]))
     await soon(lambda: changed == ["p"])
     assert await refused(found) == 'no matching cluster accessor found for cluster profile "p"'
@@ -360,8 +360,8 @@ def test_providers_are_read() -> None:
 
 
 def test_providers_without_the_gate_are_told() -> None:
-    told = "multiKueue.clusterProfile has no effect while the gate MultiKueueClusterProfile is off"
-    assert load({"accessProviders": [row()]}, on=False).warnings == (told,)
+    message = "multiKueue.clusterProfile has no effect while the gate MultiKueueClusterProfile is off"
+    assert load({"accessProviders": [row()]}, on=False).warnings == (message,)
 
 
 @pytest.mark.parametrize(

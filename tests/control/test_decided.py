@@ -112,8 +112,8 @@ async def test_who_may_not_see_a_namespace_gets_its_names_in_no_byte(log: AuditL
     here = shared_record(log)
     made, asker = answers(here, log), Reader("ml")
     for namespace, queue in (("", ""), ("ml", ""), ("ml", "a"), ("", "a")):
-        told = await made.decisions(asker, namespace, queue)
-        assert told.items and SECRET not in orjson.dumps(told.items).decode(), (namespace, queue)
+        answer = await made.decisions(asker, namespace, queue)
+        assert answer.items and SECRET not in orjson.dumps(answer.items).decode(), (namespace, queue)
     everything = await rows(made, asker)
     assert len(everything) == 8
     theirs = everything[1]
@@ -147,10 +147,10 @@ async def test_pages_go_on_where_they_ended_whatever_is_wanted(log: AuditLog) ->
         found: list[Json] = []
         after: int | None = -1
         while after is not None:
-            told = await made.decisions(
+            answer = await made.decisions(
                 Everybody(), wanted.get("namespace", ""), wanted.get("cluster_queue", ""), after, 1
             )
-            found, after = found + told.items, told.last
+            found, after = found + answer.items, answer.last
         assert found == whole
     window = {"since": NOW - 50.0, "until": NOW - 30.0}
     assert [row["at"] for row in await rows(made, **window)] == [NOW - 50, NOW - 50, NOW - 40, NOW - 30, NOW - 30]
@@ -158,8 +158,8 @@ async def test_pages_go_on_where_they_ended_whatever_is_wanted(log: AuditLog) ->
 
 
 async def test_an_operator_without_a_record_says_so_and_fails_nothing() -> None:
-    told = await clusters.busy().answers().decisions(Everybody(), "ml")
-    assert (told.items, told.last, told.covered_from, told.recorded) == ([], None, None, False)
+    answer = await clusters.busy().answers().decisions(Everybody(), "ml")
+    assert (answer.items, answer.last, answer.covered_from, answer.recorded) == ([], None, None, False)
     assert await clusters.busy().answers().record_check(Everybody()) is None
     with pytest.raises(NoSuchDecisionError, match="keeps no record of its decisions"):
         await clusters.busy().answers().decision(Everybody(), "ml", 1)
@@ -239,13 +239,13 @@ async def test_inputs_name_nobody_whom_the_asker_may_not_see(log: AuditLog) -> N
     made, asker = answers(here, log), Reader("ml")
     ours = await numbered(made, lambda row: row["namespace"] == "ml")
     theirs = await numbered(made, lambda row: row["namespace"] == SECRET)
-    told = await made.decision(asker, "ml", ours)
-    assert told["version"] == gangline.__version__
-    assert told["same"] and told["decision"]["number"] == ours and SECRET not in orjson.dumps(told).decode()
-    assert len(told["recorded"]) >= 2 and told["recorded"] == told["repeated"]
-    known = told["inputs"]["workload"]
-    assert known["job"] == f"gpujob/{told['decision']['jobName']}" and not known["hidden"]
-    assert told["inputs"]["queue"]["name"] == "a" and told["inputs"]["queue"]["cohorts"] == ["lab"]
+    answer = await made.decision(asker, "ml", ours)
+    assert answer["version"] == gangline.__version__
+    assert answer["same"] and answer["decision"]["number"] == ours and SECRET not in orjson.dumps(answer).decode()
+    assert len(answer["recorded"]) >= 2 and answer["recorded"] == answer["repeated"]
+    known = answer["inputs"]["workload"]
+    assert known["job"] == f"gpujob/{answer['decision']['jobName']}" and not known["hidden"]
+    assert answer["inputs"]["queue"]["name"] == "a" and answer["inputs"]["queue"]["cohorts"] == ["lab"]
     everything = await made.decision(Everybody(), "", ours)
     assert SECRET in orjson.dumps(everything).decode()
     with pytest.raises(NoSuchDecisionError, match="about a Workload of namespace ml"):
@@ -269,14 +269,14 @@ def test_a_hidden_preemptors_inputs_are_its_size_and_its_place() -> None:
     }
     known |= {"state": "Pending", "forecast": {"p50": 1.0, "p90": 2.0}, "saved": 3.0}
     queue = {"name": SECRET, "cohorts": [], "quotas": [], "waiting": 1, "head": key, "reservedUntil": None}
-    told: Json = {"version": "1", "same": False, "recorded": [f"Preempt {key}"], "repeated": [f"Warn {SECRET}"]}
-    told["inputs"] = {"workload": known, "queue": queue, "by": known, "nodes": {"free": []}}
-    seen = decided.inputs_seen(told, {}, Sight(namespaces=frozenset({"ml"})))
+    answer: Json = {"version": "1", "same": False, "recorded": [f"Preempt {key}"], "repeated": [f"Warn {SECRET}"]}
+    answer["inputs"] = {"workload": known, "queue": queue, "by": known, "nodes": {"free": []}}
+    seen = decided.inputs_seen(answer, {}, Sight(namespaces=frozenset({"ml"})))
     assert SECRET not in orjson.dumps(seen).decode() and not seen["same"]
     by = seen["inputs"]["by"]
     assert (by["hidden"], by["gpus"], by["state"], by["position"]) == (True, 8, "Pending", 1)
     assert (by["priority"], by["created"], by["queue"], by["forecast"], by["saved"]) == (None, None, "", None, None)
-    assert decided.keys_in(told) == {key}
+    assert decided.keys_in(answer) == {key}
 
 
 async def test_a_check_names_nobody_whom_the_asker_may_not_see(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ async def test_a_check_names_nobody_whom_the_asker_may_not_see(log: AuditLog, mo
     assert record is not None
     differences = [{"at": 1.0, "recorded": [f"Admit {SECRET}/w", "Admit ml/w"], "repeated": [f"Warn {SECRET}-node"]}]
     monkeypatch.setattr(record, "check", lambda: {"differing": 1, "differences": differences})
-    told = await made.record_check(Reader("ml"))
-    assert told is not None and SECRET not in orjson.dumps(told).decode()
-    assert told["differences"][0]["recorded"][1] == "Admit ml/w"
+    answer = await made.record_check(Reader("ml"))
+    assert answer is not None and SECRET not in orjson.dumps(answer).decode()
+    assert answer["differences"][0]["recorded"][1] == "Admit ml/w"
     assert (await made.record_check(Everybody())) == {"differing": 1, "differences": differences}

@@ -43,7 +43,7 @@ class Place:
 
     def __init__(self, *pods: Json, suspended: bool | None = True) -> None:
         """`suspended` None: there is no job."""
-        self.told: list[model.Change] = []
+        self.changes: list[model.Change] = []
         self.busy = False
         self.now = T
         self.mirror = Mirror(observe=lambda change: None)
@@ -60,7 +60,7 @@ class Place:
                 quarantine=Quarantine(lambda subject, obj, what: None),
             ),
             lambda resource, key: self.busy,
-            self.told.append,
+            self.changes.append,
         )
         if suspended is not None:
             self.job(suspended)
@@ -81,7 +81,7 @@ class Place:
     def held(self) -> dict[str, int]:
         """GPUs by the name under which the engine counts them."""
         found: dict[str, int] = {}
-        for change in self.told:
+        for change in self.changes:
             if isinstance(change, model.Put) and isinstance(change.item, model.Workload):
                 assert change.item.admission is not None and change.item.evicted
                 found[change.item.key] = sum(each.usage["gpu"] for each in change.item.admission.pod_sets)
@@ -128,7 +128,7 @@ def test_nothing_is_held_where_nothing_runs_or_nothing_was_granted() -> None:
     ):
         place = Place(*pods)
         place.departed.departed(workload, T)
-        assert place.told == []
+        assert place.changes == []
 
 
 def test_pods_on_nodes_that_do_not_answer_hold_nothing() -> None:

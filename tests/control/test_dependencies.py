@@ -1,4 +1,4 @@
-"""Jobs that wait for others: how these stand, what is recorded, what the engine is told, and what a failure leads to."""
+"""Jobs that wait for others: how these stand, what is recorded, what the engine gets, and what a failure leads to."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Jobs(WorkloadPartsWorld):
             self.part.act(NOW)
         assert rounds < most
 
-    def told(self, name: str) -> str:
+    def reason(self, name: str) -> str:
         self.act()
         found = self.facts.get(f"ns/{name}")
         return found.message if found is not None else ""
@@ -140,15 +140,15 @@ def cancels(after: str) -> dict[str, str]:
 def test_it_is_said_how_the_job_stands_that_it_waits_for() -> None:
     jobs = Jobs()
     jobs.job("b", after=waits("job/a=Succeeded"))
-    assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
+    assert jobs.reason("b") == "Waits for job a to succeed: it does not exist yet"
     jobs.job("a", queued=False)
-    assert jobs.told("b") == "Waits for job a to succeed: it is not queued yet"
+    assert jobs.reason("b") == "Waits for job a to succeed: it is not queued yet"
     jobs.workload("a")
-    assert jobs.told("b") == "Waits for job a to succeed: it waits in its queue"
+    assert jobs.reason("b") == "Waits for job a to succeed: it waits in its queue"
     jobs.workload("a", admitted)
-    assert jobs.told("b") == "Waits for job a to succeed: it starts"
+    assert jobs.reason("b") == "Waits for job a to succeed: it starts"
     jobs.workload("a", admitted, ready)
-    assert jobs.told("b") == "Waits for job a to succeed: it runs since 2023-11-14T22:13:20Z"
+    assert jobs.reason("b") == "Waits for job a to succeed: it runs since 2023-11-14T22:13:20Z"
     fact = jobs.facts["ns/b"]
     assert fact.needs == "job a has to succeed." and fact.awaited == (model.Awaited("ns/a", runs=False),)
     assert not jobs.patched, "nothing has come true"
@@ -160,14 +160,14 @@ def test_what_has_come_true_is_recorded_once_and_outlives_the_other_job_and_the_
     jobs.job("b", after=waits("job/a=Succeeded,job/c=Running"))
     jobs.job("a", COMPLETE)
     assert jobs.met("b") == "job/a=Succeeded"
-    assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
+    assert jobs.reason("b") == "Waits for job c to run: it does not exist yet"
     jobs.delete("a")
     jobs.restart()
-    assert jobs.told("b") == "Waits for job c to run: it does not exist yet"
+    assert jobs.reason("b") == "Waits for job c to run: it does not exist yet"
     jobs.job("c")
     jobs.workload("c", admitted, ready)
     assert jobs.met("b") == "job/a=Succeeded,job/c=Running"
-    assert jobs.told("b") == "" and len(jobs.patched) == 2
+    assert jobs.reason("b") == "" and len(jobs.patched) == 2
     assert [event[2] for event in jobs.events] == ["DependenciesMet", "DependenciesMet"]
 
 
@@ -183,12 +183,12 @@ def test_a_workload_that_is_made_anew_for_the_job_does_not_wait_again() -> None:
     jobs.mirror.remove(kube.WORKLOADS, "ns/b")
     jobs.act()
     jobs.workload("b")
-    assert jobs.met("b") == "job/a=Succeeded" and jobs.told("b") == ""
+    assert jobs.met("b") == "job/a=Succeeded" and jobs.reason("b") == ""
     jobs.delete("b")
     jobs.act()
     assert not jobs.part._met_before
     jobs.job("b", after=waits("job/a=Succeeded"), uid="another")
-    assert jobs.told("b") == "Waits for job a to succeed: it does not exist yet"
+    assert jobs.reason("b") == "Waits for job a to succeed: it does not exist yet"
 
 
 def test_a_job_that_is_deleted_as_it_ends_has_ended_as_it_did() -> None:
@@ -206,13 +206,13 @@ def test_what_can_not_come_true_any_more_is_said_with_the_ways_to_go_on() -> Non
     jobs = Jobs()
     jobs.job("a", FAILED)
     jobs.job("b", after=waits("job/a=Succeeded"))
-    assert jobs.told("b") == "job a can't succeed any more: it has failed"
+    assert jobs.reason("b") == "job a can't succeed any more: it has failed"
     fact = jobs.facts["ns/b"]
     assert fact.never and "Run such a job again under the same name" in fact.needs and names.AFTER in fact.needs
     assert jobs.mirror.workloads["ns/b"].active and not jobs.mirror.workloads["ns/b"].conditions, "it is held"
     jobs.delete("a")
     jobs.job("a", uid="again")
-    assert jobs.told("b") == "Waits for job a to succeed: it waits in its queue"
+    assert jobs.reason("b") == "Waits for job a to succeed: it waits in its queue"
     jobs.job("a", COMPLETE, uid="again")
     assert jobs.met("b") == "job/a=Succeeded"
 
@@ -236,9 +236,9 @@ def test_a_deleted_job_has_ended_without_success() -> None:
     jobs.job("d", after=cancels("job/a=Running"))
     jobs.act()
     jobs.delete("a")
-    assert jobs.told("b") == "job a can't succeed any more: it was deleted"
+    assert jobs.reason("b") == "job a can't succeed any more: it was deleted"
     assert jobs.met("c") == "job/a=Finished"
-    assert jobs.told("d") == "job a can't run any more: it was deleted"
+    assert jobs.reason("d") == "job a can't run any more: it was deleted"
 
 
 def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follows_from_it() -> None:
@@ -253,8 +253,8 @@ def test_the_deletion_is_noticed_by_the_next_operator_too_where_something_follow
     jobs.delete("a")
     jobs.restart()
     assert jobs.met("b") == "job/a=Finished"
-    assert jobs.told("c") == "job a can't succeed any more: it was deleted"
-    assert jobs.told("d") == "Waits for job a to succeed: it does not exist yet"
+    assert jobs.reason("c") == "job a can't succeed any more: it was deleted"
+    assert jobs.reason("d") == "Waits for job a to succeed: it does not exist yet"
 
 
 def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_behind_it_as_well() -> None:
@@ -266,7 +266,7 @@ def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_b
     waiting = jobs.mirror.workloads["ns/b"]
     message = "job a can't succeed any more: it has failed"
     assert row(waiting, names.DEACTIVATION_TARGET) == ("True", "DependencyNeverSatisfied", message)
-    assert jobs.told("c") == "Waits for job b to succeed: it waits itself for job a to succeed"
+    assert jobs.reason("c") == "Waits for job b to succeed: it waits itself for job a to succeed"
 
     def deactivated(status: Json, now: int) -> None:
         rows = status.setdefault("conditions", [])
@@ -274,9 +274,9 @@ def test_a_job_that_is_to_be_cancelled_is_deactivated_for_that_cause_and_those_b
 
     stopped = jobs.workload("b", deactivated)
     stopped["spec"]["active"] = False
-    told = "job b can't succeed any more: it was stopped for good (DeactivatedDueToDependencyNeverSatisfied)"
-    assert jobs.told("c") == told
-    assert row(jobs.mirror.workloads["ns/c"], names.DEACTIVATION_TARGET)[2] == told
+    cause = "job b can't succeed any more: it was stopped for good (DeactivatedDueToDependencyNeverSatisfied)"
+    assert jobs.reason("c") == cause
+    assert row(jobs.mirror.workloads["ns/c"], names.DEACTIVATION_TARGET)[2] == cause
 
 
 def test_jobs_that_wait_for_each_other_say_so_until_one_of_them_waits_no_more() -> None:
@@ -285,14 +285,14 @@ def test_jobs_that_wait_for_each_other_say_so_until_one_of_them_waits_no_more() 
     jobs.job("b", after=waits("job/a=Succeeded"))
     jobs.job("c", after=waits("job/b=Running"))
     jobs.job("outside", after=waits("job/a=Succeeded"))
-    assert jobs.told("a") == "The jobs wait for each other: job a → job c → job b → job a"
-    assert jobs.told("b") == "The jobs wait for each other: job b → job a → job c → job b"
+    assert jobs.reason("a") == "The jobs wait for each other: job a → job c → job b → job a"
+    assert jobs.reason("b") == "The jobs wait for each other: job b → job a → job c → job b"
     assert jobs.facts["ns/c"].never and "Remove the annotation" in jobs.facts["ns/c"].needs
-    assert jobs.told("outside") == "Waits for job a to succeed: it waits itself for job c to succeed"
+    assert jobs.reason("outside") == "Waits for job a to succeed: it waits itself for job c to succeed"
     jobs.mirror.workloads["ns/c"].annotations.pop(names.AFTER)
     jobs.mirror.changes.workloads.add("ns/c")
-    assert jobs.told("c") == ""
-    assert jobs.told("b") == "Waits for job a to succeed: it waits itself for job c to succeed"
+    assert jobs.reason("c") == ""
+    assert jobs.reason("b") == "Waits for job a to succeed: it waits itself for job c to succeed"
 
 
 def test_a_change_costs_those_that_wait_for_the_job_and_no_others() -> None:
@@ -321,7 +321,7 @@ def test_a_long_chain_costs_bounded_steps_for_each_job(monkeypatch: pytest.Monke
     jobs.job("n0")
     for number in range(1, 300):
         jobs.job(f"n{number}", after=waits(f"job/n{number - 1}=Succeeded"))
-    assert jobs.told("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
+    assert jobs.reason("n299") == "Waits for job n298 to succeed: it waits itself for job n297 to succeed"
     judged: list[str] = []
     of = JobStandings.of
     monkeypatch.setattr(JobStandings, "of", lambda self, *args: judged.append(str(args)) or of(self, *args))
@@ -337,11 +337,11 @@ def test_the_condition_of_a_workload_that_need_not_wait_any_more_is_corrected() 
     jobs.job("a")
     jobs.job("b", after=waits("job/a=Succeeded"))
 
-    def told(status: Json, now: int) -> None:
+    def set_reason(status: Json, now: int) -> None:
         rows = status.setdefault("conditions", [])
         conditions.put(rows, names.QUOTA_RESERVED, False, "WaitingForDependencies", "Waits", now=now)
 
-    jobs.workload("b", told)
+    jobs.workload("b", set_reason)
     jobs.act()
     assert row(jobs.mirror.workloads["ns/b"], names.QUOTA_RESERVED)[1] == "WaitingForDependencies"
     jobs.job("a", COMPLETE)
@@ -352,7 +352,7 @@ def test_the_condition_of_a_workload_that_need_not_wait_any_more_is_corrected() 
 def test_an_annotation_that_no_webhook_has_checked_holds_the_job_and_says_what_is_wrong() -> None:
     jobs = Jobs()
     jobs.job("b", after=waits("job/a"))
-    assert "must be KIND/NAME=STATE" in jobs.told("b") and jobs.facts["ns/b"].never
+    assert "must be KIND/NAME=STATE" in jobs.reason("b") and jobs.facts["ns/b"].never
 
 
 def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
@@ -362,11 +362,11 @@ def test_nothing_is_kept_of_workloads_that_are_gone() -> None:
     jobs.job("c", after=waits("job/c2"))
     jobs.job("d", after=waits("job/d2=Running"))
     jobs.job("d2", after=waits("job/d=Running"))
-    assert jobs.told("b") and jobs.told("c") and jobs.told("d") and jobs.told("d2")
+    assert jobs.reason("b") and jobs.reason("c") and jobs.reason("d") and jobs.reason("d2")
     for name in ("b", "c", "d", "d2"):
         jobs.delete(name)
     jobs.act()
-    assert not jobs.facts and not jobs.part._told and not jobs.part._waits_for and not jobs.part._dependents
+    assert not jobs.facts and not jobs.part._engine_has and not jobs.part._waits_for and not jobs.part._dependents
     assert not jobs.part._last and not jobs.part._in_circles and not jobs.part._names and not jobs.part._named
 
 
@@ -384,24 +384,24 @@ def test_an_elastic_job_that_grows_runs() -> None:
 def test_what_runs_or_has_ended_waits_for_nothing() -> None:
     jobs = Jobs()
     jobs.job("b", after=waits("job/a=Succeeded"))
-    assert jobs.told("b")
+    assert jobs.reason("b")
     jobs.workload("b", admitted)
-    assert jobs.told("b") == ""
+    assert jobs.reason("b") == ""
     jobs.workload("b", admitted, run_changes.finish(True, "done"))
-    assert jobs.told("b") == ""
+    assert jobs.reason("b") == ""
 
 
 def test_a_group_of_pods_and_what_serves_can_be_waited_for() -> None:
     jobs = Jobs()
     jobs.job("b", after=waits("podgroup/g=Running,leaderworkerset/s=Running"))
-    assert "podgroup g to run: it does not exist yet" in jobs.told("b")
+    assert "podgroup g to run: it does not exist yet" in jobs.reason("b")
     marked = {names.IS_GROUP_WORKLOAD: "true"}
     served = {names.JOB_OWNER_NAME: "s", names.JOB_OWNER_GVK: "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet"}
     for name, written in (("g", marked), ("s-0", marked | served), ("s-1", marked | served)):
         made = a_workload(a_job(), admitted=admitted, **({} if name == "s-1" else {"ready": ready}))
         made["metadata"] |= {"name": name, "uid": f"w-{name}", "annotations": written, "ownerReferences": []}
         jobs._upsert(kube.WORKLOADS, made)
-    assert jobs.told("b") == "Waits for leaderworkerset s to run: it starts"
+    assert jobs.reason("b") == "Waits for leaderworkerset s to run: it starts"
     assert jobs.facts["ns/b"].awaited == (model.Awaited("ns/s-0", runs=True), model.Awaited("ns/s-1", runs=True))
     assert jobs.met("b") == "podgroup/g=Running"
 
@@ -460,7 +460,7 @@ def test_exactly_those_run_whose_dependencies_came_true_whatever_the_graph(
     assert ended == expected
     for own in range(len(others)):
         fact = jobs.facts.get(f"ns/j{own}")
-        assert (fact is None) == (own in ended), "who waits is told for what"
+        assert (fact is None) == (own in ended), "the fact names what is waited for"
         if fact is not None:
             assert fact.message.startswith("Waits for ") == (not fact.never)
 
@@ -500,8 +500,8 @@ async def test_the_operator_as_a_whole_holds_and_releases_it() -> None:
     whole = Whole(await operator_loop._leader(), waits("job/a=Succeeded"))
     controller, key = whole.controller, whole.key
     assert whole.workload["metadata"]["annotations"][names.AFTER] == "job/a=Succeeded"
-    told = controller.engine.explain(key)
-    assert told is not None and told.message == "Waits for job a to succeed: it does not exist yet"
+    explanation = controller.engine.explain(key)
+    assert explanation is not None and explanation.message == "Waits for job a to succeed: it does not exist yet"
     assert controller.engine.state_of(key) == "Unqueued"
     whole.show_ended("a", COMPLETE)
     [patch] = whole.written("patch", key)
@@ -527,7 +527,7 @@ async def test_the_operator_as_a_whole_deactivates_what_is_to_be_cancelled() -> 
     assert not whole.controller.quarantine.failures
 
 
-# --- what people are told ---------------------------------------------------------------------------------------------
+# --- what users see ---------------------------------------------------------------------------------------------------
 
 
 def a_chain() -> ClusterInstant:
@@ -544,10 +544,10 @@ def a_chain() -> ClusterInstant:
 
 async def test_why_names_whom_a_job_waits_for_and_when_that_one_ends() -> None:
     _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "second")
-    told = {line.label: line.text for line in lines}
-    assert told["because"] == "WaitingForDependencies: Waits for gpujob first to succeed: it starts"
-    assert told["needs"] == "gpujob first has to succeed."
-    assert told["after"].startswith("first, which is expected to end in ")
+    texts = {line.label: line.text for line in lines}
+    assert texts["because"] == "WaitingForDependencies: Waits for gpujob first to succeed: it starts"
+    assert texts["needs"] == "gpujob first has to succeed."
+    assert texts["after"].startswith("first, which is expected to end in ")
     _, lines = await a_chain().answers().why(Reader("ml"), "ml", "", "never")
     assert any("Waits for gpujob none to succeed: it does not exist yet" in line.text for line in lines)
 
@@ -569,20 +569,20 @@ async def test_why_says_who_has_cancelled_a_job_and_what_to_do_first() -> None:
 
 
 async def test_the_expected_start_of_a_chain_is_that_of_the_jobs_before_it() -> None:
-    told = await jobs_of(a_chain(), namespace="ml", times=True)
-    second, third = (told[name]["expectedStart"]["p50"] - clusters.NOW for name in ("second", "third"))
+    answer = await jobs_of(a_chain(), namespace="ml", times=True)
+    second, third = (answer[name]["expectedStart"]["p50"] - clusters.NOW for name in ("second", "third"))
     assert 1200 < second < 3600 and 3600 < third - second < 3 * 3600, "their forecasts are an hour and two"
-    assert (told["second"]["because"], told["third"]["because"]) == ("after first ends", "after second ends")
-    assert told["never"]["expectedStart"] is None
-    assert all(told[name]["position"] is None for name in ("second", "third", "never")), "they are in no queue"
+    assert (answer["second"]["because"], answer["third"]["because"]) == ("after first ends", "after second ends")
+    assert answer["never"]["expectedStart"] is None
+    assert all(answer[name]["position"] is None for name in ("second", "third", "never")), "they are in no queue"
 
 
 async def test_what_if_knows_whom_the_job_would_wait_for() -> None:
     job = clusters.gpujob("mine", 1, "1h")
     job["metadata"]["annotations"] = {names.AFTER: "gpujob/second=Running"}
-    told = await a_chain().answers().what_if(Everybody(), "ml", job)
-    assert 1200 < told["startsInSeconds"]["p50"] < 3600
+    answer = await a_chain().answers().what_if(Everybody(), "ml", job)
+    assert 1200 < answer["startsInSeconds"]["p50"] < 3600
     job["metadata"]["annotations"] = {names.AFTER: "gpujob/none=Running"}
-    told = await a_chain().answers().what_if(Everybody(), "ml", job)
-    assert told["startsInSeconds"] is None
-    assert told["obstacle"] == "Waits for gpujob none to run: it does not exist yet"
+    answer = await a_chain().answers().what_if(Everybody(), "ml", job)
+    assert answer["startsInSeconds"] is None
+    assert answer["obstacle"] == "Waits for gpujob none to run: it does not exist yet"

@@ -21,8 +21,8 @@ async def test_a_step_that_fails_or_hangs_is_told_of_and_the_next_ones_turn_come
     async with in_order("third", 5.0):
         ended.append("third")
     assert ended == ["third"]
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert told == ["first could not be shut down in order", "second could not be shut down in order"]
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert messages == ["first could not be shut down in order", "second could not be shut down in order"]
 
 
 async def test_who_is_cancelled_ends_at_once() -> None:

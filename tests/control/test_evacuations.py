@@ -1,4 +1,4 @@
-"""Who would leave a node, were it vacated: played on a copy, told to each asker as far as may be seen."""
+"""Who would leave a node, were it vacated: played on a copy, shown to each asker as far as may be seen."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Any:
     world.pods.upsert(screens._pod("serving-5d8f7c9b4-x2x7k", THREE))
     moves = (Move(key_of(world, "resnet"), "Restart", (FOUR,)),)
 
-    async def told(_: Any, node: str) -> tuple[Move, ...]:
+    async def given_moves(_: Any, node: str) -> tuple[Move, ...]:
         assert node == THREE
         return moves
 
-    monkeypatch.setattr(_OwnForesight, "evacuation", told)
+    monkeypatch.setattr(_OwnForesight, "evacuation", given_moves)
     return world
 
 

@@ -131,8 +131,8 @@ async def test_it_hears_when_it_starts_and_why_it_waits(name: str) -> None:
     assert 1200 < item["expectedStart"]["p50"] - clusters.NOW < 3600
     assert item["forecast"]["source"] == "Hint"
     _, lines = await here.answers().why(Everybody(), "ml", item["jobKind"], item["jobName"])
-    told = {line.label: line.text for line in lines}
-    assert "GPU" in told["because"] and "h100" in told["because"]
+    texts = {line.label: line.text for line in lines}
+    assert "GPU" in texts["because"] and "h100" in texts["because"]
 
 
 @each_kind
@@ -163,4 +163,4 @@ def test_it_is_found_to_hang_unless_its_author_opted_out(name: str, chosen: str)
         return
     assert value.stalled == ("Restart" if name == "GPUJob" else "Requeue"), "only a GPUJob restarts in place"
     assert f"the GPUs of all {made.pods} pods idle for 20m" in place.events[-1][1] or made.pods == 1
-    assert place.told == ["Stalled"]
+    assert place.notices == ["Stalled"]

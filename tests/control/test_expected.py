@@ -173,9 +173,9 @@ async def test_nobody_looks_ahead_while_nobody_waits_or_asks() -> None:
 async def test_started_jobs_are_told_no_start_and_count_for_the_accuracy(world: ExpectedStartWorld) -> None:
     await world.turn()
     world.workload(started=NOW + HOUR + 90_000)
-    told = world.expected.accuracy
-    assert (told.starts, told.within_p50, told.within_p90) == (1, 0, 1)
-    assert told.as_json()["medianErrorSeconds"] == 90.0
+    accuracy = world.expected.accuracy
+    assert (accuracy.starts, accuracy.within_p50, accuracy.within_p90) == (1, 0, 1)
+    assert accuracy.as_json()["medianErrorSeconds"] == 90.0
     world.clock += 1000
     world.forecast = Forecast(1, 60, 90, 120, 150, "History", 5)
     (status,) = await world.turn()

@@ -1,4 +1,4 @@
-"""The floor in the operator: what its process is told, what follows from its verdict, and what a restart finds."""
+"""The floor in the operator: what its process receives, what follows from its verdict, and what a restart finds."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ def test_a_verdict_changes_the_queue_and_its_status_and_a_restart_goes_on_from_t
     assert (found.ordering, found.backfill, found.fallen_back) == (None, None, "BestEffort")
     assert found.strategy == "BestEffortFIFO" and world.watch.cpu == 1.5
     world.pass_()
-    [told] = facts(world.players[0].turns[-1])
-    assert (told.fallen_back, told.strategy) == ("", "StrictFIFO"), "the process plays the policy as it is configured"
-    assert told.ordering is not None and told.backfill is not None
+    [fact] = facts(world.players[0].turns[-1])
+    assert (fact.fallen_back, fact.strategy) == ("", "StrictFIFO"), "the process plays the policy as it is configured"
+    assert fact.ordering is not None and fact.backfill is not None
 
     chosen = policy_status.SelectedQueues(("q",))
     status = policy_status.status(policy(), chosen, now=0, fallen_back=world.watch.fallen_back)
@@ -242,5 +242,5 @@ def test_the_field() -> None:
         policy_reader.floor(policy(floor="Perhaps"))
     assert queuepolicy.warn(policy(floor="Off")) == []
     idle = policy(floor="Off", backfill={"depth": 0}, order={"key": "FairShare"})
-    assert [told.split(":")[0] for told in queuepolicy.warn(idle)] == ["spec.floor"]
+    assert [warning.split(":")[0] for warning in queuepolicy.warn(idle)] == ["spec.floor"]
     assert queuepolicy.validate(idle, None, AdmissionFacts()) == []

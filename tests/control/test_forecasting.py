@@ -130,8 +130,8 @@ async def test_the_model_says_so_when_it_switches_itself_off(
     forecaster._model = object()
     verdict = made.service.verdict()
     for trusted in (True, False, False, True):
-        told = replace(verdict, trusted=trusted, reason=f"trusted: {trusted}")
-        monkeypatch.setattr(made.service, "verdict", lambda told=told: told)
+        changed = replace(verdict, trusted=trusted, reason=f"trusted: {trusted}")
+        monkeypatch.setattr(made.service, "verdict", lambda changed=changed: changed)
         made.service.report_verdict()
     assert made.recorder.said == [("Warning", "ForecastModelOff"), ("Normal", "ForecastModelInUse")]
     assert "trusted: False" in caplog.text
@@ -349,12 +349,12 @@ async def test_forecasts_and_accuracy_name_the_cluster(visible: Visibility) -> N
 
 
 async def _name_the_cluster(asked: AsyncClient, uid: str) -> None:
-    told = (await asked.get("/forecasts")).json()
-    assert told["cluster"] == "the-cluster"
-    shown = told["forecasts"][alias(uid)]
+    answer = (await asked.get("/forecasts")).json()
+    assert answer["cluster"] == "the-cluster"
+    shown = answer["forecasts"][alias(uid)]
     assert shown["source"] == "Default" and len(shown["quantiles"]) == 5
-    assert "w0" not in str(told) and uid not in told["forecasts"], "anybody may ask"
-    assert told["flavorOffsets"] == {}, "nothing has run on two flavors"
+    assert "w0" not in str(answer) and uid not in answer["forecasts"], "anybody may ask"
+    assert answer["flavorOffsets"] == {}, "nothing has run on two flavors"
     accuracy = (await asked.get("/accuracy")).json()
     assert (accuracy["cluster"], accuracy["starts"]["starts"], accuracy["runtimes"]) == ("the-cluster", 0, [])
 
@@ -367,8 +367,8 @@ async def test_accuracy_names_no_queue_to_those_who_cannot_list_them(
     queue = visible._controller.mirror.get(kube.CLUSTER_QUEUES, "cq")
     assert queue is not None
     async with asking(visible) as asked:
-        told = (await asked.get("/accuracy")).json()
-    assert told["queues"] == {alias(queue["metadata"]["uid"]): {"promised": 7}}
+        answer = (await asked.get("/accuracy")).json()
+    assert answer["queues"] == {alias(queue["metadata"]["uid"]): {"promised": 7}}
 
     class Lists:
         async def list(self, resource: kube.Resource) -> ObjectList:
@@ -379,6 +379,6 @@ async def test_accuracy_names_no_queue_to_those_who_cannot_list_them(
             raise Forbidden(403)
 
     client: Any = Lists()
-    assert await eta._queues_named(client, told["queues"]) == {"cq": {"promised": 7}}
+    assert await eta._queues_named(client, answer["queues"]) == {"cq": {"promised": 7}}
     client = Refuses()
-    assert await eta._queues_named(client, told["queues"]) == {}
+    assert await eta._queues_named(client, answer["queues"]) == {}

@@ -91,12 +91,12 @@ def test_each_pod_of_a_host_gets_a_card_of_its_own_whenever_it_comes() -> None:
     [row] = workload["status"]["admission"]["podSetAssignments"]
     row["topologyAssignment"] = {"levels": [HOST, f"{names.CARD_LEVEL}1"], "slices": cards}
     world.mirror.upsert(kube.WORKLOADS, workload)
-    told: list[str] = []
+    chosen: list[str] = []
     for name in ("d", "a"):
         world.comes(name)
         assert world.look() == [name]
-        told.append(world.writer.writes[-1].body["metadata"]["annotations"][names.CARDS])  # type: ignore[index, call-overload]
-    assert told == ["GPU-a", "GPU-b"]
+        chosen.append(world.writer.writes[-1].body["metadata"]["annotations"][names.CARDS])  # type: ignore[index, call-overload]
+    assert chosen == ["GPU-a", "GPU-b"]
 
 
 def test_a_conflict_may_hide_that_an_earlier_try_came_through() -> None:

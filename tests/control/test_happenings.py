@@ -1,4 +1,4 @@
-"""What happened: which changes are events, who is told what of them, and which numbers can be followed."""
+"""What happened: which changes are events, who sees what of them, and which numbers can be followed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LeaderLog:
         self.here.mirror.upsert(kube.WORKLOADS, raw)
         self.part.observe(kube.WORKLOADS, Upsert(raw))
 
-    async def told(
+    async def events(
         self, asker: Any = None, namespace: str = "ml", queue: str = "", after: int | None = None
     ) -> list[Json]:
         log = self.part.log
@@ -74,21 +74,21 @@ RUNS = (
 
 async def test_each_change_of_state_is_an_event_with_its_cause() -> None:
     world = LeaderLog()
-    assert await world.told() == [], "what is there already has not just happened"
+    assert await world.events() == [], "what is there already has not just happened"
     world.write("next", *RUNS)
     world.write("next", *RUNS, ("PodsReady", "True", "Started", "All pods are ready"))
     world.write("next", *RUNS, ("PodsReady", "True", "Started", "again"))
     world.write("next", *RUNS, ("Finished", "True", "Succeeded", "done"))
-    told = await world.told()
-    assert [(each["event"], each["text"]) for each in told] == [
+    events = await world.events()
+    assert [(each["event"], each["text"]) for each in events] == [
         ("Starting", "The workload is admitted"),
         ("Running", "All pods are ready"),
         ("Succeeded", "done"),
     ]
-    assert {(each["jobName"], each["gpus"], each["clusterQueue"]) for each in told} == {("next", 8, "a")}
-    numbers = [int(each["metadata"]["resourceVersion"]) for each in told]
+    assert {(each["jobName"], each["gpus"], each["clusterQueue"]) for each in events} == {("next", 8, "a")}
+    numbers = [int(each["metadata"]["resourceVersion"]) for each in events]
     assert numbers == list(range(numbers[0], numbers[0] + 3))
-    assert [each["event"] for each in await world.told(after=numbers[1])] == ["Succeeded"]
+    assert [each["event"] for each in await world.events(after=numbers[1])] == ["Succeeded"]
 
 
 async def test_what_is_submitted_waits_and_is_deleted_is_told() -> None:
@@ -101,8 +101,8 @@ async def test_what_is_submitted_waits_and_is_deleted_is_told() -> None:
     key = key_of(world.here, "new")
     world.here.mirror.remove(kube.WORKLOADS, key)
     world.part.observe(kube.WORKLOADS, Removed(key, "wl-new"))
-    told = [(each["event"], each["reason"]) for each in await world.told()]
-    assert told == [("Submitted", ""), ("Pending", "WaitingForQuota"), ("Deleted", "")]
+    events = [(each["event"], each["reason"]) for each in await world.events()]
+    assert events == [("Submitted", ""), ("Pending", "WaitingForQuota"), ("Deleted", "")]
 
 
 async def test_an_inactive_job_is_told_once_and_not_with_what_it_waited_for_before() -> None:
@@ -113,8 +113,8 @@ async def test_an_inactive_job_is_told_once_and_not_with_what_it_waited_for_befo
     world.here.mirror.objects[kube.WORKLOADS][key]["spec"]["active"] = False
     world.write("next", waits)
     world.write("next", ("QuotaReserved", "False", "Deactivated", "The workload is deactivated"))
-    told = [(each["event"], each["text"]) for each in await world.told()]
-    assert told == [("Pending", "8 more needed"), ("Inactive", "The workload is deactivated")]
+    events = [(each["event"], each["text"]) for each in await world.events()]
+    assert events == [("Pending", "8 more needed"), ("Inactive", "The workload is deactivated")]
 
 
 async def test_others_jobs_are_reduced_to_size_and_time() -> None:
@@ -123,13 +123,13 @@ async def test_others_jobs_are_reduced_to_size_and_time() -> None:
     world.messages.publish(
         StartMoved(world.here.mirror.objects[kube.WORKLOADS][key_of(world.here, "next")], "now later")
     )
-    told = await world.told(Reader("ml"), queue="a")
-    hidden, mine = told
+    events = await world.events(Reader("ml"), queue="a")
+    hidden, mine = events
     assert (hidden["hidden"], hidden["gpus"], hidden["event"], hidden["at"]) == (True, 8, "Starting", NOW)
-    assert hidden["jobName"].startswith("hidden-") and SECRET not in everything_said(told)
+    assert hidden["jobName"].startswith("hidden-") and SECRET not in everything_said(events)
     assert (mine["event"], mine["text"]) == ("StartMoved", "now later")
-    assert [each["jobName"] for each in await world.told(Reader("ml"))] == ["next"], "of the namespace alone"
-    assert SECRET in everything_said(await world.told(queue="a"))
+    assert [each["jobName"] for each in await world.events(Reader("ml"))] == ["next"], "of the namespace alone"
+    assert SECRET in everything_said(await world.events(queue="a"))
 
 
 async def test_an_eviction_names_the_preemptor_to_those_who_may_see_it() -> None:
@@ -138,7 +138,7 @@ async def test_an_eviction_names_the_preemptor_to_those_who_may_see_it() -> None
     uid = job["metadata"]["uid"]
     cause = f"Preempted to accommodate a workload (UID: {raw['metadata']['uid']}, JobUID: {uid}) due to prioritization"
     world.write("next", *RUNS, ("Evicted", "True", "Preempted", cause), ("Preempted", "True", "InCohort", cause))
-    (admin,), (mine,) = await world.told(), await world.told(Reader("ml"))
+    (admin,), (mine,) = await world.events(), await world.events(Reader("ml"))
     assert admin["text"] == f"preempted for {SECRET}-waits (prioritization)"
     assert mine["text"].startswith("preempted for hidden-") and SECRET not in everything_said(mine)
 
@@ -147,8 +147,8 @@ async def test_recoveries_are_events_and_a_standby_notes_none() -> None:
     world = LeaderLog()
     raw = world.here.mirror.objects[kube.WORKLOADS][key_of(world.here, "runs")]
     world.messages.publish(Recovered(raw, "node-1 replaced by node-2"))
-    (told,) = await world.told()
-    assert (told["event"], told["text"]) == ("Recovered", "node-1 replaced by node-2")
+    (event,) = await world.events()
+    assert (event["event"], event["text"]) == ("Recovered", "node-1 replaced by node-2")
     standby = Happenings(world.here.mirror, world.messages, lambda: NOW * 1000)
     standby.observe(kube.WORKLOADS, Upsert(raw))
     world.messages.publish(Recovered(raw, "again"))
@@ -160,7 +160,7 @@ async def test_an_object_that_cannot_be_read_costs_its_event_alone() -> None:
     world.here.mirror.objects[kube.WORKLOADS]["ml/bad"] = {"metadata": {}}
     world.here.mirror.changes.workloads.add("ml/bad")
     world.write("next", *RUNS)
-    assert [each["event"] for each in await world.told()] == ["Starting"]
+    assert [each["event"] for each in await world.events()] == ["Starting"]
 
 
 async def test_where_nobody_remembers_that_is_said_and_wrong_queues_are_refused() -> None:

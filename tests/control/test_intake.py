@@ -199,7 +199,7 @@ def test_the_children_of_a_gang_are_deleted_before_its_quota_goes() -> None:
 # --- the operator -----------------------------------------------------------------------------------------------------
 
 
-class Told(Tape):
+class EventTape(Tape):
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str]] = []
 
@@ -230,11 +230,11 @@ def queued(controller: Controller) -> set[str]:
     }
 
 
-def told(controller: Controller) -> Told:
-    told = Told()
+def event_tape(controller: Controller) -> EventTape:
+    recorder = EventTape()
     for listener in controller.messages._listeners[_quarantined()]:
-        listener.__self__._recorder = told  # type: ignore[attr-defined]
-    return told
+        listener.__self__._recorder = recorder  # type: ignore[attr-defined]
+    return recorder
 
 
 def _quarantined() -> type[Any]:
@@ -245,7 +245,7 @@ def _quarantined() -> type[Any]:
 
 async def test_a_job_with_too_much_is_told_so_and_queued_once_it_is_mended() -> None:
     controller = operator()
-    events = told(controller)
+    events = event_tape(controller)
     job = a_job()
     large = copy.deepcopy(job)
     large["spec"]["template"]["spec"] |= LARGE
@@ -262,7 +262,7 @@ async def test_a_job_with_too_much_is_told_so_and_queued_once_it_is_mended() -> 
 
 async def test_a_namespace_stores_so_much_and_what_is_beyond_waits_for_room() -> None:
     controller = operator()
-    events = told(controller)
+    events = event_tape(controller)
     one = intake.measure(kube.JOBS, stored(a_job())).weight
     controller.mirror.intake.most = 10 * one
     written = {f"j{n}": stored(a_job(), f"j{n}") for n in range(12)}

@@ -61,7 +61,7 @@ def cards(workloads: dict[str, str]) -> CardInventory:
     return CardInventory(lambda key: workloads.get(key, ""))
 
 
-def told(cards: CardInventory) -> list[NodeCards]:
+def refreshed(cards: CardInventory) -> list[NodeCards]:
     return cards.refresh()[0]
 
 
@@ -87,16 +87,16 @@ def test_cards_come_and_go_with_their_slices(cards: CardInventory) -> None:
 
 def test_a_card_that_fails_is_told(cards: CardInventory) -> None:
     published(cards, gpu(0), gpu(1))
-    told(cards)
+    refreshed(cards)
     published(cards, gpu(0), gpu(1, taints=[{"key": "xid", "effect": "NoExecute"}]))
-    (known,) = told(cards)
+    (known,) = refreshed(cards)
     assert [card.healthy for card in known.devices] == [True, False]
 
 
 def test_of_two_generations_of_a_pool_the_newer_one_holds(cards: CardInventory) -> None:
     published(cards, gpu(0), gpu(1))
     put(cards, kube.RESOURCE_SLICES, "newer", slice_of(gpu(1), generation=2))
-    (known,) = told(cards)
+    (known,) = refreshed(cards)
     assert [card.uuid for card in known.devices] == ["GPU-1"]
 
 
@@ -136,7 +136,7 @@ def test_new_slices_may_come_before_old_ones_are_gone_and_old_ones_after_new_one
     put(cards, kube.RESOURCE_SLICES, "s1", None)
     assert seen(cards) == ({"GPU-0": True, "GPU-1": True}, False)
     one_of_two(cards, "t1", gpu(0), generation=2)
-    one_of_two(cards, "s1", gpu(0), gpu(5), generation=1)  # a watch that broke told of it late
+    one_of_two(cards, "s1", gpu(0), gpu(5), generation=1)  # a watch that broke showed it late
     assert seen(cards) == ({"GPU-0": True, "GPU-1": True}, False)
     put(cards, kube.RESOURCE_SLICES, "s2", None)
     put(cards, kube.RESOURCE_SLICES, "s1", None)
@@ -191,23 +191,23 @@ def test_of_cards_that_are_only_counted_none_is_missing(cards: CardInventory) ->
 def test_slices_of_v1beta1_count_where_there_are_none_of_v1(cards: CardInventory) -> None:
     put(cards, kube.NODES, "n1", node())
     put(cards, kube.OLD_RESOURCE_SLICES, "s", in_v1beta1(slice_of(gpu(0))))
-    assert [card.uuid for card in told(cards)[0].devices] == ["GPU-0"]
+    assert [card.uuid for card in refreshed(cards)[0].devices] == ["GPU-0"]
     put(cards, kube.RESOURCE_SLICES, "s", slice_of(gpu(1)))
-    assert [card.uuid for card in told(cards)[0].devices] == ["GPU-1"]
+    assert [card.uuid for card in refreshed(cards)[0].devices] == ["GPU-1"]
 
 
 def test_a_node_that_comes_after_its_slices(cards: CardInventory) -> None:
     put(cards, kube.RESOURCE_SLICES, "s", slice_of(gpu(0)))
-    assert told(cards) == []
+    assert refreshed(cards) == []
     put(cards, kube.NODES, "n1", node())
-    assert len(told(cards)[0].devices) == 1
+    assert len(refreshed(cards)[0].devices) == 1
     put(cards, kube.NODES, "n1", None)
-    assert told(cards) == [NodeCards("n1")]
+    assert refreshed(cards) == [NodeCards("n1")]
 
 
 def test_what_cannot_be_read_changes_nothing(cards: CardInventory) -> None:
     put(cards, kube.NODES, "n1", node(annotations={"hami.io/node-nvidia-register": ROWS}))
-    assert len(told(cards)[0].devices) == 2
+    assert len(refreshed(cards)[0].devices) == 2
     with pytest.raises(ParseError):
         put(cards, kube.RESOURCE_SLICES, "s", {"metadata": {"name": "s"}, "spec": {"driver": 1}})
     assert cards.refresh() == ([], False)
@@ -215,11 +215,11 @@ def test_what_cannot_be_read_changes_nothing(cards: CardInventory) -> None:
 
 def test_an_annotation_that_hami_would_not_write_costs_its_node_alone(cards: CardInventory) -> None:
     put(cards, kube.NODES, "n1", node(annotations={"hami.io/node-nvidia-register": ROWS}))
-    told(cards)
+    refreshed(cards)
     with pytest.raises(ParseError):
         put(cards, kube.NODES, "n1", node(annotations={"hami.io/node-nvidia-register": "rubbish"}))
     put(cards, kube.NODES, "n2", node("n2", gpus=1, gpu_count="1"))
-    (known,) = told(cards)
+    (known,) = refreshed(cards)
     assert known.node == "n2"
     assert cards.of("n1") is not None, "what it said before holds"
 
@@ -237,26 +237,26 @@ def test_sizes_are_those_of_all_cards(cards: CardInventory) -> None:
 
 def test_pods_of_claims_sit_on_their_devices(cards: CardInventory, workloads: dict[str, str]) -> None:
     published(cards, gpu(0), gpu(1))
-    told(cards)
+    refreshed(cards)
     put(cards, kube.PODS, "team/a", claiming())
     put(cards, kube.RESOURCE_CLAIMS, "team/c", claim(given_device("gpu-1", consumedCapacity={"memory": "8Gi"})))
-    (known,) = told(cards)
+    (known,) = refreshed(cards)
     assert known.uses == (CardUse("team/a", "GPU-1", Part(0, 8192)),)
     workloads["team/a"] = "team/w"
     cards.look_again({"n1", "elsewhere"})
-    assert told(cards)[0].uses == (CardUse("team/a", "GPU-1", Part(0, 8192), "team/w"),)
+    assert refreshed(cards)[0].uses == (CardUse("team/a", "GPU-1", Part(0, 8192), "team/w"),)
     put(cards, kube.RESOURCE_CLAIMS, "team/c", claim(given_device("gpu-0"), pods=("a", "b")))
-    assert [use.uuid for use in told(cards)[0].uses] == ["GPU-0"]
+    assert [use.uuid for use in refreshed(cards)[0].uses] == ["GPU-0"]
     put(cards, kube.RESOURCE_CLAIMS, "team/c", None)
-    assert told(cards)[0].uses == ()
+    assert refreshed(cards)[0].uses == ()
 
 
 def test_a_claim_may_be_known_before_its_pod(cards: CardInventory) -> None:
     published(cards, gpu(0))
     put(cards, kube.RESOURCE_CLAIMS, "team/c", claim(given_device("gpu-0")))
-    assert told(cards)[0].uses == ()
+    assert refreshed(cards)[0].uses == ()
     put(cards, kube.PODS, "team/a", claiming())
-    assert told(cards)[0].uses == (CardUse("team/a", "GPU-0", Part(1000, 40960), exclusive=True),)
+    assert refreshed(cards)[0].uses == (CardUse("team/a", "GPU-0", Part(1000, 40960), exclusive=True),)
 
 
 @pytest.mark.parametrize(
@@ -265,16 +265,16 @@ def test_a_claim_may_be_known_before_its_pod(cards: CardInventory) -> None:
 def test_a_pod_that_has_ended_or_is_not_bound_takes_nothing(cards: CardInventory, ended: PodObject | None) -> None:
     put(cards, kube.NODES, "n1", node(gpus=1, gpu_count="1"))
     put(cards, kube.PODS, "team/a", pod(gpu="1"))
-    assert told(cards)[0].uses == (CardUse("team/a", "", Part(1000, 0), exclusive=True),)
+    assert refreshed(cards)[0].uses == (CardUse("team/a", "", Part(1000, 0), exclusive=True),)
     put(cards, kube.PODS, "team/a", ended)
-    assert told(cards)[0].uses == ()
+    assert refreshed(cards)[0].uses == ()
 
 
 def test_hamis_pods_of_others_are_deducted_from_the_card_that_they_name(cards: CardInventory) -> None:
     put(cards, kube.NODES, "n1", node(annotations={"hami.io/node-nvidia-register": ROWS}))
     given = {"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,30:;"}
     put(cards, kube.PODS, "team/a", pod(annotations=given, gpu="1", gpumem="3000", gpucores="30"))
-    assert told(cards)[0].uses == (CardUse("team/a", "GPU-1", Part(300, 3000)),)
+    assert refreshed(cards)[0].uses == (CardUse("team/a", "GPU-1", Part(300, 3000)),)
 
 
 def test_a_pod_that_is_made_anew_under_its_name_still_sits_there(cards: CardInventory) -> None:
@@ -282,23 +282,23 @@ def test_a_pod_that_is_made_anew_under_its_name_still_sits_there(cards: CardInve
     published(cards, gpu(0))
     put(cards, kube.RESOURCE_CLAIMS, "team/c", claim(given_device("gpu-0")))
     put(cards, kube.PODS, "team/a", claiming())
-    told(cards)
+    refreshed(cards)
     put(cards, kube.PODS, "team/a", None)
-    assert told(cards)[0].uses == ()
+    assert refreshed(cards)[0].uses == ()
     put(cards, kube.PODS, "team/a", claiming())
-    assert [use.uuid for use in told(cards)[0].uses] == ["GPU-0"]
+    assert [use.uuid for use in refreshed(cards)[0].uses] == ["GPU-0"]
 
 
 def test_nothing_is_kept_of_pods_and_claims_that_are_gone(cards: CardInventory) -> None:
     published(cards, gpu(0))
     put(cards, kube.RESOURCE_CLAIMS, "team/c", claim(given_device("gpu-0")))
     put(cards, kube.PODS, "team/a", claiming())
-    told(cards)
+    refreshed(cards)
     put(cards, kube.PODS, "team/a", None)
     put(cards, kube.RESOURCE_CLAIMS, "team/c", None)
     put(cards, kube.RESOURCE_SLICES, "s", None)
     put(cards, kube.NODES, "n1", None)
-    told(cards)
+    refreshed(cards)
     left = {
         name: value for name, value in vars(cards).items() if isinstance(value, dict) and name != "_slices" and value
     }
@@ -319,26 +319,26 @@ def test_row_kai_pods_sit_on_the_card_that_is_kept_for_their_group(cards: CardIn
     put(cards, kube.RESOURCE_SLICES, "s", slice_of(gpu(0), gpu(1)))
     for name, part in (("a", "0.25"), ("b", "0.5")):
         put(cards, kube.PODS, f"team/{name}", in_group(name, "g", **{"gpu-fraction": part}))
-    assert [use.uuid for use in told(cards)[0].uses] == ["", ""], "its card is not known yet"
+    assert [use.uuid for use in refreshed(cards)[0].uses] == ["", ""], "its card is not known yet"
     keeper = in_group("keeper", "g", namespace="kai-resource-reservation", card="GPU-1")
     put(cards, kube.PODS, "kai-resource-reservation/keeper", keeper)
     quarter, half = Part(250, 10240), Part(500, 20480)
-    assert told(cards)[0].uses == (CardUse("team/a", "GPU-1", quarter), CardUse("team/b", "GPU-1", half))
+    assert refreshed(cards)[0].uses == (CardUse("team/a", "GPU-1", quarter), CardUse("team/b", "GPU-1", half))
     put(cards, kube.PODS, "kai-resource-reservation/keeper", None)
-    assert [use.uuid for use in told(cards)[0].uses] == ["", ""]
+    assert [use.uuid for use in refreshed(cards)[0].uses] == ["", ""]
 
 
 def test_a_tenants_pod_keeps_no_card_for_others(cards: CardInventory) -> None:
     put(cards, kube.NODES, "n1", node(gpus=1, gpu_count="1"))
     put(cards, kube.PODS, "team/keeper", in_group("keeper", "g", card="GPU-1"))
-    assert told(cards)[0].uses == (CardUse("team/keeper", "", Part(1000, 0), exclusive=True),)
+    assert refreshed(cards)[0].uses == (CardUse("team/keeper", "", Part(1000, 0), exclusive=True),)
 
 
 def test_pods_without_cards_are_not_kept(cards: CardInventory) -> None:
     put(cards, kube.NODES, "n1", node(gpus=1, gpu_count="1"))
-    told(cards)
+    refreshed(cards)
     put(cards, kube.PODS, "team/a", pod())
-    assert told(cards) == []
+    assert refreshed(cards) == []
 
 
 # --- what follows from it --------------------------------------------------------------------------------------------------

@@ -141,18 +141,18 @@ def test_a_job_whose_admission_was_not_kept_is_suspended_at_once_and_says_what_i
     assert not any(isinstance(step, PatchJob) for step in steps(running, workload, written=wanted)), "all is kept"
 
     del running["spec"]["template"]["spec"]["nodeSelector"]
-    change, told, stop, stopped = steps(running, workload, written=wanted)
+    change, note, stop, stopped = steps(running, workload, written=wanted)
     assert isinstance(stop, PatchJob) and stop.patch.body["spec"]["suspend"] is True
     assert isinstance(stopped, Note) and stopped.reason == "Stopped"
-    assert isinstance(told, Note) and (told.kind, told.reason) == ("Warning", names.PODS_REFUSED)
-    assert "(spec.template: nodeSelector[pool])" in told.message and "admission webhook of jobs.batch" in told.message
+    assert isinstance(note, Note) and (note.kind, note.reason) == ("Warning", names.PODS_REFUSED)
+    assert "(spec.template: nodeSelector[pool])" in note.message and "admission webhook of jobs.batch" in note.message
     assert isinstance(change, ChangeStatus)
     change.change(workload["status"], NOW)
     row = conditions.find(workload["status"]["conditions"], names.PODS_REFUSED)
     assert row is not None and (row["status"], row["reason"], row["message"]) == (
         "True",
         run_changes.NOT_KEPT,
-        told.message,
+        note.message,
     )
 
     # it is not tried again before its quota was given to others
@@ -166,8 +166,8 @@ def test_a_job_whose_admission_was_not_kept_is_suspended_at_once_and_says_what_i
 
 def test_a_start_that_is_refused_is_said_and_tried_again() -> None:
     workload = a_workload(a_job(), a=admitted)
-    change, told, start, *_ = steps(a_job(), workload, start_refused="The CRD has no x")
-    assert isinstance(told, Note) and told.message == "The CRD has no x"
+    change, note, start, *_ = steps(a_job(), workload, start_refused="The CRD has no x")
+    assert isinstance(note, Note) and note.message == "The CRD has no x"
     assert isinstance(start, PatchJob) and start.starts_with
     assert isinstance(change, ChangeStatus)
     change.change(workload["status"], NOW)
@@ -185,8 +185,10 @@ def test_a_start_that_is_refused_is_said_and_tried_again() -> None:
 
 
 def unknown(*fields: str) -> Invalid:
-    told = ", ".join(f'unknown field "{field}"' for field in fields)
-    return Invalid(400, "BadRequest", f"TrainJob in version v1alpha1 cannot be handled: strict decoding error: {told}")
+    message = ", ".join(f'unknown field "{field}"' for field in fields)
+    return Invalid(
+        400, "BadRequest", f"TrainJob in version v1alpha1 cannot be handled: strict decoding error: {message}"
+    )
 
 
 def test_the_answer_to_a_strict_write_names_the_fields() -> None:
@@ -213,10 +215,10 @@ def test_an_older_trainer_gets_overrides_and_one_that_has_neither_is_named() -> 
     assert kind.not_kept(running, wanted) == []
 
     assert not starts.has_alternative(ref, unknown("spec.podTemplateOverrides"))
-    told = starts.why_refused(ref)
-    assert told.startswith("The CRD trainjobs.trainer.kubeflow.org has no field for the admission of the job")
-    assert "(spec.runtimePatches, spec.podTemplateOverrides)" in told
-    assert "Kubeflow Trainer 2.0 or newer is needed" in told
+    reason = starts.why_refused(ref)
+    assert reason.startswith("The CRD trainjobs.trainer.kubeflow.org has no field for the admission of the job")
+    assert "(spec.runtimePatches, spec.podTemplateOverrides)" in reason
+    assert "Kubeflow Trainer 2.0 or newer is needed" in reason
     assert starts.informed(kind, job) is job, "the CRD may be newer by the next attempt"
 
 

@@ -63,7 +63,7 @@ def queue() -> list[clusters.Entry]:
 
 def workload(number: int, kind: str, memory: int, **names: str) -> clusters.Entry:
     """The jobs arrive one second after the other."""
-    told = {
+    annotations = {
         **{f"gangline.io/gpu-{key.replace('_', '-')}": name for key, name in names.items()},
         "gangline.io/gpu-memory": f"{memory}Mi",
         "gangline.io/class": kind,
@@ -72,7 +72,7 @@ def workload(number: int, kind: str, memory: int, **names: str) -> clusters.Entr
     main = container(name="c", image="app", resources={"requests": {"cpu": "500m"}})
     created = timestamp((clusters.NOW - 100 + number) * 1000)
     made = objects.Workload(f"{kind}{number}", "ml", creationTimestamp=created).in_queue("q")
-    return kube.WORKLOADS, made.pods(main, annotations=told).made
+    return kube.WORKLOADS, made.pods(main, annotations=annotations).made
 
 
 def placed(placement: Json, kinds: str, names: dict[str, str] | None = None, **measured: int) -> list[str]:

@@ -20,8 +20,8 @@ def _namespace(*, version: int, leaving: bool) -> Json:
 
 @pytest.mark.parametrize("namespace_first", [True, False])
 def test_its_queues_count_as_ending(namespace_first: bool) -> None:
-    told: list[model.Change] = []
-    mirror = Mirror(told.append)
+    changes: list[model.Change] = []
+    mirror = Mirror(changes.append)
     mirror.upsert(kube.NAMESPACES, _namespace(version=1, leaving=namespace_first))
     metadata = {"namespace": "ns", "name": "lq", "uid": "lq", "resourceVersion": "2"}
     mirror.upsert(kube.LOCAL_QUEUES, {"metadata": metadata, "spec": {"clusterQueue": "cq"}})
@@ -29,7 +29,7 @@ def test_its_queues_count_as_ending(namespace_first: bool) -> None:
     mirror.upsert(kube.LOCAL_QUEUES, {"metadata": other, "spec": {"clusterQueue": "cq"}})
     if not namespace_first:
         mirror.upsert(kube.NAMESPACES, _namespace(version=3, leaving=True))
-    queues = {item.item.key: item.item for item in told if isinstance(item, model.Put)
+    queues = {item.item.key: item.item for item in changes if isinstance(item, model.Put)
               and isinstance(item.item, model.LocalQueue)}  # fmt: skip
     assert queues["ns/lq"].terminating
     assert not queues["other/lq"].terminating

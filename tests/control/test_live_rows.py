@@ -176,7 +176,7 @@ def test_a_row_is_encoded_once_for_all_who_see_the_same() -> None:
             made.append(sight)
             return super().as_json(sight, jobs)
 
-    entry = live_table.Entry(1, 1, Counted(queue_row("cq").told, "cq"))
+    entry = live_table.Entry(1, 1, Counted(queue_row("cq").full_row, "cq"))
     for sight in (ALL, ALL, *(Sight(namespaces=frozenset({str(n)})) for n in range(5))):
         entry.encoded(sight, {})
     assert len(made) == 2

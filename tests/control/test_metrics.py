@@ -196,7 +196,7 @@ def drive_everything(world: MeteredLeader) -> None:
     kueue.workload_created("Job", ended, ended)
     kueue.slice_replaced(ended, "a")
     kueue.dispatched("a", "east")
-    kueue.admitted_elsewhere("a", "east")
+    kueue.admitted_on_other_cluster("a", "east")
     kueue.gate_removed("kueue.x-k8s.io/topology", ended, millis(40))
     world.engine.preemption_skips["a"] = 1  # type: ignore[index]
     world.engine.recomputations["a", "skipped"] = 2  # type: ignore[index]

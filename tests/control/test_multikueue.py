@@ -35,7 +35,7 @@ from gangline.control.checks.multikueue.plan.steps import (
     WithdrawFromCluster,
 )
 from gangline.control.checks.multikueue.workloads import local_changes
-from gangline.jobs import elsewhere
+from gangline.jobs import on_other_cluster
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, PodObject, Stored, WorkloadObject
 
@@ -121,7 +121,7 @@ def view(workload: WorkloadObject, here: Json | None = None, **clusters: Cluster
         clusters={"a": EMPTY, "b": EMPTY, **clusters},
         jobs=by_name(job() if here is None else here),
         owner=OWNER,
-        kind=elsewhere(kube.JOBS),
+        kind=on_other_cluster(kube.JOBS),
         settings=MultiKueueSettings(worker_lost_timeout=900),
         now=NOW,
     )
@@ -162,7 +162,7 @@ def test_without_configuration_or_job_nothing_is_done(changed: Json) -> None:
 
 def test_the_field_of_the_kind_names_the_controller() -> None:
     pytorch = next(each.resource for each in jobkinds.BUILT_IN if each.kind == "PyTorchJob")
-    chosen = replace(view(workload(), job()), owner=("kubeflow.org/v1", "PyTorchJob"), kind=elsewhere(pytorch))
+    chosen = replace(view(workload(), job()), owner=("kubeflow.org/v1", "PyTorchJob"), kind=on_other_cluster(pytorch))
     [step] = planning.plan(chosen)
     assert isinstance(step, SetCheck) and step.state == "Rejected"
     assert f'Expecting spec.runPolicy.managedBy to be "{CONTROLLER}" not ""' in step.message
@@ -185,10 +185,10 @@ def test_a_cluster_that_cannot_run_the_kind_is_not_asked() -> None:
     assert planned(workload(nominatedClusterNames=["a", "b"]), a=other) == [Nominate(["b"]), Send("b")]
     nobody = f'No connected cluster can run the job: "a": {other.refuses}; "b": {other.refuses}'
     assert planned(workload(), a=other, b=other) == [SetCheck(row(), "Pending", nobody, "Warning")]
-    told = {**row(), "message": nobody}
-    assert planned(workload(check=told), a=other, b=other) == []
-    found = planned(workload(check=told), a=other)
-    assert found == [SetCheck(told, "Pending", "The job can run in: b"), Nominate(["b"])]
+    check_row = {**row(), "message": nobody}
+    assert planned(workload(check=check_row), a=other, b=other) == []
+    found = planned(workload(check=check_row), a=other)
+    assert found == [SetCheck(check_row, "Pending", "The job can run in: b"), Nominate(["b"])]
 
 
 def test_copies_in_clusters_that_are_not_nominated_are_withdrawn() -> None:
@@ -245,9 +245,9 @@ def test_the_first_cluster_that_admits_it_wins() -> None:
 def test_its_check_is_ready_once_the_job_is_there_and_this_one_may_start() -> None:
     suspended = job(conditions=[{"type": "Suspended", "status": "True"}])
     running = remote_job(active=2, startTime="t")
-    [told] = planned(workload(), job(), a=there(ADMITTED, job=running))
-    assert isinstance(told, MirrorStatus) and told.status["conditions"][0]["type"] == "Suspended"
-    assert "startTime" not in told.status, "it would keep the job from being started"
+    [step] = planned(workload(), job(), a=there(ADMITTED, job=running))
+    assert isinstance(step, MirrorStatus) and step.status["conditions"][0]["type"] == "Suspended"
+    assert "startTime" not in step.status, "it would keep the job from being started"
     assert planned(workload(), suspended, a=there(ADMITTED, job=running)) == [Choose(row(), "a", [])]
     ready = workload(check=row("Ready"), clusterName="a")
     [mirror] = planned(ready, job(suspend=False), a=there(ADMITTED, job=running))
@@ -275,7 +275,7 @@ def test_a_cluster_that_was_given_up_wins_nothing_when_it_comes_back() -> None:
 
 def test_what_may_change_while_it_runs_is_passed_on() -> None:
     service = next(each.resource for each in jobkinds.BUILT_IN if each.kind == "RayService")
-    kind = elsewhere(service)
+    kind = on_other_cluster(service)
     assert kind is not None
 
     def ray_service(config: str | None) -> Json:
@@ -387,7 +387,7 @@ def test_what_is_sent() -> None:
     here = job()
     others = {names.AFTER: "job/a=Succeeded", names.AFTER_FAILED: "Hold"}
     here["metadata"]["annotations"] = {names.STOPPING: "true", "a": "b", **others}
-    kind = elsewhere(kube.JOBS)
+    kind = on_other_cluster(kube.JOBS)
     assert kind is not None
     sent = copies.job_body(kind, here, {}, "wl", "east")["metadata"]
     assert sent["labels"] == {names.MULTIKUEUE_ORIGIN: "east", names.PREBUILT_WORKLOAD: "wl"}
@@ -412,8 +412,8 @@ def test_an_eviction_here_is_told_there_and_its_end_is_mirrored() -> None:
     held, suspended = there(ADMITTED, job=remote_job(active=2)), [{"type": "Suspended", "status": "True"}]
     [stop] = planned(evicted(), job(active=2, conditions=suspended), a=held)
     assert stop == Stop("a", copy(ADMITTED), "Evicted on manager: preempted")
-    told = there(ADMITTED, condition(names.DEACTIVATION_TARGET), job=remote_job(active=2))
-    assert planned(evicted(), job(active=2, conditions=suspended), a=told) == []
+    stopped_there = there(ADMITTED, condition(names.DEACTIVATION_TARGET), job=remote_job(active=2))
+    assert planned(evicted(), job(active=2, conditions=suspended), a=stopped_there) == []
     stopped = there(condition(names.EVICTED), job=remote_job(suspend=True, active=0))
     [mirror] = planned(evicted(), job(active=2), a=stopped)
     assert isinstance(mirror, MirrorStatus) and mirror.status == {"active": 0}
@@ -494,7 +494,7 @@ def pod(name: str, uid: str = "", phase: str = "Pending", *, deleted: bool = Fal
 
 
 def group(workload: WorkloadObject, *pods: Json, **clusters: ClusterView) -> MultiKueueView:
-    kind = elsewhere(kube.PODS)
+    kind = on_other_cluster(kube.PODS)
     return replace(view(workload, **clusters), owner=POD_OWNER, kind=kind, jobs=by_name(*pods))
 
 
@@ -585,7 +585,7 @@ def test_the_quota_is_held_while_pods_may_run_elsewhere() -> None:
 
 
 def test_a_stateful_set_is_one_object() -> None:
-    kind = elsewhere(kube.STATEFUL_SETS)
+    kind = on_other_cluster(kube.STATEFUL_SETS)
     meta = {"name": "db", "namespace": "team", "uid": "s"}
     stored = JobObject({"metadata": meta, "spec": {"replicas": 2}, "status": {}})
     chosen = replace(group(workload(), a=running()), kind=kind, owner=("apps/v1", "StatefulSet"), jobs={"db": stored})
@@ -606,7 +606,7 @@ LWS = JobObject({"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "
 
 
 def set_of(workload: WorkloadObject, family: SentFamily, **clusters: ClusterView) -> MultiKueueView:
-    kind = elsewhere(kube.LEADER_WORKER_SETS)
+    kind = on_other_cluster(kube.LEADER_WORKER_SETS)
     owner = ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
     return replace(view(workload, **clusters), owner=owner, kind=kind, jobs={"llm": LWS}, family=family)
 

@@ -33,7 +33,7 @@ from gangline.control.checks.multikueue.plan.steps import (
 )
 from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.kinds.upkeep import ReplacedSlices
-from gangline.jobs import elsewhere
+from gangline.jobs import on_other_cluster
 from gangline.kube import resources as kube
 from gangline.objects import JobObject, WorkloadObject
 
@@ -66,7 +66,7 @@ def job(pods: int, *, suspend: bool = False, **status: Any) -> JobObject:
 def remote(pods: int, named: str = "wl", **status: Any) -> JobObject:
     body = job(pods, active=2, **status)
     body["metadata"] |= {"uid": "r", "labels": {names.PREBUILT_WORKLOAD: named}}
-    kind = elsewhere(kube.JOBS)
+    kind = on_other_cluster(kube.JOBS)
     assert kind is not None
     return copies.read_job(body, kind.suspension, kind.followed, kind.size_of)
 
@@ -183,10 +183,10 @@ def test_evicted_while_it_waits_there_the_slice_that_runs_is_stopped() -> None:
     before = copy(2, ADMITTED)
     [step] = planned(evicted, job(6, active=2), a=there(copy(6), remote(2, "old"), before=before))
     assert isinstance(step, Stop) and (step.copy, step.of) == (before, OLD)
-    told = copy(2, ADMITTED, condition(names.DEACTIVATION_TARGET))
-    assert planned(evicted, job(6, active=2), a=there(copy(6), remote(2, "old"), before=told)) == []
+    stopped_there = copy(2, ADMITTED, condition(names.DEACTIVATION_TARGET))
+    assert planned(evicted, job(6, active=2), a=there(copy(6), remote(2, "old"), before=stopped_there)) == []
     over = condition(names.FINISHED, reason="OutOfSync")
-    assert planned(evicted, job(6, active=2), a=there(copy(6, over), remote(2, "old"), before=told)) == []
+    assert planned(evicted, job(6, active=2), a=there(copy(6, over), remote(2, "old"), before=stopped_there)) == []
 
 
 def test_a_job_that_was_stopped_there_before_it_could_grow_queues_again() -> None:
@@ -220,7 +220,7 @@ def test_without_quota_the_job_is_withdrawn() -> None:
 
 
 def test_the_size_of_a_ray_cluster_is_that_of_its_groups() -> None:
-    kind = elsewhere(ray.RAY_CLUSTER.resource)
+    kind = on_other_cluster(ray.RAY_CLUSTER.resource)
     assert kind is not None
 
     def cluster(*groups: Json) -> Json:
@@ -247,7 +247,7 @@ def test_the_size_of_a_ray_cluster_is_that_of_its_groups() -> None:
 
 
 def test_the_size_of_a_job_is_its_parallelism_and_its_completions() -> None:
-    kind = elsewhere(kube.JOBS)
+    kind = on_other_cluster(kube.JOBS)
     assert kind is not None
     assert kind.resized(job(2), job(6)) == {"parallelism": 6}
     assert kind.resized(job(6), job(6)) == {}
@@ -274,7 +274,7 @@ def answers(worker: Worker, found: Json) -> list[Json]:
 
 
 async def test_the_job_goes_from_one_slice_to_the_next(room: Room) -> None:
-    kind = elsewhere(kube.JOBS)
+    kind = on_other_cluster(kube.JOBS)
     assert kind is not None
     room.put(kube.JOBS, job(6, active=2))
     old = owned({**a_slice(2, check=row("Ready"), **RUNS)})

@@ -29,7 +29,7 @@ from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts import attempts
 from gangline.control.parts.messages import Messages
 from gangline.control.writes.outgoing import Write
-from gangline.jobs import elsewhere
+from gangline.jobs import on_other_cluster
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.errors import ApiError, Forbidden, Invalid, NotFound
@@ -415,7 +415,7 @@ async def test_a_pod_group_is_sent_and_its_pods_show_how_far_they_are() -> None:
 @pytest.mark.usefixtures("room")
 async def test_a_leader_worker_set_is_sent_once_and_goes_with_its_last_workload() -> None:
     room = Room(None, "leaderworkerset.x-k8s.io/leaderworkerset")
-    kind = elsewhere(kube.LEADER_WORKER_SETS)
+    kind = on_other_cluster(kube.LEADER_WORKER_SETS)
     assert kind is not None
     stored = room.put(
         kube.LEADER_WORKER_SETS, {"metadata": {"name": "llm", "namespace": "team", "uid": "l"}, "spec": {"replicas": 2}}

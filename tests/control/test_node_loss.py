@@ -88,7 +88,7 @@ def test_the_author_chooses_where_the_kind_can_do_both_and_is_told_where_it_cann
     if chosen is not None:
         job["metadata"].setdefault("annotations", {})[names.NODE_LOSS] = chosen
     usual, choices = DOES[name]
-    told = [
+    warnings = [
         line
         for line in (
             *admission.default(job, None, admission.AdmissionFacts()).warnings,
@@ -96,9 +96,9 @@ def test_the_author_chooses_where_the_kind_can_do_both_and_is_told_where_it_cann
         )
         if names.NODE_LOSS in line
     ]
-    assert len(told) == (chosen is not None and chosen not in choices), told
-    if told:
-        assert f"{str(chosen)!r} is ignored" in told[0]
+    assert len(warnings) == (chosen is not None and chosen not in choices), warnings
+    if warnings:
+        assert f"{str(chosen)!r} is ignored" in warnings[0]
     kind = kind_of(job["apiVersion"], name)
     if kind is not None:
         expected = chosen if chosen in choices else usual

@@ -15,7 +15,7 @@ from gangline.control.nodes.company.pair_watch import (
 from gangline.engine.model import CompanySpeed
 
 A, B, C = (Seat("card", "V100", "MPS", kind) for kind in "abc")
-ELSEWHERE = Seat("other", "V100", "MPS", "b")
+OTHER_CARD = Seat("other", "V100", "MPS", "b")
 
 
 class Clock:
@@ -65,7 +65,7 @@ def test_each_run_tells_once_of_a_pair() -> None:
 
 @pytest.mark.parametrize(
     "company",
-    [[B, C], [Seat("card", "V100", "MPS", "")], [ELSEWHERE], [Seat("card", "", "", "b"), Seat("x", "", "", "b")]],
+    [[B, C], [Seat("card", "V100", "MPS", "")], [OTHER_CARD], [Seat("card", "", "", "b"), Seat("x", "", "", "b")]],
 )
 def test_only_one_neighbour_of_a_known_class_is_a_pair(company: list[Seat]) -> None:
     clock = Clock()
@@ -100,7 +100,7 @@ def test_short_stretches_silence_and_restarts_are_no_measurements() -> None:
 
 def test_gangs_and_jobs_without_a_class_are_company_and_are_not_watched() -> None:
     clock = Clock()
-    clock.watch.seated({"wa": [A, ELSEWHERE], "wb": [Seat("card", "V100", "MPS", "")]})
+    clock.watch.seated({"wa": [A, OTHER_CARD], "wb": [Seat("card", "V100", "MPS", "")]})
     assert not clock.watch
 
 

@@ -138,12 +138,12 @@ def test_a_set_that_nobody_empties_keeps_only_what_exists(monkeypatch: pytest.Mo
 
 
 def test_a_pod_that_turns_out_to_be_of_a_placed_gang_takes_no_room_twice() -> None:
-    told: list[model.Change] = []
-    pods = PodIndex(told.append, lambda workload: {})
+    changes: list[model.Change] = []
+    pods = PodIndex(changes.append, lambda workload: {})
     pod = a_pod("p", workload="", **{"kueue.x-k8s.io/tas": "true"})
     pod["spec"]["containers"] = [{"resources": {"requests": {"cpu": "1"}}}]
     pods.upsert(pod)
-    assert [type(change) for change in told] == [model.Put]
+    assert [type(change) for change in changes] == [model.Put]
     pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
     pods.upsert(pod)
-    assert told[1:] == [model.Gone(model.ForeignPod, "ns/p")]
+    assert changes[1:] == [model.Gone(model.ForeignPod, "ns/p")]

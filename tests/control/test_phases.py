@@ -15,7 +15,7 @@ from gangline.control.nodes.stall.progress_reports import BadReportError
 MINUTE = 60_000
 
 
-def told(phase: Phase, *metrics: float, begin: int = 0) -> list[str]:
+def phase_names(phase: Phase, *metrics: float, begin: int = 0) -> list[str]:
     """The phase after each report; they are a minute apart, as windows are long."""
     names: list[str] = []
     for number, metric in enumerate(metrics):
@@ -39,23 +39,23 @@ def test_g6_windows_speak_for_progressing_watching_and_converged() -> None:
 
 
 def test_three_windows_in_a_row_without_growth_are_needed_to_converge() -> None:
-    names = told(Phase(PhasePolicy()), 2.0, 1.5, 1.45, 1.449, 1.4489, 1.4488, 1.4487)
+    names = phase_names(Phase(PhasePolicy()), 2.0, 1.5, 1.45, 1.449, 1.4489, 1.4488, 1.4487)
     assert names == [PROGRESSING] * 3 + [WATCHING] * 3 + [CONVERGED]
-    assert CONVERGED not in told(Phase(PhasePolicy()), 2.0, 1.5, 1.4999, 1.4998, 1.46, 1.4599, 1.4598, 1.4)
+    assert CONVERGED not in phase_names(Phase(PhasePolicy()), 2.0, 1.5, 1.4999, 1.4998, 1.46, 1.4599, 1.4598, 1.4)
 
 
 def test_two_windows_that_grow_again_end_a_phase_and_one_does_not() -> None:
     """The learning rate drops, and the loss falls again."""
     phase = Phase(PhasePolicy())
-    told(phase, 2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
+    phase_names(phase, 2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
     assert phase.name == CONVERGED
-    assert told(phase, 1.2, 1.2, 1.2, begin=6) == [CONVERGED] * 3, "one window"
-    assert told(phase, 1.0, 0.8, 0.6, 0.6, begin=9)[-1] == PROGRESSING
+    assert phase_names(phase, 1.2, 1.2, 1.2, begin=6) == [CONVERGED] * 3, "one window"
+    assert phase_names(phase, 1.0, 0.8, 0.6, 0.6, begin=9)[-1] == PROGRESSING
 
 
 def test_who_reports_always_the_same_is_progressing() -> None:
     phase = Phase(PhasePolicy())
-    assert set(told(phase, *[1.0] * 20)) == {PROGRESSING}
+    assert set(phase_names(phase, *[1.0] * 20)) == {PROGRESSING}
     assert phase.first is None
 
 
@@ -72,18 +72,18 @@ def test_reports_of_a_window_count_by_their_mean_whatever_their_number() -> None
 
 def test_another_operator_goes_on_with_the_phase_and_the_first_growth() -> None:
     before = Phase(PhasePolicy())
-    told(before, 2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
+    phase_names(before, 2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
     after = Phase(PhasePolicy(), before.name, phases.first_growth(before.text))
     assert after.first == pytest.approx(before.first, rel=1e-4)
-    assert set(told(after, 1.4997, 1.4996, 1.4996, 1.4995)) == {CONVERGED}
+    assert set(phase_names(after, 1.4997, 1.4996, 1.4996, 1.4995)) == {CONVERGED}
     assert phases.first_growth("Previously: something else") is None
 
 
 def test_after_a_return_to_a_checkpoint_the_jump_of_the_loss_is_no_growth() -> None:
     phase = Phase(PhasePolicy())
-    told(phase, 2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
+    phase_names(phase, 2.0, 1.5, 1.4999, 1.4998, 1.4997, 1.4997)
     phase.begin_anew()
-    assert set(told(phase, 1.8, 1.7999, 1.7999, 1.7998, begin=6)) == {CONVERGED}
+    assert set(phase_names(phase, 1.8, 1.7999, 1.7999, 1.7998, begin=6)) == {CONVERGED}
 
 
 @examples(200)

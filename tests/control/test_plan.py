@@ -639,15 +639,15 @@ def test_pods_count_as_not_started_once_somebody_took_the_quota_back(job: Json, 
 
     workload = a_workload(a_job(), admitted=admitted, taken=taken)
 
-    def told() -> list[ChangeStatus]:
+    def ready_changes() -> list[ChangeStatus]:
         return [step for step in steps(job, workload) if isinstance(step, ChangeStatus) and step.slot == "pods-ready"]
 
-    [step] = told()
+    [step] = ready_changes()
     step.change(workload["status"], NOW)
     ready = conditions.find(workload["status"]["conditions"], "PodsReady")
     assert ready is not None
     assert (ready["status"], ready["reason"]) == ("False", "WaitForStart")
-    assert not told(), "once"
+    assert not ready_changes(), "once"
 
 
 class Flavors(Lookups):
@@ -762,7 +762,7 @@ def test_a_gang_that_has_to_start_anew_stops_and_starts_on_the_same_admission() 
     [wish] = pods["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     [other] = wish["preference"]["matchExpressions"]
     assert other == {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}
-    assert kinds(steps(job, lost)) == ["ChangeStatus"], "it runs: nothing but its readiness is told"
+    assert kinds(steps(job, lost)) == ["ChangeStatus"], "it runs: only its readiness is written"
 
 
 def test_a_gang_that_only_replaces_pods_goes_on() -> None:

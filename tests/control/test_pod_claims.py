@@ -72,7 +72,7 @@ class Claims(GatedGang):
         stored = {"uid": claim["metadata"]["name"], "resourceVersion": "1", **meta}
         self.mirror.upsert(kube.RESOURCE_CLAIMS, {**claim, "metadata": {**claim["metadata"], **stored}})
 
-    def told(self) -> dict[str, str]:
+    def cards_written(self) -> dict[str, str]:
         bodies = {write.key.name: write.body for write in self.writer.writes}
         return {name: body["metadata"]["annotations"][names.CARDS] for name, body in bodies.items()}  # type: ignore[index, call-overload, union-attr]
 
@@ -95,7 +95,7 @@ def test_a_pod_starts_once_it_has_the_claim_of_its_card() -> None:
     assert 'uuid == "GPU-a"' in request["exactly"]["selectors"][0]["cel"]["expression"]
     assert world.woken
     assert world.look() == ["p0"] and world.asked() == []
-    assert world.told() == {"p0": "GPU-a"}
+    assert world.cards_written() == {"p0": "GPU-a"}
 
 
 def test_pods_of_one_host_have_claims_for_different_cards() -> None:
@@ -105,7 +105,7 @@ def test_pods_of_one_host_have_claims_for_different_cards() -> None:
     world.look()
     assert [claim["metadata"]["annotations"][names.CARDS] for claim in world.asked()] == ["GPU-a", "GPU-b"]
     assert world.look() == ["p0", "p1"]
-    assert world.told() == {"p0": "GPU-a", "p1": "GPU-b"}
+    assert world.cards_written() == {"p0": "GPU-a", "p1": "GPU-b"}
 
 
 def test_after_a_crash_a_pod_keeps_the_card_of_its_claim() -> None:
@@ -115,7 +115,7 @@ def test_after_a_crash_a_pod_keeps_the_card_of_its_claim() -> None:
         world.comes(name)
     world.stored(world.claim("p1", "GPU-a"))
     assert world.look() == ["p1"]
-    assert world.told() == {"p1": "GPU-a"}
+    assert world.cards_written() == {"p1": "GPU-a"}
     assert [claim["metadata"]["annotations"][names.CARDS] for claim in world.asked()] == ["GPU-b"]
     assert world.look() == ["p0"]
 

@@ -135,25 +135,25 @@ def test_ungating_keeps_other_gates_and_selectors_and_is_fenced() -> None:
 
 
 def test_strangers_take_room_until_they_end() -> None:
-    told: list[model.Change] = []
-    subject = PodIndex(told.append, lambda workload: {})
+    changes: list[model.Change] = []
+    subject = PodIndex(changes.append, lambda workload: {})
     spec = {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
     metadata = {"name": "s", "namespace": "ns", "resourceVersion": "1"}
     stranger = PodObject({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
     subject.upsert(stranger)
     subject.upsert(altered(stranger, metadata={**stranger.metadata, "resourceVersion": "2"}))
-    assert told == [model.Put(model.ForeignPod("ns/s", "n", {"cpu": 2000}))]
+    assert changes == [model.Put(model.ForeignPod("ns/s", "n", {"cpu": 2000}))]
     subject.upsert(altered(stranger, status={"phase": "Succeeded"}))
-    assert told[-1] == model.Gone(model.ForeignPod, "ns/s")
+    assert changes[-1] == model.Gone(model.ForeignPod, "ns/s")
 
 
 def test_pods_of_a_placed_gang_are_not_strangers() -> None:
-    told: list[model.Change] = []
-    subject = PodIndex(told.append, lambda workload: {})
+    changes: list[model.Change] = []
+    subject = PodIndex(changes.append, lambda workload: {})
     changed = subject.changed_placed.subscribe(worth=lambda workload: True)
     subject.upsert(a_pod("p"))
     assert changed.take() == {"ns/w"}
-    assert told == []
+    assert changes == []
     subject.remove("ns/p")
     assert subject.of("ns/w") == []
 
@@ -168,15 +168,15 @@ def test_after_a_swap_the_new_pod_gets_the_free_place_and_not_its_ranks() -> Non
 
 
 def test_a_pod_that_no_longer_belongs_to_its_gang_is_a_stranger() -> None:
-    told: list[model.Change] = []
-    store = PodIndex(told.append, lambda workload: {})
+    changes: list[model.Change] = []
+    store = PodIndex(changes.append, lambda workload: {})
     store.upsert(a_pod("p0", gated=False))
     left = a_pod("p0", gated=False, phase="Running")
     left["metadata"]["annotations"] = {}
     left["spec"] |= {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "1"}}}]}
     store.upsert(left)
     assert store.of("ns/w") == []
-    assert [change.item.key for change in told if isinstance(change, model.Put)] == ["ns/p0"]  # type: ignore[union-attr]
+    assert [change.item.key for change in changes if isinstance(change, model.Put)] == ["ns/p0"]  # type: ignore[union-attr]
 
 
 # --- cards --------------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def on_cards(*cards: str) -> model.TopologyAssignment:
     return model.TopologyAssignment(("host",), (model.Domain(("h0",), len(pods), pods),))
 
 
-def told(pod: PodObject, cards: str) -> PodObject:
+def with_cards(pod: PodObject, cards: str) -> PodObject:
     return altered(pod, metadata={**pod.metadata, "annotations": {"gangline.io/cards": cards}})
 
 
@@ -196,7 +196,7 @@ def test_each_pod_is_told_its_card_and_a_later_one_gets_what_is_left() -> None:
     choice = CardChoice(on_cards("a", "a", "b"), [])
     found = [choice.annotations(a_pod(f"p{number}"), place) for number in range(4)]
     assert found == [{"gangline.io/cards": card} for card in ("a", "a", "b")] + [{}]
-    started = [told(a_pod("p0", at="h0", gated=False), "b"), a_pod("old", at="h0", gated=False)]
+    started = [with_cards(a_pod("p0", at="h0", gated=False), "b"), a_pod("old", at="h0", gated=False)]
     choice = CardChoice(on_cards("a", "a", "b"), started)
     assert choice.annotations(a_pod("p1"), place) == {"gangline.io/cards": "a"}
     assert choice.annotations(a_pod("p2"), place) == {}, "one pod started before its card was chosen"

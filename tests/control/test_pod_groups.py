@@ -739,7 +739,7 @@ def admitted_group(*pods: PodObject) -> PodGroupWorld:
     return world
 
 
-def seen_elsewhere(world: PodGroupWorld, *, active: bool = False, ready_there: bool = False) -> list[Step]:
+def steps_of_sent(world: PodGroupWorld, *, active: bool = False, ready_there: bool = False) -> list[Step]:
     members = read(*copy.deepcopy(list(world.pods.values())))
     group = PodGroup.of(members[0].group, members)
     view = GroupView(group, copy.deepcopy(world.workload), True, active, NOW, sent=True, ready_there=ready_there)
@@ -749,15 +749,15 @@ def seen_elsewhere(world: PodGroupWorld, *, active: bool = False, ready_there: b
 def test_pods_that_run_in_another_cluster_stay_gated_and_count_by_their_status() -> None:
     world = admitted_group(*gang("g", "1", "1"))
     assert any(isinstance(step, PatchPod) for step in world.plan()), "here they would start"
-    assert not [step for step in seen_elsewhere(world) if isinstance(step, PatchPod | DeletePod)]
+    assert not [step for step in steps_of_sent(world) if isinstance(step, PatchPod | DeletePod)]
     for pod in world.pods.values():
         pod["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    for step in seen_elsewhere(world):
+    for step in steps_of_sent(world):
         world.carry_out(step)
     assert world.workload is not None and true_condition(world.workload, names.PODS_READY) is not None
     for pod in world.pods.values():
         pod["status"] = {"phase": "Succeeded"}
-    for step in seen_elsewhere(world):
+    for step in steps_of_sent(world):
         world.carry_out(step)
     assert true_condition(world.workload, names.FINISHED) is not None
 
@@ -766,8 +766,8 @@ def test_quota_is_held_until_no_pod_runs_in_another_cluster() -> None:
     world = admitted_group(*gang("g", "1", "1"))
     assert world.workload is not None
     world.preempt()
-    assert seen_elsewhere(world, active=True) == []
-    [step] = seen_elsewhere(world, active=False)
+    assert steps_of_sent(world, active=True) == []
+    [step] = steps_of_sent(world, active=False)
     assert isinstance(step, ChangeStatus) and step.change is status_changes.release
 
 

@@ -1,4 +1,4 @@
-"""Where the pods of gangs are, as the engine is told."""
+"""Where the pods of gangs are, as facts for the engine."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ GROUP = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-
 
 
 def store() -> tuple[PodIndex, list[model.Change]]:
-    told: list[model.Change] = []
+    changes: list[model.Change] = []
 
     def observe(change: model.Change) -> None:
         if (type(change.item) if isinstance(change, model.Put) else change.kind) is not model.ForeignPod:  # type: ignore[union-attr]
-            told.append(change)
+            changes.append(change)
 
-    return PodIndex(observe=observe, counts=lambda workload: {"main": 8}), told
+    return PodIndex(observe=observe, counts=lambda workload: {"main": 8}), changes
 
 
 def test_the_engine_is_told_of_a_gang_as_a_whole_and_only_when_something_changed() -> None:
-    found, told = store()
+    found, changes = store()
     found.upsert(a_pod("b", "n2", ready=False))
     found.upsert(a_pod("a", "n1", **{INDEX: "3"}))
-    assert told == []
+    assert changes == []
     found.report_changes()
     pods = (model.BoundPod("a", "main", "n1", 3, ready=True), model.BoundPod("b", "main", "n2"))
-    assert told == [model.Put(model.WorkloadPods("ns/w", pods))]
+    assert changes == [model.Put(model.WorkloadPods("ns/w", pods))]
     again = a_pod("a", "n1", **{INDEX: "3"})
     again["metadata"]["labels"]["other"] = "label"
     found.upsert(again)
     found.report_changes()
-    assert len(told) == 1
+    assert len(changes) == 1
 
 
 def test_pods_that_wait_or_have_ended_sit_on_no_node() -> None:
-    found, told = store()
+    found, changes = store()
     found.upsert(a_pod("waits", "", phase="Pending"))
     found.upsert(a_pod("ended", "n1", phase="Succeeded"))
     found.report_changes()
-    assert told == []
+    assert changes == []
     found.upsert(a_pod("going", "n1", due=T))
     found.report_changes()
-    [change] = told
+    [change] = changes
     assert isinstance(change, model.Put)
     assert [(pod.name, pod.terminating) for pod in change.item.pods] == [("going", True)]  # type: ignore[union-attr]
 
 
 def test_pods_that_their_node_failed_are_told_apart_from_those_that_failed_themselves() -> None:
-    found, told = store()
+    found, changes = store()
     faults = ("UnexpectedAdmissionError", "Terminated", "OutOfnvidia.com/gpu", "", "Evicted", "OutOfcpu")
     for number, reason in enumerate(faults):
         pod = a_pod(f"p{number}", "n1", phase="Failed")
@@ -64,30 +64,30 @@ def test_pods_that_their_node_failed_are_told_apart_from_those_that_failed_thems
     found.upsert(unknown)
     found.report_changes()
     failed = (("p0", "n1"), ("p1", "n1"), ("p2", "n1"), ("p9", "n2"))
-    assert told == [model.Put(model.WorkloadPods("ns/w", (), failed))]
+    assert changes == [model.Put(model.WorkloadPods("ns/w", (), failed))]
     for number in (0, 1, 2, 9):
         found.remove(f"ns/p{number}")
     found.report_changes()
-    assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
+    assert changes[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
 
 
 def test_the_last_pod_takes_the_footprint_with_it() -> None:
-    found, told = store()
+    found, changes = store()
     found.upsert(a_pod("a"))
     found.report_changes()
     found.remove("ns/a")
     found.report_changes()
-    assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
+    assert changes[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
     assert found.on("n1") == found.of("ns/w") == []
 
 
 def test_a_pod_that_was_left_behind_is_no_longer_of_the_gang() -> None:
-    found, told = store()
+    found, changes = store()
     found.upsert(a_pod("a"))
     found.report_changes()
     found.upsert(a_pod("a", workload=""))
     found.report_changes()
-    assert told[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
+    assert changes[1:] == [model.Gone(model.WorkloadPods, "ns/w")]
 
 
 def test_the_index_counts_through_the_jobs_of_a_replicated_job() -> None:
@@ -117,12 +117,12 @@ def test_an_index_beyond_the_pod_set_is_none() -> None:
 
 
 def test_more_pods_than_a_gang_can_have_do_not_speak_for_it() -> None:
-    found, told = store()
+    found, changes = store()
     for number in range(100):
         found.upsert(a_pod(f"p{number:02}", f"n{number:02}", created=T + number * 1000))
         found.upsert(a_pod(f"q{number:02}", f"m{number:02}", created=T + number * 1000, due=T))
     found.report_changes()
-    [change] = told
+    [change] = changes
     assert isinstance(change, model.Put)
     names = [pod.name for pod in change.item.pods]  # type: ignore[union-attr]
     assert [name for name in names if name.startswith("p")] == [f"p{number:02}" for number in range(8)], "the oldest"

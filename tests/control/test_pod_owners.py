@@ -148,8 +148,8 @@ def test_only_the_operator_leaves_a_pod_behind() -> None:
 
 def test_pods_whose_job_was_orphaned_prove_themselves_to_an_operator_that_starts_later() -> None:
     mirror, owners = gang()
-    orphan, elsewhere = a_pod("p"), a_pod("q", workload="other")
-    assert owners.gang_of(orphan) is None and owners.gang_of(elsewhere) is None
+    orphan, of_other = a_pod("p"), a_pod("q", workload="other")
+    assert owners.gang_of(orphan) is None and owners.gang_of(of_other) is None
     owners.provable()
     mirror.remove(kube.JOBS, "ns/j")
     workload = an_object("w", podSets=[])
@@ -157,7 +157,7 @@ def test_pods_whose_job_was_orphaned_prove_themselves_to_an_operator_that_starts
     mirror.upsert(kube.WORKLOADS, workload)
     assert owners.provable() == [orphan]
     assert owners.gang_of(orphan) == "ns/w"
-    assert owners.gang_of(elsewhere) is None
+    assert owners.gang_of(of_other) is None
 
 
 def test_a_workload_that_never_had_a_job_has_claimants_only() -> None:

@@ -82,21 +82,21 @@ def test_the_status_says_what_is_wrong() -> None:
 def test_names_of_no_queue_and_shadowing_are_told() -> None:
     queues = {name: a_queue(name) for name in ("a", "b", "c")}
 
-    def told(policy: Json, in_force: dict[str, str]) -> Json:
+    def status_of(policy: Json, in_force: dict[str, str]) -> Json:
         chosen = policy_status.selection(policy, queues, in_force)
         return policy_status.status(policy, chosen, now=0)
 
     mine = a_policy("mine", "a")
     mine["spec"]["clusterQueues"]["names"] = ["a", "b", "typo", "typo2"]
-    status = told(mine, {"a": "mine", "b": "other"})
+    status = status_of(mine, {"a": "mine", "b": "other"})
     [row] = status["conditions"]
     assert (row["status"], row["reason"], status["matched"]) == ("True", "Ready", ["a"])
     assert row["message"] == (
         "In force for 1 ClusterQueue(s); no ClusterQueue has the name typo, typo2; for b QueuePolicy other is in force instead"
     )
-    [row] = told(mine, {"a": "other", "b": "other"})["conditions"]
+    [row] = status_of(mine, {"a": "other", "b": "other"})["conditions"]
     assert (row["status"], row["reason"]) == ("False", "Shadowed") and "for a, b QueuePolicy other" in row["message"]
-    [row] = told(a_policy("p", "none"), {})["conditions"]
+    [row] = status_of(a_policy("p", "none"), {})["conditions"]
     assert row["reason"] == "NothingSelected" and row["message"].endswith("no ClusterQueue has the name none")
 
 
@@ -115,19 +115,19 @@ def test_a_queue_shows_its_policy() -> None:
 
 
 def test_a_policy_reaches_the_engine_whichever_comes_first() -> None:
-    def fixes_told(changes: list[model.Change]) -> frozenset[str]:
+    def fixes_observed(changes: list[model.Change]) -> frozenset[str]:
         puts = [c.item for c in changes if isinstance(c, model.Put) and isinstance(c.item, model.ClusterQueue)]
         return puts[-1].fixes
 
     for policy_first in (True, False):
-        told: list[model.Change] = []
-        mirror = Mirror(observe=told.append)
+        observed: list[model.Change] = []
+        mirror = Mirror(observe=observed.append)
         steps = [(kube.QUEUE_POLICIES, a_policy("p", "cq", profile="Gangline")), (kube.CLUSTER_QUEUES, a_queue("cq"))]
         for resource, obj in steps if policy_first else reversed(steps):
             mirror.upsert(resource, obj)
-        assert fixes_told(told) == FIXES
+        assert fixes_observed(observed) == FIXES
         mirror.remove(kube.QUEUE_POLICIES, "p")
-        assert fixes_told(told) == policy_reader.ALWAYS
+        assert fixes_observed(observed) == policy_reader.ALWAYS
 
 
 def test_recovery_is_off_unless_the_policy_speaks_of_it() -> None:

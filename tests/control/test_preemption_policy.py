@@ -89,11 +89,11 @@ def test_freed_quota_is_held_where_the_policy_says_so(spec: Json, held: bool) ->
 
 
 def test_it_comes_and_goes_with_the_policy() -> None:
-    told: list[model.Change] = []
-    mirror = Mirror(observe=told.append)
+    changes: list[model.Change] = []
+    mirror = Mirror(observe=changes.append)
 
     def victims() -> model.VictimPolicy | None:
-        last = [c.item for c in told if isinstance(c, model.Put) and isinstance(c.item, model.ClusterQueue)][-1]
+        last = [c.item for c in changes if isinstance(c, model.Put) and isinstance(c.item, model.ClusterQueue)][-1]
         return last.victims
 
     mirror.upsert(kube.CLUSTER_QUEUES, a_queue())

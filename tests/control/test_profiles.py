@@ -208,9 +208,9 @@ def test_pairs_are_learned_as_neighbours_come_and_are_written_into_the_status() 
     assert "pairs" not in written.get("b", {}), "nothing is known of it alone"
     world.apply(world.mirror.objects[kube.JOB_PROFILES]["a"])
     world.at(T + 2)
-    told = [fact.item for fact in world.facts if isinstance(fact, model.Put) and fact.item.name == "a"][-1]
-    assert isinstance(told, model.JobProfile)
-    assert [(pair.beside, round(pair.speed, 3)) for pair in told.pairs] == [("c", 0.667), ("b", 0.8)]
+    profile = [fact.item for fact in world.facts if isinstance(fact, model.Put) and fact.item.name == "a"][-1]
+    assert isinstance(profile, model.JobProfile)
+    assert [(pair.beside, round(pair.speed, 3)) for pair in profile.pairs] == [("c", 0.667), ("b", 0.8)]
 
 
 def test_without_profiles_nothing_is_watched() -> None:

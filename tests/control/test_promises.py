@@ -46,9 +46,9 @@ def test_a_move_is_kept_with_its_cause_and_what_hardly_moves_is_not() -> None:
         )
     ):
         ledger.promise_starts([said], minute * MINUTE)
-    told = ledger.of("team/w")
-    assert told is not None
-    assert [(each.p50 // MINUTE, each.cause) for each in told.promises] == [
+    wait = ledger.of("team/w")
+    assert wait is not None
+    assert [(each.p50 // MINUTE, each.cause) for each in wait.promises] == [
         (60, ""),
         (90, "team/a: expected to last longer than before"),
         (20, "before: after team/a ends; now: after team/b ends"),
@@ -62,8 +62,8 @@ def test_the_first_promise_is_what_counts() -> None:
     ledger.promise_starts([start(60, 120)], 0)
     ledger.promise_starts([start(100, 110)], 30 * MINUTE)
     ledger.started("team/w", "q", 80 * MINUTE)
-    told = ledger.of("team/w")
-    assert told is not None and told.started == 80 * MINUTE and told.first.p50 == 60 * MINUTE
+    wait = ledger.of("team/w")
+    assert wait is not None and wait.started == 80 * MINUTE and wait.first.p50 == 60 * MINUTE
     assert ledger.records["q"].as_json() == {"starts": 1, "withinP50": 0.0, "withinP90": 1.0, "medianError": 0.25}
     ledger.started("team/w", "q", 90 * MINUTE)
     ledger.started("team/unknown", "q", 90 * MINUTE)
@@ -82,11 +82,11 @@ def test_p90_follows_what_came_true_and_p50_stays_with_the_plan() -> None:
         ledger.promise_starts([at(now, 10, 20, key)], now, {key: "q"})
         ledger.started(key, "q", now + 60 * MINUTE)
     now += 100 * MINUTE
-    told = ledger.promise_starts(
+    promised = ledger.promise_starts(
         [at(now, 10, 20, "team/w"), at(now, 10, 20, "team/x")], now, {"team/w": "q", "team/x": "other"}
     )
-    assert (told["team/w"].p50 - now, told["team/w"].p90) == (10 * MINUTE, now + 60 * MINUTE)
-    assert told["team/x"].p90 == now + 20 * MINUTE, "another queue has a record of its own"
+    assert (promised["team/w"].p50 - now, promised["team/w"].p90) == (10 * MINUTE, now + 60 * MINUTE)
+    assert promised["team/x"].p90 == now + 20 * MINUTE, "another queue has a record of its own"
     nowhere = Admission("q", ())
     stretch = Stretch("team/v", "q", now + 10 * MINUTE, now + 90 * MINUTE, nowhere)
     seen = ledger.moved(Outlook(now, {"team/v": at(now, 10, 20, "team/v")}, (stretch,), 20))
@@ -97,8 +97,8 @@ def test_p90_follows_what_came_true_and_p50_stays_with_the_plan() -> None:
         key, now = f"team/again-{number}", now + 100 * MINUTE
         ledger.promise_starts([at(now, 10, 20, key)], now, {key: "q"})
         ledger.started(key, "q", now + 60 * MINUTE)
-    told = ledger.promise_starts([at(now := now + 100 * MINUTE, 10, 20, "team/z")], now, {"team/z": "q"})
-    assert told["team/z"].p90 == now + 60 * MINUTE
+    promised = ledger.promise_starts([at(now := now + 100 * MINUTE, 10, 20, "team/z")], now, {"team/z": "q"})
+    assert promised["team/z"].p90 == now + 60 * MINUTE
     assert ledger.records["q"].within_p90 == LEAST_OUTCOMES
     saved = PromiseRecord.of(orjson.loads(orjson.dumps(ledger.records["q"].saved())))
     assert len(saved.outcomes) == 2 * LEAST_OUTCOMES
@@ -123,9 +123,9 @@ def test_memory_is_bounded() -> None:
     ledger = Ledger()
     for number in range(3 * MOST_MOVES):
         ledger.promise_starts([start(10_000 * (1 + number % 2))], number)
-    told = ledger.of("team/w")
-    assert told is not None and len(told.promises) == MOST_MOVES and told.first.at == 0
-    assert told.promises[-1].at == 3 * MOST_MOVES - 1
+    wait = ledger.of("team/w")
+    assert wait is not None and len(wait.promises) == MOST_MOVES and wait.first.at == 0
+    assert wait.promises[-1].at == 3 * MOST_MOVES - 1
     ledger.promise_starts((start(1, key=f"team/{n}") for n in range(MOST_OPEN + 5)), 0)
     assert len(ledger._open) == MOST_OPEN  # pyright: ignore[reportPrivateUsage]
 

@@ -237,7 +237,7 @@ async def test_a_create_whose_answer_was_lost_is_no_refusal() -> None:
 
 
 def test_objects_of_other_namespaces_and_owners_do_not_count() -> None:
-    """Whoever may create requests elsewhere cannot answer a check of this namespace."""
+    """Whoever may create requests in other namespaces cannot answer a check of this namespace."""
     room = requested()
     [request] = room.mirror.objects[kube.PROVISIONING_REQUESTS].values()
     provisioned = {"conditions": [{"type": "Provisioned", "status": "True", "reason": "x", "message": ""}]}

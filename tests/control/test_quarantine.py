@@ -16,12 +16,12 @@ Json = dict[str, Any]
 
 
 def quarantine() -> tuple[Quarantine, list[tuple[str, str]]]:
-    told: list[tuple[str, str]] = []
+    reports: list[tuple[str, str]] = []
 
     def tell(subject: Subject, obj: Json | None, what: str) -> None:
-        told.append((subject[1], what))
+        reports.append((subject[1], what))
 
-    return Quarantine(tell), told
+    return Quarantine(tell), reports
 
 
 def failing(error: Exception) -> Any:
@@ -42,21 +42,21 @@ def failing(error: Exception) -> Any:
     ],
 )
 def test_any_exception_costs_its_object_alone(error: Exception, said: str) -> None:
-    subject, told = quarantine()
+    subject, reports = quarantine()
     assert not subject.attempt("reading it", kube.WORKLOADS, "ns/bad", failing(error))
     assert subject.attempt("reading it", kube.WORKLOADS, "ns/good", lambda: None)
-    [(key, what)] = told
+    [(key, what)] = reports
     assert key == "ns/bad" and what.startswith(said)
     assert (kube.WORKLOADS, "ns/bad") in subject
     assert subject.count() == {("Workload",): 1}
 
 
 def test_the_same_trouble_is_told_once_and_another_one_again() -> None:
-    subject, told = quarantine()
+    subject, reports = quarantine()
     for _ in range(3):
         subject.attempt("reading it", kube.WORKLOADS, "ns/w", failing(ValueError("a")))
     subject.attempt("reading it", kube.WORKLOADS, "ns/w", failing(ValueError("b")))
-    assert [what for _, what in told] == ["a", "b"]
+    assert [what for _, what in reports] == ["a", "b"]
     assert subject.failures == {("reading it", "Workload"): 4}
 
 
@@ -77,11 +77,11 @@ def test_messages_logs_and_memory_are_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gangline.control.isolation.quarantine.MOST", 100)
-    subject, told = quarantine()
+    subject, reports = quarantine()
     for number in range(150):
         subject.attempt("reading it", kube.PODS, f"ns/p{number}", failing(ValueError("x" * 100_000)))
     assert subject.count() == {("Pod",): 100}
-    assert max(len(what) for _, what in told) < 500
+    assert max(len(what) for _, what in reports) < 500
     assert len(caplog.text) < 150 * 5_000
 
 

@@ -42,7 +42,7 @@ class Answers:
 
 
 class Labeller(Reconciler[str]):
-    """Writes a label to each Workload, once it is told of it."""
+    """Writes a label to each Workload, once it has received it."""
 
     name = "labeller"
     doing = "labelling it"

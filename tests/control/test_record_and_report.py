@@ -163,8 +163,8 @@ async def test_the_report_has_the_gpu_seconds_of_the_recorded_decisions(
         story.end()
         await asyncio.to_thread(story.log.close)
     expected = counted(tmp_path / "audit.jsonl", story.now)
-    told = {row["name"]: round(row["gpuHours"] * 3600) for row in rows}
-    assert told == expected and sum(expected.values()) > 10_000
+    seconds = {row["name"]: round(row["gpuHours"] * 3600) for row in rows}
+    assert seconds == expected and sum(expected.values()) > 10_000
     assert story.decided["Admit"] == len(attempts) > 5, "each Admit is one attempt"
     assert sum(row["end"] == "Preempted" for row in attempts) <= story.decided["Preempt"]
     assert sum(row["preemptions"] for row in rows) == sum(row["end"] == "Preempted" for row in attempts)

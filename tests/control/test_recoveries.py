@@ -130,7 +130,7 @@ def test_a_lost_pod_loses_its_jobs_finalizer_before_it_is_deleted() -> None:
     assert world.writer.take() == [("delete", "p0", {"uid": "uid-p0"})]
     world.pods.upsert(a_pod("p0", "n1", due=T + 30_000))
     world.recoveries.act(T)
-    assert world.writer.take() == [], "it was told"
+    assert world.writer.take() == [], "it was reported"
 
 
 def test_pods_that_came_to_a_node_after_it_was_lost_stay() -> None:
@@ -424,7 +424,7 @@ def test_a_gang_that_starts_again_waits_no_longer_than_its_policy_permits(
 ) -> None:
     swap = RecordedSwap("Restart", "Silent", ("n1",), T - 3000, T)
     pods = (
-        a_pod("p0", "n1"),  # it has not been told to go yet: its Job does that
+        a_pod("p0", "n1"),  # it is not being deleted yet: its Job does that
         a_pod("p1", "n2", due=T + 30_000),
         a_pod("p2", "n3", due=T + 3_000),
         a_pod("ended", "n3", due=T + 30_000, phase="Failed"),

@@ -1,4 +1,4 @@
-"""What a waiting job is told that would let it start earlier: only what does, ranked by hours gained, the administrator too."""
+"""The remedies that would let a waiting job start earlier: only what does, ranked by hours gained, the administrator too."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Json = dict[str, Any]
 
 async def offers(here: Any, name: str = "mine", asker: Any = None) -> dict[str, Json]:
     here.engine.decide(NOW * 1000)
-    _, told = await here.answers().remedies(asker or Everybody(), "ml", "", name)
-    return {row["change"]: row for row in told["remedies"]}
+    _, answer = await here.answers().remedies(asker or Everybody(), "ml", "", name)
+    return {row["change"]: row for row in answer["remedies"]}
 
 
 async def why(here: Any, name: str = "mine") -> dict[str, list[str]]:
-    told: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for line in (await here.answers().why(Everybody(), "ml", "", name))[1]:
-        told.setdefault(line.label, []).append(line.text)
-    return told
+        lines.setdefault(line.label, []).append(line.text)
+    return lines
 
 
 def short(amount: int) -> str:
@@ -49,8 +49,8 @@ def idle_cohort(message: str = "") -> Any:
 
 
 async def test_a_borrowing_limit_is_told_from_a_full_cluster_and_is_a_remedy() -> None:
-    told = await why(idle_cohort(short(8)))
-    assert told["limit"] == [
+    lines = await why(idle_cohort(short(8)))
+    assert lines["limit"] == [
         "h100: the borrowingLimit of ClusterQueue a (8) binds; without it 16 GPUs could be used now"
     ]
     found = await offers(idle_cohort())
@@ -69,9 +69,9 @@ async def test_a_full_cluster_is_said_to_be_full_and_holders_end_at_a_time() -> 
         *clusters.submitted("runs", 2, "2h", ago=700, started=600),
         *clusters.submitted("mine", 2, "1h", ago=100, message=short(16)),
     )
-    told = await why(here)
-    assert told["limit"] == ["h100: all of the quota is in use"]
-    assert told["held by"][0].startswith("h100: gpujob/runs (16, starting 10m, ends in 113m – ")
+    lines = await why(here)
+    assert lines["limit"] == ["h100: all of the quota is in use"]
+    assert lines["held by"][0].startswith("h100: gpujob/runs (16, starting 10m, ends in 113m – ")
     found = await offers(here)
     assert found["the end of runs"]["startsInSeconds"]["p50"] == 0
 
@@ -142,11 +142,11 @@ async def test_a_pod_wider_than_any_node_never_fits() -> None:
 
     (item,) = (await world(16).answers().why(Everybody(), "ml", "", "mine"))[:1]
     assert item["never_fits" if "never_fits" in item else "neverFits"]
-    told = await why(world(16))
-    assert told["state"][0].endswith("it will never fit")
+    lines = await why(world(16))
+    assert lines["state"][0].endswith("it will never fit")
     said = "each pod of worker asks 16 GPUs, and no node of h100 has more than 8"
-    assert told["because"] == [said] and told["needs"] == [f"smaller pods: {said}"]
-    assert not told.keys() & {"quota", "limit", "held by", "ahead", "on nodes"}, "nothing of these binds it"
+    assert lines["because"] == [said] and lines["needs"] == [f"smaller pods: {said}"]
+    assert not lines.keys() & {"quota", "limit", "held by", "ahead", "on nodes"}, "nothing of these binds it"
     (item,) = (await world(8).answers().why(Everybody(), "ml", "", "mine"))[:1]
     assert not item["neverFits"]
 
@@ -162,8 +162,8 @@ async def test_a_job_that_may_shrink_does_not_hear_that_it_never_fits() -> None:
     never = await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries))
     assert never["state"][0].endswith("it will never fit")
     workload["spec"]["podSets"][0]["minCount"] = 2
-    told = await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries))
-    assert not told["state"][0].endswith("it will never fit") and "at least 50 %" in told["needs"][0]
+    lines = await why(clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 16), *entries))
+    assert not lines["state"][0].endswith("it will never fit") and "at least 50 %" in lines["needs"][0]
 
 
 async def test_an_unknown_resource_and_a_missing_flavor_are_named() -> None:
@@ -200,13 +200,13 @@ async def test_a_stopped_queue_is_a_remedy_for_the_administrator() -> None:
 async def test_no_remedy_names_another_team() -> None:
     here = clusters.shared()
     here.engine.decide(NOW * 1000)
-    _, told = await here.answers().remedies(Reader("ml"), "ml", "", "next")
-    assert SECRET not in str(told) and told["remedies"]
+    _, answer = await here.answers().remedies(Reader("ml"), "ml", "", "next")
+    assert SECRET not in str(answer) and answer["remedies"]
 
 
 def test_remedies_are_lines_best_first() -> None:
     span = {"p50": 0.0, "p90": 0.0}
-    told = {
+    answer = {
         "startsInSeconds": {"p50": 3600.0, "p90": 7200.0},
         "because": "after runs ends",
         "remedies": [
@@ -214,7 +214,7 @@ def test_remedies_are_lines_best_first() -> None:
             {"change": "y", "by": "user", "startsInSeconds": {"p50": 600.0, "p90": None}, "gainedHours": None},
         ],
     }
-    assert [(line.label, line.text) for line in remedy_lines(told)] == [
+    assert [(line.label, line.text) for line in remedy_lines(answer)] == [
         ("starts", "in 60m – 120m, after runs ends"),
         ("remedies", "x +8 (an administrator): starts now, 60m earlier"),
         ("remedies", "y: starts in 10m – ?"),

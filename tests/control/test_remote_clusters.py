@@ -21,7 +21,7 @@ from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigEr
 from gangline.control.checks.multikueue.clusters.remote_cluster import RemoteCluster
 from gangline.control.checks.multikueue.clusters.remote_queues import RemoteQueues
 from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore
-from gangline.jobs import elsewhere
+from gangline.jobs import on_other_cluster
 from gangline.kube import resources as kube
 from gangline.kube.config import Login
 from gangline.kube.errors import ApiError, Unavailable
@@ -170,7 +170,7 @@ def test_a_job_belongs_to_the_workload_that_it_names() -> None:
 
 
 def test_the_end_of_a_job_outlives_it() -> None:
-    made = elsewhere(kube.JOBS)
+    made = on_other_cluster(kube.JOBS)
     assert made is not None
     store = RemoteStore(lambda key: None, [made])
     done = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -194,7 +194,7 @@ def test_the_end_of_a_job_outlives_it() -> None:
 
 def test_no_more_ends_are_kept_than_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_store, "MOST_ENDED", 2)
-    made = elsewhere(kube.JOBS)
+    made = on_other_cluster(kube.JOBS)
     assert made is not None
     store = RemoteStore(lambda key: None, [made])
     for name in ("a", "b", "c"):
@@ -246,7 +246,7 @@ def test_of_a_job_only_what_is_looked_at_is_kept(monkeypatch: pytest.MonkeyPatch
 
 def test_nobody_makes_another_forget_how_a_job_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_store, "MOST_ENDED", 10)
-    made = elsewhere(kube.JOBS)
+    made = on_other_cluster(kube.JOBS)
     assert made is not None
     store = RemoteStore(lambda key: None, [made])
     done = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -295,7 +295,7 @@ async def test_writes_of_each_namespace_have_their_turn(server: Server, cluster:
 
 def test_it_is_kept_whether_a_job_is_suspended_wherever_its_field_is() -> None:
     kind = next(each for each in jobkinds.BUILT_IN if each.kind == "PyTorchJob")
-    made = elsewhere(kind.resource)
+    made = on_other_cluster(kind.resource)
     assert made is not None
     store = RemoteStore(lambda key: None, [made])
     for held in (True, False):
@@ -364,7 +364,7 @@ async def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         "worker",
         "here",
         read,
-        kinds=[kind for each in (kube.JOBS, kube.JOB_SETS) if (kind := elsewhere(each)) is not None],
+        kinds=[kind for each in (kube.JOBS, kube.JOB_SETS) if (kind := on_other_cluster(each)) is not None],
         changed=lambda key: None,
         moved=moved.set,
         may_write=lambda: True,

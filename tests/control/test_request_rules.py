@@ -48,16 +48,16 @@ def runtime_class(name: str, cpu: str | None) -> Json:
 
 
 class Cluster:
-    """A mirror, and what the engine was told of Workloads since that was last asked."""
+    """A mirror, and what the engine received about Workloads since that was last asked."""
 
     def __init__(self, rules: RequestRules | None = None) -> None:
         self.complaints: list[str] = []
-        self.told: dict[str, int] = {}
+        self.counted: dict[str, int] = {}
         self.mirror = Mirror(self._observe, self._complain, rules=rules or RequestRules())
 
     def _observe(self, change: model.Change) -> None:
         if isinstance(change, model.Put) and isinstance(change.item, model.Workload):
-            self.told[change.item.name] = change.item.pod_sets[0].counted.get("cpu", 0)
+            self.counted[change.item.name] = change.item.pod_sets[0].counted.get("cpu", 0)
 
     def _complain(self, obj: Json, error: Exception) -> None:
         self.complaints.append(f"{obj['metadata']['name']}: {error}")
@@ -65,8 +65,8 @@ class Cluster:
     def take(self) -> dict[str, int]:
         for key in self.mirror.recounted():
             self.mirror.count_anew(key)
-        told, self.told = self.told, {}
-        return told
+        counted, self.counted = self.counted, {}
+        return counted
 
 
 def test_a_limit_range_concerns_its_namespace_alone() -> None:

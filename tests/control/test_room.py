@@ -90,21 +90,21 @@ def crowded(*nodes: clusters.Entry) -> Any:
 
 
 async def why(here: Any, asker: Any = None) -> dict[str, list[str]]:
-    told: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for line in (await here.answers().why(asker or Everybody(), "ml", "", "gang"))[1]:
-        told.setdefault(line.label, []).append(line.text)
-    return told
+        lines.setdefault(line.label, []).append(line.text)
+    return lines
 
 
 async def test_an_admitted_gang_says_which_pods_wait_for_what_and_who_has_it() -> None:
-    told = await why(crowded())
-    assert told["state"] == ["Starting for 60s in ClusterQueue a"]
-    assert told["pods"] == [
+    lines = await why(crowded())
+    assert lines["state"] == ["Starting for 60s in ClusterQueue a"]
+    assert lines["pods"] == [
         "1 of 2 pods not scheduled (gang-1): 0/2 nodes are available: 2 Insufficient nvidia.com/gpu"
     ]
-    assert told["nodes"] == ["h100: 4 GPUs of 16 free on 2 nodes, at most 4 on one of them"]
-    assert told["on nodes"] == [f"h100, outside of any queue: replicaset/llm-5d in namespace {SECRET} (4 GPUs)"]
-    assert told["needs"] == ["the pods outside of any queue to leave 4 GPUs of h100"]
+    assert lines["nodes"] == ["h100: 4 GPUs of 16 free on 2 nodes, at most 4 on one of them"]
+    assert lines["on nodes"] == [f"h100, outside of any queue: replicaset/llm-5d in namespace {SECRET} (4 GPUs)"]
+    assert lines["needs"] == ["the pods outside of any queue to leave 4 GPUs of h100"]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ async def test_the_queue_says_so_too() -> None:
 
 
 async def test_another_teams_pods_are_held_against_nobody_by_name() -> None:
-    told = await why(crowded(), Reader("ml"))
-    assert SECRET not in str(told) and "llm" not in str(told)
-    assert told["on nodes"][0].startswith("h100, outside of any queue: hidden-") and "(4 GPUs)" in told["on nodes"][0]
+    lines = await why(crowded(), Reader("ml"))
+    assert SECRET not in str(lines) and "llm" not in str(lines)
+    assert lines["on nodes"][0].startswith("h100, outside of any queue: hidden-") and "(4 GPUs)" in lines["on nodes"][0]
 
 
 async def test_a_flavor_without_nodes_is_said_to_have_none() -> None:
@@ -148,15 +148,15 @@ async def test_a_flavor_without_nodes_is_said_to_have_none() -> None:
         flavor(pool="fast"), *clusters.queue("a", 16), *clusters.submitted("gang", 2, "1h", ago=100, started=60)
     )
     here.pods.upsert(pod("gang-0", "", 8, workload=key_of(here, "gang").partition("/")[2]))
-    told = await why(here)
-    assert told["nodes"] == ["no node has the labels of flavor h100"]
-    assert told["needs"] == ["nodes with the labels of flavor h100"]
+    lines = await why(here)
+    assert lines["nodes"] == ["no node has the labels of flavor h100"]
+    assert lines["needs"] == ["nodes with the labels of flavor h100"]
 
 
 async def test_nodes_that_cannot_be_used_are_named_with_the_reason() -> None:
-    told = await why(crowded(node("n1"), node("n2", unschedulable=True)))
-    assert told["nodes"][1] == "h100: 1 of 2 nodes can't be used: n2 (Cordoned)"
-    assert "1 node of h100 to be usable again" in told["needs"][0]
+    lines = await why(crowded(node("n1"), node("n2", unschedulable=True)))
+    assert lines["nodes"][1] == "h100: 1 of 2 nodes can't be used: n2 (Cordoned)"
+    assert "1 node of h100 to be usable again" in lines["needs"][0]
 
 
 async def test_a_gang_whose_pods_have_their_nodes_hears_nothing_of_nodes() -> None:
@@ -180,8 +180,8 @@ async def test_a_gang_that_waits_for_nodes_hears_who_is_there() -> None:
     row = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForCapacity", "message": message}
     workload["status"] = {"conditions": [row]}
     here.pods.upsert(pod("llm-1", "n1", 3, "ml", "ReplicaSet/llm-5d"))
-    told = await why(here)
-    assert told["on nodes"] == ["h100, outside of any queue: replicaset/llm-5d in namespace ml (3 GPUs)"]
+    lines = await why(here)
+    assert lines["on nodes"] == ["h100, outside of any queue: replicaset/llm-5d in namespace ml (3 GPUs)"]
 
 
 async def test_how_many_whole_nodes_are_needed() -> None:
@@ -194,9 +194,9 @@ async def test_how_many_whole_nodes_are_needed() -> None:
     row = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForCapacity", "message": said}
     workload["status"] = {"conditions": [row]}
     here.engine.decide(here.now)
-    told = await why(here)
-    assert told["because"][0].endswith(". 5 whole nodes of h100 needed: 3 free now, none can be freed by preemption")
-    assert told["needs"] == ["Nodes of flavor h100 must become healthy, or workloads on them finish or be preempted."]
+    lines = await why(here)
+    assert lines["because"][0].endswith(". 5 whole nodes of h100 needed: 3 free now, none can be freed by preemption")
+    assert lines["needs"] == ["Nodes of flavor h100 must become healthy, or workloads on them finish or be preempted."]
 
 
 async def test_behind_the_head_of_a_strict_queue_its_owner_hears_whom_it_waits_for() -> None:
@@ -205,9 +205,9 @@ async def test_behind_the_head_of_a_strict_queue_its_owner_hears_whom_it_waits_f
     jobs = [*clusters.submitted("big", 2, "1h", ago=200), *clusters.submitted("gang", 1, "1h", ago=100)]
     here = clusters.world_of(clusters.flavor("h100"), *strict, *jobs)
     here.engine.decide(here.now)
-    told = await why(here)
-    assert "waits behind" in told["because"][0] and "can never start as things are" in told["because"][0]
-    assert "big" in told["because"][0] and "must start, be deleted or be deactivated" in told["needs"][0]
+    lines = await why(here)
+    assert "waits behind" in lines["because"][0] and "can never start as things are" in lines["because"][0]
+    assert "big" in lines["because"][0] and "must start, be deleted or be deactivated" in lines["needs"][0]
 
 
 # --- the nodes --------------------------------------------------------------------------------------------------------

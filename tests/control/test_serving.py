@@ -416,9 +416,9 @@ def test_pods_of_a_group_have_the_role_of_their_pod_set(number: str, role: str):
     made["metadata"]["labels"][member.GROUP_INDEX] = "1"
     [step] = planned(parent, *workloads, pods=[made])
     assert isinstance(step, PatchPod)
-    told = step.body["metadata"]["annotations"]
-    assert (told[names.ROLE_HASH], told[names.POD_GROUP_TOTAL]) == (role, "2")
-    assert told[names.POD_GROUP] == workloads[1]["metadata"]["name"]
+    annotations = step.body["metadata"]["annotations"]
+    assert (annotations[names.ROLE_HASH], annotations[names.POD_GROUP_TOTAL]) == (role, "2")
+    assert annotations[names.POD_GROUP] == workloads[1]["metadata"]["name"]
     made["metadata"]["labels"][member.GROUP_INDEX] = "7"
     assert planned(parent, *workloads, pods=[made]) == [], "a group that it does not have"
 
@@ -501,8 +501,8 @@ def group_steps(
     seen = GroupView(group, workload, True, any(each.started for each in group.pods), NOW, demand)
     found: list[str] = []
     for step in group_plan.plan(seen, Lookups()):
-        told = type(step).__name__
-        found.append(f"{told} {step.slot}" if isinstance(step, ChangeStatus) else told)
+        kind = type(step).__name__
+        found.append(f"{kind} {step.slot}" if isinstance(step, ChangeStatus) else kind)
     return found
 
 

@@ -87,7 +87,7 @@ class Place:
         self.now = START
         self.facts: list[model.Change] = []
         self.events: list[tuple[str, str]] = []
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.withdrawn: list[str] = []
         self.messages = Messages()
         self.messages.subscribe(OwnPaceEnded, lambda message: self.withdrawn.append(message.workload))
@@ -104,7 +104,7 @@ class Place:
                 recorder=self,
                 metrics=self.metrics,
                 notices=Notices(
-                    self.mirror, lambda receiver, terms, notice: self.told.append(notice.kind), now=lambda: self.now
+                    self.mirror, lambda receiver, terms, notice: self.notices.append(notice.kind), now=lambda: self.now
                 ),
                 messages=self.messages,
                 now=lambda: self.now,
@@ -189,7 +189,7 @@ def test_an_idle_silent_gang_is_queued_again_by_policy() -> None:
         "The workload hangs: the GPUs of all 2 pods idle for 20m, "
         "nothing in the logs for 20m; the workload is stopped and queued again",
     )
-    assert place.told[-1] == "Stalled"
+    assert place.notices[-1] == "Stalled"
     assert place.count("Requeue") == 1
     place.pass_time(60, **IDLE)
     assert place.count("Requeue") == 1
@@ -209,7 +209,7 @@ def test_reports_keep_an_idle_looking_gang_alive_and_it_is_told_once() -> None:
         place.report(step=step)
         place.pass_time(1, **IDLE)
     assert place.condition() == ("False", "Idle")
-    assert place.told == ["Idle"]
+    assert place.notices == ["Idle"]
     assert place.writes.changes == 1
 
 
@@ -273,10 +273,10 @@ def test_a_job_may_opt_out() -> None:
 def test_a_new_process_does_not_say_again_what_stands_in_the_condition() -> None:
     place = Place({"action": "Notify"})
     place.pass_time(22, **IDLE)
-    place.told.clear()
+    place.notices.clear()
     place.watch._runs.clear()
     place.pass_time(60, **IDLE)
-    assert place.told == []
+    assert place.notices == []
 
 
 def test_annotations_of_job_and_pods_are_reports() -> None:
@@ -325,8 +325,8 @@ def test_its_own_pace_becomes_the_forecast_until_the_run_ends() -> None:
     for step in range(20):
         place.report(step=step, total=100)
         place.pass_time(1)
-    told = [change.item for change in place.facts if isinstance(change, model.Put)]
-    assert [fact.source for fact in told if isinstance(fact, model.RuntimeForecast)] == ["Progress"], "it hardly moved"
+    items = [change.item for change in place.facts if isinstance(change, model.Put)]
+    assert [fact.source for fact in items if isinstance(fact, model.RuntimeForecast)] == ["Progress"], "it hardly moved"
     assert place.watch.knows_better(KEY)
     place.mirror.remove(kube.WORKLOADS, KEY)
     place.watch._forget_ended()
@@ -350,18 +350,18 @@ def test_the_forecaster_says_nothing_of_a_run_that_knows_better_and_speaks_again
     world.policy()
     world.workload("job-a", started=START // 1000)
 
-    def told() -> int:
+    def forecasts_sent() -> int:
         while world.forecasts.work(1.0):
             pass
         world.forecasts.tell()
         return sum(isinstance(change, model.Put) for change in world.told)
 
-    assert told() == 0
+    assert forecasts_sent() == 0
     knowing.clear()
     world.forecasts.tell_again("ml/job-a")
-    assert told() == 1
+    assert forecasts_sent() == 1
     world.forecasts.tell_again("ml/job-a")
-    assert told() == 2, "whatever it had said before"
+    assert forecasts_sent() == 2, "whatever it had said before"
     world.forecasts.tell_again("ml/nobody")
 
 
@@ -386,8 +386,8 @@ def test_the_answer_about_a_pod_has_what_is_measured_of_it() -> None:
     pod, measured = read_pod(pod_with(""), KEY), PodTelemetry()
     measured.take(Reading("team", "w", START / 1000, gpu=0.0, gpu_memory=2.0**30))
     fields = ("gpuUse", "gpuMemoryBytes", "idleSince", "measuredAt")
-    told, unknown = _pod_as_json(pod, measured), _pod_as_json(pod, None)
-    assert [told[name] for name in fields] == [0.0, 2.0**30, START / 1000, START / 1000]
+    shown, unknown = _pod_as_json(pod, measured), _pod_as_json(pod, None)
+    assert [shown[name] for name in fields] == [0.0, 2.0**30, START / 1000, START / 1000]
     assert [unknown[name] for name in fields] == [None] * 4
 
 

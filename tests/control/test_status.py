@@ -177,8 +177,8 @@ def test_queue_statuses_keep_what_is_not_ours_and_the_time_of_what_did_not_chang
 
 
 def test_past_usage_survives_in_the_local_queue() -> None:
-    told = a_queue(consumed={"nvidia.com/gpu": 3.6}, consumed_at=NOW)
-    status = queue_status.local_queue_status(told, {}, now=NOW, generation=1)
+    usage = a_queue(consumed={"nvidia.com/gpu": 3.6}, consumed_at=NOW)
+    status = queue_status.local_queue_status(usage, {}, now=NOW, generation=1)
     assert status["fairSharing"]["admissionFairSharingStatus"] == {
         "consumedResources": {"cpu": "0", "nvidia.com/gpu": "4"},
         "lastUpdate": conditions.timestamp(NOW),

@@ -24,7 +24,7 @@ WAITS = (
 
 
 def here(ready: str, *taints: Json, policy: Json | None = None) -> Any:
-    """`urgent` has preempted `victim`, whose pod was told to end 100 s ago and had 30 s; its node is as these say."""
+    """`urgent` has preempted `victim`, whose pod was deleted 100 s ago and had 30 s; its node is as these say."""
     entries = clusters.submitted("victim", 1, "1h", ago=2000, started=1900)
     status = entries[1][1]["status"]
     at = timestamp((NOW - 130) * 1000)
@@ -101,8 +101,8 @@ async def test_a_pod_on_a_dead_node_is_named_with_what_ends_it(recovery: Json, w
         "metadata": {"name": "p", "uid": "p"},
         "spec": spec,
     }
-    (told,) = await stopping(here("Unknown", policy=policy))
-    assert told.startswith("gpujob/victim: pod victim-0 on node n7, out of reach for 3m: ")
-    assert words in told
+    (line,) = await stopping(here("Unknown", policy=policy))
+    assert line.startswith("gpujob/victim: pod victim-0 on node n7, out of reach for 3m: ")
+    assert words in line
     if not recovery["enabled"]:
-        assert "kubectl taint node n7 node.kubernetes.io/out-of-service=lost:NoExecute" in told
+        assert "kubectl taint node n7 node.kubernetes.io/out-of-service=lost:NoExecute" in line

@@ -82,7 +82,7 @@ def test_it_has_failed_and_then_it_is_deleted(workload: str) -> None:
         (stuck(), a_node("n1", taint="node.kubernetes.io/not-ready")),
         (stuck(), None),
     ],
-    ids=["not allowed", "not told to end", "within the minute", "no taint", "another taint", "the node is deleted"],
+    ids=["not allowed", "not being deleted", "within the minute", "no taint", "another taint", "the node is deleted"],
 )
 def test_it_is_left_alone(pod: Json, node: Json | None) -> None:
     assert StuckPodWorld(pod, node).act() == []

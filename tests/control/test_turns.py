@@ -33,7 +33,7 @@ from gangline.objects import view
 
 
 class Time:
-    """CPU time and wall-clock time, which pass only when they are told to."""
+    """CPU time and wall-clock time, which pass only when a test says so."""
 
     def __init__(self) -> None:
         self.cpu = 0.0
@@ -275,7 +275,7 @@ def test_whatever_happens_events_of_one_object_stay_in_order_and_the_last_one_ar
 ) -> None:
     time, turns, inbox = made()
     truth: dict[str, int] = {}
-    told: dict[str, int] = {}
+    delivered: dict[str, int] = {}
     uids = Counter[str]()
 
     def take(rounds: int) -> None:
@@ -285,10 +285,10 @@ def test_whatever_happens_events_of_one_object_stay_in_order_and_the_last_one_ar
                 time.cpu += 0.3
                 if isinstance(event, Upsert):
                     version = int(event.obj["metadata"]["resourceVersion"])
-                    assert version > told.get(key_of(event.obj), 0)
-                    told[key_of(event.obj)] = version
+                    assert version > delivered.get(key_of(event.obj), 0)
+                    delivered[key_of(event.obj)] = version
                 elif isinstance(event, Removed):
-                    told.pop(event.key, None)
+                    delivered.pop(event.key, None)
 
     for version, (namespace, name, removed, rounds) in enumerate(script, 1):
         key = f"{namespace}/{name}"
@@ -301,7 +301,7 @@ def test_whatever_happens_events_of_one_object_stay_in_order_and_the_last_one_ar
             inbox.put(*a_job(namespace, name, version, f"u{uids[key]}"))
         take(rounds)
     take(len(script) + 1)
-    assert told == truth
+    assert delivered == truth
     assert not inbox
 
 

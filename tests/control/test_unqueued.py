@@ -78,9 +78,9 @@ async def test_a_deployment_with_a_queue_label_is_shown_as_not_managed() -> None
     item = (await shown(answers))["serving"]
     assert (item["state"], item["gpus"], item["pods"], item["clusterQueue"]) == ("Not managed", 8, 2, "a")
     assert item["why"].startswith('KindNotEnabled: Deployment is not managed: "deployment" is not listed in')
-    told = await why(answers, "serving")
-    assert told["state"] == "Not managed for 3m in ClusterQueue a" and "is not listed" in told["because"]
-    assert (await why(answers, "serving", "deployment"))["because"] == told["because"]
+    lines = await why(answers, "serving")
+    assert lines["state"] == "Not managed for 3m in ClusterQueue a" and "is not listed" in lines["because"]
+    assert (await why(answers, "serving", "deployment"))["because"] == lines["because"]
     job = await answers.job(Everybody(), "ml", "", "serving")
     assert job["state"] == "Not managed"
     assert "serving" in await shown(answers, cluster_queue="a")
@@ -156,8 +156,8 @@ async def test_a_gpujob_without_a_queue_is_said_to_run_outside_of_any() -> None:
     item = (await shown(answers))["free"]
     assert (item["state"], item["reason"], item["gpus"]) == ("Not managed", "NoQueue", 8)
     assert "Gangline runs it at once, outside any queue" in item["message"]
-    told = await why(answers, "free")
-    assert told["needs"].startswith("kubectl label gpujob free -n ml kueue.x-k8s.io/queue-name=")
+    lines = await why(answers, "free")
+    assert lines["needs"].startswith("kubectl label gpujob free -n ml kueue.x-k8s.io/queue-name=")
 
 
 async def test_a_job_without_a_queue_is_explained_and_not_listed() -> None:
@@ -202,9 +202,9 @@ async def test_an_admitted_job_that_another_controller_keeps_from_starting_says_
     raw["status"]["conditions"] = [row for row in raw["status"]["conditions"] if row["type"] != "PodsReady"]
     answers, name = world.answers(), key.partition("/")[2]
     uid, note = raw["metadata"]["uid"], "Pod runs-0: the removal of its scheduling gate is refused by another webhook"
-    told = await why(warning_of(answers, uid, "WriteRefused", note), name, "workload")
-    assert told["state"].startswith("Starting") and note in told["because"] and note in told["warning"]
-    assert told["warning"].startswith("WriteRefused, 12s ago: ")
+    lines = await why(warning_of(answers, uid, "WriteRefused", note), name, "workload")
+    assert lines["state"].startswith("Starting") and note in lines["because"] and note in lines["warning"]
+    assert lines["warning"].startswith("WriteRefused, 12s ago: ")
     before_that = await why(warning_of(answers, uid, "WriteRefused", note, ago=10**6), name, "workload")
     assert note not in before_that["because"], "what was said before it was admitted is over"
 
@@ -243,9 +243,9 @@ async def test_an_inactive_job_says_who_did_it_and_how_it_is_queued_again(reason
     workload["spec"]["active"] = False
     row = {"type": "Evicted", "status": "True", "reason": reason, "message": ""}
     workload["status"] = {"conditions": [row | {"lastTransitionTime": timestamp((NOW - 60) * 1000)}]}
-    told = await why(here(*entries), "off")
-    assert told["because"].startswith(words)
-    assert told["needs"].startswith(f"kubectl patch workload {workload['metadata']['name']} -n ml --type merge")
+    lines = await why(here(*entries), "off")
+    assert lines["because"].startswith(words)
+    assert lines["needs"].startswith(f"kubectl patch workload {workload['metadata']['name']} -n ml --type merge")
 
 
 async def test_a_hint_that_is_no_duration_is_told_of_where_people_look() -> None:

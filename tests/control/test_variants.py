@@ -60,13 +60,13 @@ class Cluster:
             made = self.plan()
             if not made.steps:
                 return
-            for step, told in made.steps:
+            for step, event in made.steps:
                 if most <= 0:
                     return
                 most -= 1
                 self.write(step)
-                if told is not None:
-                    self.events.append(told.happened)
+                if event is not None:
+                    self.events.append(event.happened)
         raise AssertionError("it never ends")
 
     def write(self, step: family.Step) -> None:

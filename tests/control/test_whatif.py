@@ -31,10 +31,10 @@ async def answer(here: ClusterInstant, workers: int) -> Json:
 
 
 async def test_what_if_finds_the_idle_queue_and_the_smaller_gang() -> None:
-    told = await answer(clusters.busy(), workers=2)
-    assert told["startsInSeconds"]["p50"] > 0 and told["because"].startswith("after ")
-    assert (told["queue"], told["obstacle"], told["unexamined"]) == ("a", "", 0)
-    offers = told["suggestions"]
+    outcome = await answer(clusters.busy(), workers=2)
+    assert outcome["startsInSeconds"]["p50"] > 0 and outcome["because"].startswith("after ")
+    assert (outcome["queue"], outcome["obstacle"], outcome["unexamined"]) == ("a", "", 0)
+    offers = outcome["suggestions"]
     assert "queue b" in offers[0]["change"] and offers[0]["startsInSeconds"]["p50"] < 1
     assert offers[0]["gainedHours"] > 1
     assert [o["gainedHours"] for o in offers] == sorted((o["gainedHours"] for o in offers), reverse=True)
@@ -69,25 +69,25 @@ async def test_it_is_said_on_which_flavor_a_suggestion_runs() -> None:
     here.forecast({}, {"h100": -math.log(2), "v100": math.log(2)})
     job = gpujob("mine", 2, "1h")
     del job["spec"]["runtime"]
-    told = await here.answers().what_if(Everybody(), "ml", job)
-    assert told["flavor"] == "v100", "16 GPUs are more than all fast ones"
-    (elsewhere,) = [offer for offer in told["suggestions"] if "queue b" in offer["change"]]
-    assert elsewhere["flavor"] == "h100"
-    assert elsewhere["runsForSeconds"]["p50"] == pytest.approx(told["runsForSeconds"]["p50"] / 4)
+    outcome = await here.answers().what_if(Everybody(), "ml", job)
+    assert outcome["flavor"] == "v100", "16 GPUs are more than all fast ones"
+    (other_queue,) = [offer for offer in outcome["suggestions"] if "queue b" in offer["change"]]
+    assert other_queue["flavor"] == "h100"
+    assert other_queue["runsForSeconds"]["p50"] == pytest.approx(outcome["runsForSeconds"]["p50"] / 4)
 
 
 async def test_what_never_fits_may_fit_when_it_is_smaller() -> None:
-    told = await answer(clusters.busy(), workers=8)
-    assert told["startsInSeconds"] is None
-    assert [offer["change"] for offer in told["suggestions"]] == ["ask for 32 GPUs instead of 64"]
-    assert told["suggestions"][0]["runsForSeconds"]["p50"] == pytest.approx(7200)
-    assert told["suggestions"][0]["gainedHours"] is None, "all of it"
+    outcome = await answer(clusters.busy(), workers=8)
+    assert outcome["startsInSeconds"] is None
+    assert [offer["change"] for offer in outcome["suggestions"]] == ["ask for 32 GPUs instead of 64"]
+    assert outcome["suggestions"][0]["runsForSeconds"]["p50"] == pytest.approx(7200)
+    assert outcome["suggestions"][0]["gainedHours"] is None, "all of it"
 
 
 async def test_what_is_far_too_large_is_made_smaller_until_it_fits() -> None:
-    told = await answer(clusters.busy(), workers=200)
-    assert [offer["change"] for offer in told["suggestions"]] == ["ask for 24 GPUs instead of 1600"]
-    assert "maximum capacity" in told["obstacle"]
+    outcome = await answer(clusters.busy(), workers=200)
+    assert [offer["change"] for offer in outcome["suggestions"]] == ["ask for 24 GPUs instead of 1600"]
+    assert "maximum capacity" in outcome["obstacle"]
 
 
 def test_variants_are_smaller_shorter_and_elsewhere() -> None:
@@ -155,8 +155,8 @@ async def test_the_default_queue_is_taken() -> None:
     here = clusters.busy()
     resource, default = clusters.local_queue("default", "b")
     here.mirror.upsert(resource, default | {"metadata": default["metadata"] | {"resourceVersion": "1"}})
-    told = await here.answers().what_if(Everybody(), "ml", with_meta(labels={}))
-    assert told["queue"] == "default" and told["startsInSeconds"]["p50"] == 0
+    outcome = await here.answers().what_if(Everybody(), "ml", with_meta(labels={}))
+    assert outcome["queue"] == "default" and outcome["startsInSeconds"]["p50"] == 0
     assert here.mirror.get(kube.LOCAL_QUEUES, "ml/default") is not None
 
 
@@ -190,21 +190,21 @@ async def test_a_job_submitted_later_finds_the_cluster_as_it_will_be() -> None:
 
 
 async def test_it_waits_behind_those_that_wait_before_it_and_not_before_its_date() -> None:
-    told = await asked(clusters.busy(), 4, hours=0.5)
-    assert told["startsInSeconds"]["p50"] > 1800, "all that waits now goes first"
+    outcome = await asked(clusters.busy(), 4, hours=0.5)
+    assert outcome["startsInSeconds"]["p50"] > 1800, "all that waits now goes first"
 
 
 @pytest.mark.parametrize(("hours", "starts"), [(10.0, 36_000.0), (30.0, 0.0)])
 async def test_the_quotas_of_that_time_count(hours: float, starts: float) -> None:
     """Ten hours on, the queue has no quota, which it gets back in ten more."""
     here = clusters.world_of(clusters.flavor("h100"), *clusters.queue("a", 32), plan(gpus=0))
-    told = await asked(here, 2, hours)
-    assert told["startsInSeconds"]["p50"] == starts
+    outcome = await asked(here, 2, hours)
+    assert outcome["startsInSeconds"]["p50"] == starts
 
 
 async def test_what_never_fits_says_why_at_any_date() -> None:
-    told = await asked(clusters.busy(), 8, hours=24)
-    assert told["startsInSeconds"] is None and "maximum capacity" in told["obstacle"]
+    outcome = await asked(clusters.busy(), 8, hours=24)
+    assert outcome["startsInSeconds"] is None and "maximum capacity" in outcome["obstacle"]
 
 
 def test_all_windows_of_reservations_before_the_date_are_known() -> None:

@@ -486,8 +486,8 @@ def test_a_deactivation_says_its_cause() -> None:
         message = f"The workload is deactivated due to {because}"
         decision = model.Evict(key_of(workload), "w", "Deactivated", message, deactivate=True, underlying_cause=cause)
         decisions(world, Engine())._deactivate(decision)
-        told = [(reason, note) for _, kind, reason, note in world.events if kind == "Warning"]
-        assert told == ([said] if said else [])
+        warnings = [(reason, note) for _, kind, reason, note in world.events if kind == "Warning"]
+        assert warnings == ([said] if said else [])
 
 
 def test_a_gated_workload_is_told_as_in_kueue() -> None:
@@ -506,8 +506,8 @@ def test_a_workload_like_one_that_was_tried_says_so_where_a_gate_asks_for_it() -
         workload = a_workload(a_job())
         world = WorkloadPartsWorld(workload)
         engine = Engine(model.Settings(gates={"UnadmittedWorkloadsExplicitStatus": explicit}))
-        told = model.ReportPending(key_of(workload), "w", explanation, by_equivalence=True)
-        decisions(world, engine)._report_pending(told)
+        report = model.ReportPending(key_of(workload), "w", explanation, by_equivalence=True)
+        decisions(world, engine)._report_pending(report)
         assert row(workload, "QuotaReserved") == ("False", "WaitingForQuota", words)
         assert [note for *_, note in world.events] == ["1 more needed"]
 

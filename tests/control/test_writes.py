@@ -38,7 +38,7 @@ class DoubtedWrites:
     writes: Writes
     mirror: Mirror
     feed: ClusterFeed
-    told: list[model.Change] = field(default_factory=list)
+    facts: list[model.Change] = field(default_factory=list)
 
     def watch(self) -> None:
         """The watch shows the Workload as the server has it now."""
@@ -48,7 +48,7 @@ class DoubtedWrites:
         self.writes.change(KEY, slot, change, priority=Priority.ADMISSION, doubt=True, failed=self._failed)
 
     def _failed(self, _: object) -> None:
-        self.told.append(model.WriteFailed(KEY))
+        self.facts.append(model.WriteFailed(KEY))
 
     async def quiet(self) -> None:
         async with asyncio.timeout(10):
@@ -56,7 +56,7 @@ class DoubtedWrites:
                 await asyncio.sleep(0.005)
 
     def last(self) -> model.Workload:
-        put = self.told[-1]
+        put = self.facts[-1]
         assert isinstance(put, model.Put)
         assert isinstance(put.item, model.Workload)
         return put.item
@@ -65,8 +65,8 @@ class DoubtedWrites:
 @contextlib.asynccontextmanager
 async def world(*, older_words: bool = False) -> AsyncIterator[DoubtedWrites]:
     async with FakeServer() as server, ApiClient(server.login()) as client, Writer(client) as writer:
-        told: list[model.Change] = []
-        mirror = Mirror(observe=told.append)
+        facts: list[model.Change] = []
+        mirror = Mirror(observe=facts.append)
         tracking, messages = Tracking(), Messages()
         writes = Writes(client, writer, mirror, tracking, now=lambda: NOW, messages=messages, older_words=older_words)
         feed = ClusterFeed(client, mirror, tracking, messages, Quarantine(lambda subject, obj, what: None))
@@ -78,7 +78,7 @@ async def world(*, older_words: bool = False) -> AsyncIterator[DoubtedWrites]:
             spec={"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": {"spec": {}}}]},
             status={},
         )
-        subject = DoubtedWrites(server, writes, mirror, feed, told)
+        subject = DoubtedWrites(server, writes, mirror, feed, facts)
         subject.watch()
         yield subject
 
@@ -106,17 +106,17 @@ async def test_a_conflict_tells_the_engine_to_think_again_about_the_truth() -> N
         here.server.put(PATH, "w", spec={"queueName": "other"})
         here.decide("admission", admit())
         await here.quiet()
-        assert model.WriteFailed(KEY) in here.told
+        assert model.WriteFailed(KEY) in here.facts
         assert here.last().queue == "other"
         assert here.last().admission is None
 
 
 async def test_the_watch_is_held_back_while_in_doubt() -> None:
     async with world() as here:
-        before = len(here.told)
+        before = len(here.facts)
         here.decide("admission", admit())
         here.watch()
-        assert len(here.told) == before
+        assert len(here.facts) == before
         await here.quiet()
         assert here.last().admission is not None
 
@@ -128,9 +128,9 @@ async def test_what_comes_to_nothing_is_told_though_nothing_changed() -> None:
             here.decide("admission", admit())
             here.decide("evict", preempt())
             here.writes.change(KEY, "release", status_changes.release, priority=Priority.LIFECYCLE)
-            before = len(here.told)
+            before = len(here.facts)
             await here.quiet()
-            assert len(here.told) > before, "the engine must hear that its assumption is void"
+            assert len(here.facts) > before, "the engine must hear that its assumption is void"
             assert here.last().admission is None
             assert here.last().evicted == "Preempted"
 
@@ -203,9 +203,9 @@ async def test_a_slow_watch_does_not_take_back_what_later_answers_said() -> None
         released = copy.deepcopy(here.server.objects[f"{PATH}/w"].obj)
         here.decide("admission", admit())
         await here.quiet()
-        before = len(here.told)
+        before = len(here.facts)
         here.feed.seen(WORKLOADS, released)
-        assert len(here.told) == before, "an old version was told as news"
+        assert len(here.facts) == before, "an old version was passed on as news"
         here.watch()
         assert here.last().admission is not None
         here.server.put(PATH, "w", spec={"queueName": "other"})
@@ -228,7 +228,7 @@ async def test_the_echo_of_what_a_write_was_based_on_does_not_explain_its_confli
         here.server.script.append(Answer(0, verb="patch", after=True))
         here.watch()
         await here.quiet()
-        assert model.WriteFailed(KEY) in here.told
+        assert model.WriteFailed(KEY) in here.facts
         assert here.last().admission is not None
         assert here.server.requests["get workloads"] == 1
 
@@ -238,9 +238,9 @@ async def test_nobody_thinks_again_before_the_truth_is_known() -> None:
     async with world() as here:
         here.decide("admission", admit())
         here.server.script += [Answer(0, verb="patch", after=True), Answer(503, verb="get"), Answer(429, verb="get")]
-        before = len(here.told)
+        before = len(here.facts)
         await here.quiet()
-        failed, *rest = here.told[before:]
+        failed, *rest = here.facts[before:]
         assert failed == model.WriteFailed(KEY)
         assert rest
         assert here.last().admission is not None
@@ -293,16 +293,16 @@ GROUP: JobRef = (PODS, "ns/g")
 async def behind_another(*script: Answer) -> AsyncIterator[tuple[DoubtedWrites, list[tuple[JobRef | None, str]]]]:
     """A status change in flight, behind which other writes of the Workload wait; and the results of these, by their owners."""
     async with world() as here:
-        told: list[tuple[JobRef | None, str]] = []
+        resolved: list[tuple[JobRef | None, str]] = []
         here.writes._messages.subscribe(
-            WriteResolved, lambda each: told.append((each.owner, type(each.error).__name__ if each.error else ""))
+            WriteResolved, lambda each: resolved.append((each.owner, type(each.error).__name__ if each.error else ""))
         )
         here.writes.change(KEY, "pods-ready", run_changes.pods_ready(True), priority=Priority.ADMISSION)
         here.server.script += [Answer(200, verb="patch", delay=0.1), *script]
         async with asyncio.timeout(10):
             while not here.server.requests["patch workloads"]:
                 await asyncio.sleep(0.005)
-        yield here, told
+        yield here, resolved
 
 
 def patched(here: DoubtedWrites, owner: JobRef, name: str, *, doubt: bool = False) -> None:
@@ -312,9 +312,9 @@ def patched(here: DoubtedWrites, owner: JobRef, name: str, *, doubt: bool = Fals
     )
 
 
-async def wait_for(told: list[tuple[JobRef | None, str]], count: int) -> None:
+async def wait_for(resolved: list[tuple[JobRef | None, str]], count: int) -> None:
     async with asyncio.timeout(10):
-        while len(told) < count:
+        while len(resolved) < count:
             await asyncio.sleep(0.005)
 
 
@@ -322,20 +322,20 @@ async def test_writes_of_two_owners_that_wait_together_are_both_sent() -> None:
     """A LeaderWorkerSet and the pod group of one of its Workloads patch it in the same round: one that was never answered was
     planned no more.
     """
-    async with behind_another() as (here, told):
+    async with behind_another() as (here, resolved):
         patched(here, LEADER, "a")
         patched(here, GROUP, "b")
-        await wait_for(told, 3)
-        assert sorted(told[1:], key=str) == sorted([(LEADER, ""), (GROUP, "")], key=str)
+        await wait_for(resolved, 3)
+        assert sorted(resolved[1:], key=str) == sorted([(LEADER, ""), (GROUP, "")], key=str)
         assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"a": "set", "b": "set"}
 
 
 async def test_a_write_that_replaces_one_of_the_same_owner_answers_for_both() -> None:
-    async with behind_another() as (here, told):
+    async with behind_another() as (here, resolved):
         patched(here, GROUP, "a", doubt=True)
         patched(here, GROUP, "b", doubt=True)
-        await wait_for(told, 3)
-        assert told[1:] == [(GROUP, "")] * 2
+        await wait_for(resolved, 3)
+        assert resolved[1:] == [(GROUP, "")] * 2
         assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"b": "set"}
         assert not here.writes.in_doubt(WORKLOADS, KEY)
         assert not here.writes._tracking._tracks
@@ -343,15 +343,15 @@ async def test_a_write_that_replaces_one_of_the_same_owner_answers_for_both() ->
 
 async def test_a_write_is_not_repeated_once_a_newer_one_waits_which_answers_for_both() -> None:
     async with world() as here:
-        told: list[JobRef | None] = []
-        here.writes._messages.subscribe(WriteResolved, lambda each: told.append(each.owner))
+        owners: list[JobRef | None] = []
+        here.writes._messages.subscribe(WriteResolved, lambda each: owners.append(each.owner))
         here.server.script.append(Answer(503, verb="patch", delay=0.1))
         patched(here, GROUP, "a", doubt=True)
         async with asyncio.timeout(10):
             while not here.server.requests["patch workloads"]:
                 await asyncio.sleep(0.005)
             patched(here, GROUP, "b", doubt=True)
-            while len(told) < 2:
+            while len(owners) < 2:
                 await asyncio.sleep(0.005)
         assert here.server.objects[f"{PATH}/w"].obj["metadata"]["annotations"] == {"b": "set"}
         assert not here.writes._tracking._tracks

@@ -181,7 +181,7 @@ async def test_the_latest_warnings_about_an_object_are_kept_for_answers() -> Non
     async with recording(wall=lambda: 100.0) as (_, _, recorder):
         recorder.record(JOB, "Normal", "Started", "it runs")
         recorder.record(JOB, "Warning", "WriteRefused", "denied")
-        assert {uid: [tuple(each) for each in told] for uid, told in recorder.warnings().items()} == {
+        assert {uid: [tuple(each) for each in warned] for uid, warned in recorder.warnings().items()} == {
             "u1": [("WriteRefused", "denied", 100.0)]
         }
 

@@ -20,7 +20,7 @@ TICK = 0.25
 
 
 class Clock:
-    """Time that only moves when told; real I/O gets a moment to finish at every step."""
+    """Time that only moves when the test says so; real I/O gets a moment to finish at every step."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""From something that happened to a message at a receiver: who is told, how it is bundled, and what failures cost."""
+"""From something that happened to a message at a receiver: who is notified, how it is bundled, and what failures cost."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Office:
 
 
 class FakePost:
-    """In place of Apprise: keeps what is sent, and fails as often as it is told to."""
+    """In place of Apprise: keeps what is sent, and fails as often as the test says."""
 
     def __init__(self, failures: int = 0) -> None:
         self.sent: list[tuple[str, Message]] = []
@@ -327,11 +327,11 @@ class Desk:
     """Notices of one job `train` in ClusterQueue `cq`, with the receivers of one policy."""
 
     def __init__(self, *rules: Json, **annotations: str) -> None:
-        self.told: list[tuple[Receiver, Terms, Notice]] = []
+        self.notified: list[tuple[Receiver, Terms, Notice]] = []
         self.now = 0
         self.mirror = Mirror(observe=lambda change: None)
         self.messages = Messages()
-        deliver = lambda *what: self.told.append(what)  # noqa: E731
+        deliver = lambda *what: self.notified.append(what)  # noqa: E731
         self.notices = Notices(self.mirror, deliver, now=lambda: self.now, messages=self.messages)
         self.put(kube.CLUSTER_QUEUES, {"metadata": {"name": "cq"}, "spec": {}})
         self.put(kube.LOCAL_QUEUES, {"metadata": {"name": "lq", "namespace": "team"}, "spec": {"clusterQueue": "cq"}})
@@ -356,7 +356,7 @@ class Desk:
     def kinds(self) -> list[str]:
         for kind in KINDS:
             self.notices.notify(kind, self.workload, "text")
-        return [notice.kind for _, _, notice in self.told]
+        return [notice.kind for _, _, notice in self.notified]
 
 
 RULE: Json = {"secretRef": {"name": "slack"}, "events": ["Failed", "Stalled"]}
@@ -365,8 +365,11 @@ RULE: Json = {"secretRef": {"name": "slack"}, "events": ["Failed", "Stalled"]}
 def test_a_policy_says_who_is_told_what() -> None:
     desk = Desk(RULE, {"secretRef": {"name": "mail", "namespace": "ops"}, "events": ["Failed"], "digest": "5m"})
     assert sorted(desk.kinds()) == ["Failed", "Failed", "Stalled"]
-    receiver, terms, notice = desk.told[1] if desk.told[1][2].kind == "Failed" else desk.told[2]
-    assert {told[0] for told in desk.told} == {Receiver("gangline-system", "slack"), Receiver("ops", "mail")}
+    receiver, terms, notice = desk.notified[1] if desk.notified[1][2].kind == "Failed" else desk.notified[2]
+    assert {notification[0] for notification in desk.notified} == {
+        Receiver("gangline-system", "slack"),
+        Receiver("ops", "mail"),
+    }
     assert (notice.subject, notice.queue) == ("Job team/train", "cq")
     assert (receiver, terms.digest) in {(Receiver("ops", "mail"), 300.0), (Receiver("gangline-system", "slack"), 0.0)}
 
@@ -397,7 +400,7 @@ def test_a_job_chooses_what_is_told_of_it(wish: str, kinds: list[str]) -> None:
 def test_a_job_gives_its_own_address_but_no_part_of_a_url(address: str, to: str) -> None:
     desk = Desk({**RULE, "addresses": ["*"]}, notify_to=address)
     desk.kinds()
-    assert {receiver.to for receiver, _, _ in desk.told} == {to}
+    assert {receiver.to for receiver, _, _ in desk.notified} == {to}
 
 
 @pytest.mark.parametrize(
@@ -420,7 +423,7 @@ def test_a_job_gives_only_addresses_that_the_policy_permits(
     desk, said = Desk(rule, notify_to=address), list[NoticeLimited]()
     desk.messages.subscribe(NoticeLimited, said.append)
     desk.kinds()
-    assert {receiver.to for receiver, _, _ in desk.told} == {address if permitted else ""}
+    assert {receiver.to for receiver, _, _ in desk.notified} == {address if permitted else ""}
     assert [message.workload for message in said] == ([] if permitted else ["team/job-train"]), "said once"
     assert all("gangline.io/notify-to" in message.why for message in said)
 
@@ -430,13 +433,13 @@ def test_an_expected_start_is_told_when_it_moved_far_enough() -> None:
     minute = 60_000
     for start in (60, 75, 79, 81, 95, 50):
         desk.notices.start_expected(desk.workload, start * minute, "node n7 is busy")
-    assert [notice.text for _, _, notice in desk.told] == [
+    assert [notice.text for _, _, notice in desk.notified] == [
         "later by 21m: now expected in 1h21m (node n7 is busy)",
         "earlier by 31m: now expected in 50m (node n7 is busy)",
     ]
     desk.notices.forget("team/job-train")
     desk.notices.start_expected(desk.workload, 500 * minute)
-    assert len(desk.told) == 2, "what is seen first is what later ones are compared with"
+    assert len(desk.notified) == 2, "what is seen first is what later ones are compared with"
 
 
 def test_each_receiver_is_told_of_a_moved_start_by_its_own_measure() -> None:
@@ -446,8 +449,8 @@ def test_each_receiver_is_told_of_a_moved_start_by_its_own_measure() -> None:
     desk.messages.subscribe(StartMoved, lambda message: events.append(message.text))
     for start in (100, 130, 165):
         desk.notices.start_expected(desk.workload, start * 60_000)
-    told = [(receiver.name, notice.text[:12]) for receiver, _, notice in desk.told]
-    assert told == [("mail", "later by 30m"), ("mail", "later by 35m"), ("chat", "later by 1h5")]
+    notices = [(receiver.name, notice.text[:12]) for receiver, _, notice in desk.notified]
+    assert notices == [("mail", "later by 30m"), ("mail", "later by 35m"), ("chat", "later by 1h5")]
     assert [text[:12] for text in events] == ["later by 30m", "later by 35m"], "one event each time"
 
 
@@ -511,16 +514,16 @@ async def test_a_reached_bound_is_an_event_of_the_workload() -> None:
 
 
 async def test_an_end_is_told_by_how_it_ended() -> None:
-    told: list[tuple[str, str]] = []
+    notices: list[tuple[str, str]] = []
     controller = Controller(None, Writer(None), Engine(), Tape(), Metrics())  # type: ignore[arg-type]
     [planning] = [part for part in controller.parts if isinstance(part, JobPlanning)]
-    controller.notices.notify = lambda kind, workload, text: told.append((kind, text))  # type: ignore[method-assign]
+    controller.notices.notify = lambda kind, workload, text: notices.append((kind, text))  # type: ignore[method-assign]
     for reason, text in (("Succeeded", "done"), ("Failed", "out of memory"), ("FailedToStart", "conflict")):
         row = {"type": "Finished", "status": "True", "reason": reason, "message": text}
         ended = WorkloadObject({"metadata": {"name": "w"}, "status": {"conditions": [row]}})
         planning._finished(ended)
     planning._finished(None)
-    assert told == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
+    assert notices == [("Finished", "done"), ("Failed", "out of memory"), ("Failed", "conflict")]
 
 
 async def test_a_receiver_that_never_answers_is_given_up():
@@ -540,7 +543,7 @@ async def test_a_receiver_that_never_answers_is_given_up():
 
 
 def test_what_people_wrote_is_cut_in_a_message():
-    told: list[Notice] = []
+    notices: list[Notice] = []
     mirror = Mirror(observe=lambda change: None)
     rule = {"secretRef": {"name": "s"}, "events": ["Failed"]}
     policy = {"clusterQueues": {"names": ["cq"]}, "notify": [rule]}
@@ -553,15 +556,15 @@ def test_what_people_wrote_is_cut_in_a_message():
     workload = WorkloadObject(
         {"metadata": {**meta, "ownerReferences": [owner]}, "spec": {"queueName": "lq"}, "status": status}
     )
-    Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).notify(
+    Notices(mirror, lambda receiver, terms, notice: notices.append(notice), now=lambda: 0).notify(
         "Failed", workload, "t" * 5000
     )
-    assert (len(told[0].text), len(told[0].subject)) == (MOST_SHOWN, MOST_SHOWN)
+    assert (len(notices[0].text), len(notices[0].subject)) == (MOST_SHOWN, MOST_SHOWN)
     owner |= {"kind": "Job", "name": "n\r\nJob other/theirs has failed"}
-    Notices(mirror, lambda receiver, terms, notice: told.append(notice), now=lambda: 0).notify(
+    Notices(mirror, lambda receiver, terms, notice: notices.append(notice), now=lambda: 0).notify(
         "Failed", workload, "it\u2028has\nfailed \x1b[2J\u202e"
     )
-    assert told[1].subject == "Job team/n Job other/theirs has failed"
-    assert told[1].text == "it has failed �[2J�"
-    lines = compose([told[1], told[1]]).body.splitlines()
+    assert notices[1].subject == "Job team/n Job other/theirs has failed"
+    assert notices[1].text == "it has failed �[2J�"
+    lines = compose([notices[1], notices[1]]).body.splitlines()
     assert len(lines) == 2

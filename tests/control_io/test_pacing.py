@@ -1,4 +1,4 @@
-"""The pace: grows slowly, shrinks at once, waits when told."""
+"""The pace: grows slowly, shrinks at once, waits when the server asks for it."""
 
 from __future__ import annotations
 

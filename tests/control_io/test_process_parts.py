@@ -1,4 +1,4 @@
-"""What probes are told, where the leader says it is, and namespaces that are not there."""
+"""The answers to probes, where the leader says it is, and namespaces that are not there."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ async def test_a_leader_in_a_pod_is_found_by_its_pod(
 
 
 async def test_a_namespace_that_may_not_be_created_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     async with FakeServer() as server, ApiClient(server.login()) as client:
         server.script += [Answer(403, "Forbidden", verb="create", plural="namespaces")] * 2
-        ensured = asyncio.ensure_future(options.ensure_namespace(client, "kueue-system", told=told.append))
+        ensured = asyncio.ensure_future(options.ensure_namespace(client, "kueue-system", report=messages.append))
         while server.script:
             await asyncio.sleep(0.05)
         server.put("/api/v1/namespaces", "kueue-system")
         await asyncio.wait_for(ensured, 10)
-    assert told == [told[0], ""] and "kubectl create namespace kueue-system" in told[0]
+    assert messages == [messages[0], ""] and "kubectl create namespace kueue-system" in messages[0]
     assert caplog.text.count("no right to create it") == 1, "it is said once"
 
 

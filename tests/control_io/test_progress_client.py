@@ -144,9 +144,9 @@ class Clock:
         if seconds is None:
             self.path.write_text("")
             return None
-        told = datetime.fromtimestamp(self.now + seconds, UTC)
-        self.path.write_text(told.isoformat().replace("+00:00", "Z"))
-        return told
+        save_by = datetime.fromtimestamp(self.now + seconds, UTC)
+        self.path.write_text(save_by.isoformat().replace("+00:00", "Z"))
+        return save_by
 
 
 @pytest.fixture
@@ -158,8 +158,8 @@ def test_a_save_is_due_once_for_each_time_that_is_announced_as_late_as_is_wanted
     assert progress.save_by() is None and not progress.save_due(), "there is no such file"
     clock.tell(None)
     assert progress.save_by() is None and not progress.save_due(1e9)
-    told = clock.tell(600)
-    assert progress.save_by() == told and not progress.save_due(60)
+    save_by = clock.tell(600)
+    assert progress.save_by() == save_by and not progress.save_due(60)
     clock.now += 539
     assert not progress.save_due(60)
     clock.now += 1
@@ -175,11 +175,11 @@ def test_a_save_is_due_once_for_each_time_that_is_announced_as_late_as_is_wanted
 
 
 def test_the_file_is_read_once_a_second_at_most_and_what_is_in_it_harms_nobody(clock: Clock) -> None:
-    told = clock.tell(30)
-    assert progress.save_by() == told
+    save_by = clock.tell(30)
+    assert progress.save_by() == save_by
     clock.path.unlink()
     clock.now += 0.9
-    assert progress.save_by() == told
+    assert progress.save_by() == save_by
     clock.now += 0.1
     assert progress.save_by() is None
     for text in ("soon", "2026-12-01T08:00:00", "9" * 1_000_000, "\x00", "2026-13-45T99:99:99Z", "é"):

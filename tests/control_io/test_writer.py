@@ -364,7 +364,7 @@ async def test_one_failing_object_does_not_stall_others() -> None:
 async def test_a_newer_write_takes_over_from_one_in_backoff() -> None:
     async with writing() as (server, writer):
         server.script += [Answer(500, verb="patch")]
-        writer.submit(patch("a", 1, on_done=lambda _: pytest.fail("replaced writes are not told")))
+        writer.submit(patch("a", 1, on_done=lambda _: pytest.fail("replaced writes have no result")))
         await asyncio.sleep(0.05)
         writer.submit(patch("a", 2))
         assert await writer.drain(5)
@@ -409,7 +409,7 @@ async def test_abort_lets_nothing_out() -> None:
     async with writing(max_concurrency=4) as (server, writer):  # starts with half of that
         server.script += [Answer(200, delay=0.1)] * 2
         for name in "abcdef":
-            writer.submit(patch(name, 1, on_done=lambda _: pytest.fail("told after abort")))
+            writer.submit(patch(name, 1, on_done=lambda _: pytest.fail("called after abort")))
         await asyncio.sleep(0.05)
         writer.abort()
         writer.submit(patch("a", 9))

@@ -32,7 +32,7 @@ from gangline.devcluster.errors import BuildError
 
 PROGRAMS = SERVERS[:3]
 #: staging modules of which the module proxy lacks the release that goes with Kubernetes', so that another patch is pinned
-ELSEWHERE = {
+OTHER_PATCHES = {
     "1.31": {"endpointslice", "kube-controller-manager", "kube-proxy", "kube-scheduler"},
     "1.32": {"endpointslice"},
 }
@@ -164,7 +164,7 @@ def test_pins_one_kubernetes(version: str) -> None:
     assert len(staged) >= 27
     release = pinned.removeprefix("v1.")
     others = {words[0].removeprefix("k8s.io/") for words in staged if words[-1] != f"v0.{release}"}
-    assert others <= ELSEWHERE.get(version, set())
+    assert others <= OTHER_PATCHES.get(version, set())
     assert all(words[-1].startswith(f"v0.{version.removeprefix('1.')}.") for words in staged)
 
 

@@ -149,8 +149,8 @@ def test_a_machine_that_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 0, result.output
     for subject in ("python", "make", "go", "disk", "memory", "ports", "kubectl", "kind"):
         assert subject in result.stdout
-    told = yaml.safe_load(gangline("admin", "doctor", "-o", "yaml").stdout)
-    assert told["ok"] and {"python", "kind"} <= {finding["check"] for finding in told["findings"]}
+    document = yaml.safe_load(gangline("admin", "doctor", "-o", "yaml").stdout)
+    assert document["ok"] and {"python", "kind"} <= {finding["check"] for finding in document["findings"]}
 
 
 def test_a_fresh_machine_with_pip_is_enough(cold_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +173,9 @@ def test_neither_go_nor_pip_is_missing_go(cold_cache: None, monkeypatch: pytest.
     assert "install Go from" in result.stdout
     assert "`make run` does not work yet. Missing: go" in result.stdout
     as_json = gangline("admin", "doctor", "-o", "json")
-    told = json.loads(as_json.stdout)
-    assert as_json.exit_code == 1 and not told["ok"]
-    assert [finding["check"] for finding in told["findings"] if finding["verdict"] == "missing"] == ["go"]
+    document = json.loads(as_json.stdout)
+    assert as_json.exit_code == 1 and not document["ok"]
+    assert [finding["check"] for finding in document["findings"] if finding["verdict"] == "missing"] == ["go"]
     assert "belong to --cluster" in gangline("admin", "doctor", "--context", "x").stderr
 
 

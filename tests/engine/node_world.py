@@ -70,7 +70,7 @@ def slices(name: str, children: int = 2, pods: int = 4, queue: str = "q", **fiel
 
 
 class NodeWorld(EngineWorld):
-    """Binds pods where there is room, as a scheduler would; heals as it is told."""
+    """Binds pods where there is room, as a scheduler would; heals as the engine decides."""
 
     def __init__(
         self, *items: Any, settings: Settings | None = None, follow_seats: bool = False, linger: bool = False
@@ -137,8 +137,8 @@ class NodeWorld(EngineWorld):
         wanted = workload.pod_sets[0]
         for (pod_set, name), count in sorted(holding.assigned.kept.items()):
             pools = self.where(workload.name)
-            elsewhere = name in self.nodes and self.nodes[name].labels[POOL] not in pools
-            if wanted.exclusive and elsewhere and len(pools) == wanted.domains:
+            in_other_pool = name in self.nodes and self.nodes[name].labels[POOL] not in pools
+            if wanted.exclusive and in_other_pool and len(pools) == wanted.domains:
                 continue  # room for all of it, which it takes when it starts again
             lacking = wanted.count - len(self.staying(workload.key))
             for _ in range(min(count, lacking)):

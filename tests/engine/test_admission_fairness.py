@@ -108,7 +108,7 @@ def test_a_head_by_usage_alone_is_tried_and_says_why_it_waits() -> None:
     assert of(world.decide(), ReportPending) == ["a9"]
     assert world.decide() == []
     world.put(LocalQueue("team", "b", "q", weight=1e9, consumed={GPU: 1000.0}, consumed_at=NOW + 1))
-    assert of(world.decide(), ReportPending) == [], "it is head again, and was told already"
+    assert of(world.decide(), ReportPending) == [], "it is head again, and its reason was reported already"
 
 
 def test_a_head_by_usage_alone_starts_if_it_fits() -> None:

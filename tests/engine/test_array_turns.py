@@ -47,10 +47,10 @@ def test_no_more_tasks_hold_quota_than_the_limit_says_and_the_next_ones_follow_i
 
 def test_tasks_above_the_limit_are_in_no_queue_and_say_so_once() -> None:
     here = world(*(task(n) for n in range(4)), gang("other9"), gpus=3, strategy="StrictFIFO")
-    told = [each for each in here.decide() if isinstance(each, ReportPending)]
+    reports = [each for each in here.decide() if isinstance(each, ReportPending)]
     assert here.running() == ["other9", "sweep-0", "sweep-1"], "a StrictFIFO queue is not blocked by them"
     assert here.engine.pending("q") == [] and here.engine.state_of("team/sweep-2") == "Unqueued"
-    assert [(each.workload, each.explanation.reason, each.explanation.message) for each in told] == [
+    assert [(each.workload, each.explanation.reason, each.explanation.message) for each in reports] == [
         (f"team/sweep-{n}", "WaitingForArrayTasks", "At most 2 tasks of array sweep run at a time") for n in (2, 3)
     ]
     found = here.engine.explain("team/sweep-3")

@@ -58,19 +58,19 @@ def test_candidates_are_tried_up_to_the_limit() -> None:
 
 
 def test_a_shape_is_told_a_reason_once_though_its_numbers_change() -> None:
-    """All of one shape wait for the same reason; when one is tried again with other numbers, the others are not told."""
+    """All of one shape wait for the same reason; when one is tried again with other numbers, the others get no report."""
     tried = PreemptionPolicy("LowerPriority")
     world = EngineWorld(cluster_queue("q", 8, backfill=Backfill(), preemption=tried), gang("w0", 5), gang("w1", 2))
     world.decide()
     for number in range(2, 6):
         world.put(gang(f"w{number}", 8))
-    told = reported_pending(world.decide())
-    assert set(told) == {"w2", "w3", "w4", "w5"}
+    pending = reported_pending(world.decide())
+    assert set(pending) == {"w2", "w3", "w4", "w5"}
     world.now += 600_000
     world.finish("w1")
     again = reported_pending(world.decide())
-    assert again["w2"].explanation.reason == told["w2"].explanation.reason
-    assert again["w2"].explanation.message != told["w2"].explanation.message
+    assert again["w2"].explanation.reason == pending["w2"].explanation.reason
+    assert again["w2"].explanation.message != pending["w2"].explanation.message
     assert set(again) == {"w2"}
 
 

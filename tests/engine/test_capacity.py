@@ -68,8 +68,8 @@ def test_a_node_that_fails_is_no_room_from_the_first_moment() -> None:
     world.put(replace(world.nodes["n1"], ready=False, conditions={"Ready": ("False", world.now)}))
     world.put(plain("w1", 2), plain("w2", 1))
     assert of(world.decide(), Admit) == ["w2"]
-    told = "room for 0 out of 2 pods of pod set main (1 of its 2 nodes can't be used)"
-    assert f"{told}. 2 whole nodes of tpu needed: 0 free now" in why(world, "w1")[1]
+    message = "room for 0 out of 2 pods of pod set main (1 of its 2 nodes can't be used)"
+    assert f"{message}. 2 whole nodes of tpu needed: 0 free now" in why(world, "w1")[1]
     world.finish("w2")
     world.repair("n1")
     assert of(world.decide(), Admit) == ["w1"]  # it was never lost: no soak
@@ -161,8 +161,8 @@ def test_kueue_where_nodes_say_nothing() -> None:
     free = Flavor("tpu")
     assert of(NodeWorld(free, *nodes(1), queue(100), plain("w1", 9)).decide(), Admit) == ["w1"]
     assert of(NodeWorld(queue(100), plain("w1", 9)).decide(), Admit) == ["w1"]
-    elsewhere = node("n0", labels={"accelerator": "other"})
-    assert of(NodeWorld(elsewhere, queue(100), plain("w1", 9)).decide(), Admit) == ["w1"]
+    of_other_flavor = node("n0", labels={"accelerator": "other"})
+    assert of(NodeWorld(of_other_flavor, queue(100), plain("w1", 9)).decide(), Admit) == ["w1"]
 
 
 def test_an_autoscaled_flavor_is_bounded_by_quota_alone() -> None:

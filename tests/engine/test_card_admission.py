@@ -173,8 +173,8 @@ def test_pods_count_where_they_sit_and_not_twice() -> None:
     cluster.put(cards("n0", 2, sits), gang("w2"))
     cluster.decide()
     assert seats(cluster, "w2") == [("GPU-n0-0",)], "the other half of the card is free"
-    elsewhere = CardUse("team/w1-0", "GPU-n0-1", Part(500, 20 * GIB), "team/w1")
-    cluster.put(cards("n0", 2, elsewhere), gang("w3"), gang("w4"), gang("w5"))
+    on_wrong_card = CardUse("team/w1-0", "GPU-n0-1", Part(500, 20 * GIB), "team/w1")
+    cluster.put(cards("n0", 2, on_wrong_card), gang("w3"), gang("w4"), gang("w5"))
     assert of(cluster.decide(), Admit) == ["w3", "w4"]
     assert sorted(seats(cluster, "w3") + seats(cluster, "w4")) == [("GPU-n0-0",), ("GPU-n0-1",)]
 
@@ -301,7 +301,7 @@ def test_the_grace_of_missing_cards_is_configured_with_that_of_missing_devices()
 
 
 def test_seats_stay_taken_while_others_make_room_for_the_gang_that_lost_a_card() -> None:
-    """Room is kept for it elsewhere, and its pods still run where they are: nobody else is admitted onto their cards."""
+    """Room is kept for it on another card, and its pods still run where they are: nobody else is admitted onto their cards."""
     cluster = world(
         host("n0"),
         host("n1"),
@@ -395,14 +395,14 @@ class Days(RuleBasedStateMachine):
         pods=st.integers(1, 5),
         priority=st.integers(0, 2),
         alone=st.booleans(),
-        told=st.sampled_from(NAMES),
+        sharing_names=st.sampled_from(NAMES),
     )
     def create(
-        self, milli: int, memory: int, count: int, pods: int, priority: int, alone: bool, told: dict[str, str]
+        self, milli: int, memory: int, count: int, pods: int, priority: int, alone: bool, sharing_names: dict[str, str]
     ) -> None:
         self.number += 1
         asked = share(milli, memory * GIB, count=count) if not alone else Share(unit=True, count=count, resource=GPU)
-        asked = replace(asked, **told) if self.named else asked
+        asked = replace(asked, **sharing_names) if self.named else asked
         self.cluster.put(gang(f"w{self.number}", asked, pods=pods, priority=priority))
 
     @rule(data=st.data())

@@ -218,7 +218,7 @@ class Cards(RuleBasedStateMachine):
         for node, uses in self.uses.items():
             for use in uses if self.devices.get(node) else ():
                 seats = self.held.get(use.workload, {}).get(node, [])
-                if seats and 0 not in seats:  # it sits elsewhere than planned
+                if seats and 0 not in seats:  # it sits on another card than planned
                     others[f"{node}{min(seats)}"] -= 300
                 if 0 not in seats:
                     others[use.uuid] += 200

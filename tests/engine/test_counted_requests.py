@@ -27,9 +27,9 @@ def test_a_workload_beyond_its_limits_waits_and_says_why() -> None:
     world = EngineWorld(cluster_queue("q", 8), gang("w1", 8, violation=WORDS), gang("w2", 8))
     decisions = world.decide()
     assert of(decisions, Admit) == ["w2"], "others overtake it"
-    told = reported_pending(decisions)["w1"].explanation
-    assert (told.reason, told.message) == ("Misconfigured", WORDS)
-    assert "team" in told.needs
+    explanation = reported_pending(decisions)["w1"].explanation
+    assert (explanation.reason, explanation.message) == ("Misconfigured", WORDS)
+    assert "team" in explanation.needs
     assert world.decide() == []
     world.finish("w2")
     assert world.decide() == [], "what is released is of no use to it"
@@ -133,8 +133,8 @@ def test_quota_counts_what_pods_count_for() -> None:
     decisions = world.decide()
     assert of(decisions, Admit) == ["w1"]
     assert world.engine.usage("q") == {"a100": {"credits": 9}}
-    told = reported_pending(decisions)["w2"].explanation
-    assert (told.resource, told.requested, told.available) == ("credits", 9, 1)
+    explanation = reported_pending(decisions)["w2"].explanation
+    assert (explanation.resource, explanation.requested, explanation.available) == ("credits", 9, 1)
 
 
 def test_what_counts_for_nothing_needs_no_quota() -> None:

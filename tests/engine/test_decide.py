@@ -109,7 +109,7 @@ def test_a_victim_keeps_its_quota_until_it_has_stopped() -> None:
         "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100,"
         " 8 more needed. Pending the preemption of 1 workload(s)"
     )
-    assert of(world.decide(), Admit) == []  # told once, and nothing is free yet
+    assert of(world.decide(), Admit) == []  # reported once, and nothing is free yet
     world.complete_evictions()
     assert of(world.decide(), Admit) == ["high"]
     assert world.engine.pending("q") == ["team/low"]
@@ -185,7 +185,7 @@ def test_finished_pods_keep_their_quota_without_the_gate() -> None:
     assert of(world.decide(), Admit) == []
 
 
-# --- who is told what, and when ---------------------------------------------------------------------------------------
+# --- which reasons are reported when ----------------------------------------------------------------------------------
 
 
 def test_a_waiting_gang_is_told_once_until_the_reason_changes() -> None:
@@ -216,17 +216,17 @@ def test_those_of_the_same_shape_are_told_later_and_in_small_numbers() -> None:
     world.decide()
     for number in range(1, 201):
         world.put(gang(f"w{number}", 4))
-    told: list[ReportPending] = []
+    reports: list[ReportPending] = []
     rounds = 0
     while found := [d for d in world.decide() if isinstance(d, ReportPending)]:
         assert len(found) <= 65
-        assert world.engine.next_wakeup(world.now) is not None or len(told) + len(found) == 200
-        told += found
+        assert world.engine.next_wakeup(world.now) is not None or len(reports) + len(found) == 200
+        reports += found
         rounds += 1
     assert rounds > 1
-    assert sum(not report.by_equivalence for report in told) == 1
-    assert len({report.workload for report in told}) == 200
-    assert {report.explanation.reason for report in told} == {"WaitingForQuota"}
+    assert sum(not report.by_equivalence for report in reports) == 1
+    assert len({report.workload for report in reports}) == 200
+    assert {report.explanation.reason for report in reports} == {"WaitingForQuota"}
     world.put(gang("w201", 4))
     (late,) = world.decide()
     assert isinstance(late, ReportPending)

@@ -56,8 +56,8 @@ def test_its_reason_is_what_is_known_of_the_others_and_is_reported_when_that_cha
     made.put(known("waits1", message="job first can't succeed any more: it has failed", never=True))
     [(_, reason, message)] = reports(made)
     assert (reason, message) == ("DependencyNeverSatisfied", "job first can't succeed any more: it has failed")
-    told = made.engine.explain("team/waits1")
-    assert told is not None and told.needs == "job first has to succeed."
+    explanation = made.engine.explain("team/waits1")
+    assert explanation is not None and explanation.needs == "job first has to succeed."
     made.engine.observe(Gone(Dependencies, "team/waits1"))
     made.change("waits1", waits_for=())
     made.decide()

@@ -79,9 +79,9 @@ def test_who_is_gone_in_time_on_the_fast_flavor_is_let_in_there() -> None:
 def test_on_the_slow_flavor_it_would_be_in_the_way() -> None:
     world = day(fast_is_full=True)
     put(world, gang("brief4", 2), anywhere=50, fast=40, slow=100)
-    told = reported_pending(world.decide())
+    pending = reported_pending(world.decide())
     assert "brief4" not in world.running(), "though on the average flavor it would be gone in time"
-    assert told["brief4"].explanation.reason == "WaitingForReservation"
+    assert pending["brief4"].explanation.reason == "WaitingForReservation"
     world.finish("fill2")
     world.decide()
     assert held_by(world, "brief4") == ["fast"], "as soon as the fast ones are free"

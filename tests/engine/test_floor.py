@@ -150,8 +150,8 @@ def test_a_world_that_begins_forecasts_of_an_evicted_workload_what_is_left() -> 
     made = world("Easy", {})
     made.take_in(forecast("g0", 60))
     made.adopt(gang("g0", created=START, checkpoint_seconds=600.0), 40 * MINUTE)
-    (told,) = made.engine._store.forecasts.values()  # pyright: ignore[reportPrivateUsage]
-    assert told.quantiles[0][1] < 60 * MINUTE, "it saved 40 minutes"
+    (known_forecast,) = made.engine._store.forecasts.values()  # pyright: ignore[reportPrivateUsage]
+    assert known_forecast.quantiles[0][1] < 60 * MINUTE, "it saved 40 minutes"
 
 
 def test_a_workload_that_is_created_anew_under_its_name_is_another_one() -> None:
@@ -172,7 +172,7 @@ def test_news_of_a_workload_from_before_it_was_created_anew_are_not_told_of_its_
     first = gang("g0", created=START)
     floor.observe(Put(running(first, START)), START)
     floor.observe(Put(replace(first, uid="another", created=START + MINUTE)), START + MINUTE)
-    floor._told[LANE["Easy"]].append((START, "team/g0", False, HOUR))  # pyright: ignore[reportPrivateUsage]
+    floor._uncounted[LANE["Easy"]].append((START, "team/g0", False, HOUR))  # pyright: ignore[reportPrivateUsage]
     floor.advance(START + 2 * MINUTE)
     (job,) = floor._jobs.values()  # pyright: ignore[reportPrivateUsage]
     assert job.wait(LANE["Easy"], START + MINUTE) == job.wait(REAL, START + MINUTE) == 0
@@ -206,12 +206,12 @@ def test_a_draw_is_a_length_of_runs_that_lasted_longer_and_what_still_runs_says_
 
 
 def known(
-    jobs: dict[str, WorkloadWaits], lengths: Lengths, name: str, gpus: int, told: float | None, ran: Millis | None
+    jobs: dict[str, WorkloadWaits], lengths: Lengths, name: str, gpus: int, expected: float | None, ran: Millis | None
 ) -> str:
     """A workload that has started, and has ended after `ran`."""
     job = jobs[f"team/{name}"] = WorkloadWaits(gang(name, gpus), TREE, START)
-    if told is not None:
-        put = forecast(name, told).item
+    if expected is not None:
+        put = forecast(name, expected).item
         assert isinstance(put, RuntimeForecast)
         lengths.put_forecast(put)
     job.level = 0.5
@@ -224,8 +224,8 @@ def test_lengths_are_drawn_from_workloads_of_the_same_size_and_forecast() -> Non
     jobs: dict[str, WorkloadWaits] = {}
     lengths = Lengths(jobs)
 
-    def drawn(name: str, gpus: int, told: float | None) -> float:
-        key = known(jobs, lengths, name, gpus, told, None)
+    def drawn(name: str, gpus: int, expected: float | None) -> float:
+        key = known(jobs, lengths, name, gpus, expected, None)
         jobs[key].runs_since = None
         found = lengths.length(key, 0, START)
         lengths.forget(key)
@@ -332,11 +332,11 @@ class Reality:
         for number in range(self.count, self.count + count):
             name, long = f"g{number}", number % 10 == 0
             length = 60.0 if long else 1.0
-            told = (0.5 if long else 30.0) if lie else length
+            expected = (0.5 if long else 30.0) if lie else length
             workload = gang(name, created=self.now)
-            self.floor.observe(forecast(name, told), self.now)
+            self.floor.observe(forecast(name, expected), self.now)
             self.floor.observe(Put(workload), self.now)
-            waiting.append((told, round(length * MINUTE), workload))
+            waiting.append((expected, round(length * MINUTE), workload))
         self.count += count
         changed: list[str] = []
         for _, length, workload in sorted(waiting, key=lambda each: each[0]):
@@ -354,12 +354,12 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
     floor = reality.floor
     assert floor.modes[TREE] == "BestEffort"
     assert [queue.fallen_back for queue in floor.under_floor()] == ["BestEffort"]
-    told = floor.fallen_back()["q"]
-    assert told.mode == floor.modes[TREE] and START < told.since <= reality.now
+    fallback = floor.fallen_back()["q"]
+    assert fallback.mode == floor.modes[TREE] and START < fallback.since <= reality.now
     assert re.fullmatch(
         r"the policy is on trial: half of the forecasts were off by a factor of 30 or more, and few workloads save checkpoints; "
         r"\d+ workloads would have waited .* under their policy, .* under best effort",
-        told.why,
+        fallback.why,
     )
     assert floor.comparisons[TREE].cost(POLICY) > 1.05
     reality.now += LONG + DAY  # what was is too old to count
@@ -371,12 +371,12 @@ def test_a_tree_leaves_a_policy_that_costs_more_and_returns_later_each_time() ->
 class Judged:
     """A floor, and workloads of which their waits are given in minutes."""
 
-    def __init__(self, *, saves: bool = False, told: float | None = None, mode: Mode = POLICY) -> None:
-        """`told`: the forecast of each workload, of which every one takes 30 minutes."""
+    def __init__(self, *, saves: bool = False, expected: float | None = None, mode: Mode = POLICY) -> None:
+        """`expected`: the forecast of each workload, of which every one takes 30 minutes."""
         queue = replace(policied(), backfill=Backfill(checkpoint_preemption=CheckpointPreemption()))
         before = {} if mode == POLICY else {"q": PolicyFallback(mode, START - AWAY - DWELL)}
         self.floor = Reality(Floor(SETTINGS, before), queue).floor
-        self.saves, self.told = saves, told
+        self.saves, self.expected = saves, expected
         self.count = 0
 
     def rush(self, at: Millis, policy: float, best_effort: float, easy: float, count: int = FLOOR_LEAST) -> None:
@@ -391,8 +391,8 @@ class Judged:
             job.waited[REAL] = job.waited[LANE[self.mode]]
             job.length = 30 * MINUTE
             self.floor._jobs[workload.key] = job  # pyright: ignore[reportPrivateUsage]
-            if self.told is not None:
-                self.floor.observe(forecast(name, self.told), self.floor._now)  # pyright: ignore[reportPrivateUsage]
+            if self.expected is not None:
+                self.floor.observe(forecast(name, self.expected), self.floor._now)  # pyright: ignore[reportPrivateUsage]
             self.floor._lengths.started(workload.key)  # pyright: ignore[reportPrivateUsage]
 
     @property
@@ -404,9 +404,9 @@ class Judged:
         return self.floor._compare(TREE)  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize("told", [12, None, 45])
-def test_a_policy_that_lives_on_nothing_is_not_followed_before_it_has_proved_itself(told: float | None) -> None:
-    judged = Judged(told=told)
+@pytest.mark.parametrize("expected", [12, None, 45])
+def test_a_policy_that_lives_on_nothing_is_not_followed_before_it_has_proved_itself(expected: float | None) -> None:
+    judged = Judged(expected=expected)
     judged.rush(0, 10, 30, 30, FLOOR_LEAST - 1)
     assert not judged.changes(), "it is too early"
     judged.rush(0, 10, 30, 30, 1)
@@ -414,7 +414,7 @@ def test_a_policy_that_lives_on_nothing_is_not_followed_before_it_has_proved_its
 
 
 def test_a_policy_that_has_proved_itself_on_more_than_one_day_is_followed_as_long_as_it_does() -> None:
-    judged = Judged(told=12, mode="BestEffort")
+    judged = Judged(expected=12, mode="BestEffort")
     judged.rush(0, 10, 30, 30)
     judged.rush(SPELL, 10, 30, 30)
     assert not judged.changes(), "chance may decide a day"
@@ -430,7 +430,7 @@ def test_a_policy_that_has_proved_itself_on_more_than_one_day_is_followed_as_lon
 
 
 def test_best_effort_is_not_left_for_easy_on_the_evidence_of_one_day() -> None:
-    judged = Judged(told=12, mode="BestEffort")
+    judged = Judged(expected=12, mode="BestEffort")
     judged.rush(0, 40, 30, 10)
     judged.rush(SPELL, 40, 30, 10)
     assert not judged.changes()
@@ -439,7 +439,7 @@ def test_best_effort_is_not_left_for_easy_on_the_evidence_of_one_day() -> None:
 
 
 def test_a_plain_mode_is_left_on_the_evidence_of_four_weeks_and_questioned_every_few_hours() -> None:
-    judged = Judged(told=12, mode="BestEffort")
+    judged = Judged(expected=12, mode="BestEffort")
     judged.rush(0, 35, 30, 30)
     for day in (14, 15):
         judged.rush(day * DAY, 10, 30, 30)
@@ -454,18 +454,18 @@ def test_a_plain_mode_is_left_on_the_evidence_of_four_weeks_and_questioned_every
 
 
 def test_where_a_comparison_covers_less_than_four_days_a_quarter_of_them_is_left_out() -> None:
-    judged = Judged(told=12, mode="BestEffort")
+    judged = Judged(expected=12, mode="BestEffort")
     for quarter in range(4):
         judged.rush(quarter * HOUR, 10, 30, 30, FLOOR_MOST // 4)
     judged.floor._seen = START + 4 * HOUR  # pyright: ignore[reportPrivateUsage]
     assert judged.changes() and judged.mode == POLICY
 
 
-@pytest.mark.parametrize(("saves", "told"), [(True, None), (True, 12), (False, 30), (False, 25)])
+@pytest.mark.parametrize(("saves", "expected"), [(True, None), (True, 12), (False, 30), (False, 25)])
 def test_a_policy_that_lives_on_saved_work_or_true_forecasts_is_not_left_on_the_evidence_of_one_rush(
-    saves: bool, told: float | None
+    saves: bool, expected: float | None
 ) -> None:
-    judged = Judged(saves=saves, told=told)
+    judged = Judged(saves=saves, expected=expected)
     judged.rush(0, 50, 30, 30)
     judged.rush(SPELL, 10, 10, 10)
     assert not judged.changes() and judged.floor.comparisons[TREE].cost(POLICY) > 1.4
@@ -481,7 +481,7 @@ def test_a_policy_that_lives_on_saved_work_or_true_forecasts_is_not_left_on_the_
 )
 @pytest.mark.parametrize("saves", [True, False])
 def test_such_a_policy_is_judged_by_its_mean(saves: bool, policy: float, plain: float, long: float, left: bool) -> None:
-    judged = Judged(saves=saves, told=30)
+    judged = Judged(saves=saves, expected=30)
     for spell in range(5):
         if long:
             judged.rush(spell * SPELL, long, plain, plain, 5)

@@ -140,7 +140,7 @@ def test_the_policy_has_the_last_word() -> None:
     policy = HealthPolicy({"FpgaBroken": LOST, "KernelDeadlock": "Ignore", "GpuMemWatch": LOST}, {"NotReady": 30.0})
     broken = dict.fromkeys(("FpgaBroken", "KernelDeadlock", "GpuMemWatch"), ("True", NOW))
     found = health(
-        *(node(kind, conditions={kind: told}) for kind, told in broken.items()),
+        *(node(kind, conditions={kind: condition}) for kind, condition in broken.items()),
         node("late", ready=False, conditions={"Ready": ("False", NOW)}),
         policy=policy,
     )

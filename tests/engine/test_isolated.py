@@ -117,7 +117,7 @@ def test_what_was_decided_and_not_yet_written_is_remembered_when_the_engine_is_b
 
 
 def test_what_a_failed_round_assumed_is_forgotten() -> None:
-    """w1 is reserved before the round fails, and nobody was told: it must not hold quota for ever."""
+    """w1 is reserved before the round fails, and nobody got the decision: it must not hold quota for ever."""
     world = IsolatedWorld(cluster_queue("a", 8), cluster_queue("b", 8), gang("w1", queue="a"), gang("bad", queue="b"))
     failed: list[bool] = []
 

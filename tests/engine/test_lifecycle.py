@@ -417,7 +417,7 @@ def test_so_is_one_that_waits_if_a_check_that_was_asked_early_rejects_it() -> No
         assert [evict.message for evict in evictions(world.decide()) if evict.workload == "team/w1"] == message
 
 
-ELSEWHERE = "kueue.x-k8s.io/multikueue"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 NODES = AdmissionCheck("n", "kueue.x-k8s.io/provisioning-request")
 
 
@@ -443,7 +443,7 @@ NODES = AdmissionCheck("n", "kueue.x-k8s.io/provisioning-request")
     ],
 )
 def test_one_check_sends_workloads_to_other_clusters_alone(refs: tuple[CheckRef, ...], reason: str, words: str) -> None:
-    checks = {"a": AdmissionCheck("a", ELSEWHERE), "b": AdmissionCheck("b", ELSEWHERE), "n": NODES}
+    checks = {"a": AdmissionCheck("a", MULTIKUEUE), "b": AdmissionCheck("b", MULTIKUEUE), "n": NODES}
     queue = cluster_queue("q", 8, checks=refs)
     world = EngineWorld(*checks.values(), queue, gang("w", 8))
     assert bool(of(world.decide(), Admit)) == (reason == "")

@@ -113,11 +113,11 @@ def test_a_window_wakes_the_engine_and_orders_who_waits_while_who_runs_goes_on()
 def test_why_names_the_window_and_when_it_ends() -> None:
     engine = engine_with(queue(8, steps=BUSY_HOURS), gang("runs", "one", 8), gang("waits", "one", 8, at=1))
     run(engine, 8 * HOUR)
-    told = engine.order_text("q")
-    assert told == ("The queue's order is Priority until 1970-01-01 09:00 UTC, then LargestFirst (window busy-hours)")
+    text = engine.order_text("q")
+    assert text == ("The queue's order is Priority until 1970-01-01 09:00 UTC, then LargestFirst (window busy-hours)")
     engine.decide(9 * HOUR)
-    told = engine.order_text("q")
-    assert told == ("The queue's order is LargestFirst (window busy-hours) until 1970-01-01 17:00 UTC, then Priority")
+    text = engine.order_text("q")
+    assert text == ("The queue's order is LargestFirst (window busy-hours) until 1970-01-01 17:00 UTC, then Priority")
 
 
 def test_the_plan_plays_a_window_that_is_still_to_come() -> None:
@@ -230,7 +230,7 @@ def test_a_kept_head_precedes_others_in_every_order(key: str) -> None:
 
 @pytest.mark.parametrize("hour", [9, 10])
 def test_an_engine_that_begins_anew_keeps_the_head_and_the_order(hour: int) -> None:
-    """It is told what the former one had: at 9 that is the order before the window, during which that one was killed."""
+    """It gets the facts that the former one had: at 9 that is the order before the window, during which that one was killed."""
     before = reserving()
     if hour == 10:
         before.decide(9 * HOUR)
@@ -300,13 +300,13 @@ def test_an_engine_that_begins_between_the_two_bounds_goes_on_as_the_former_one(
     finish(engine, "h8")
     engine.decide(1)
     assert order_of(engine).key == "SmallestFirst", "8 of 10"
-    for told in (True, False):
+    for with_order in (True, False):
         anew = Engine(engine.settings)
         for change in engine.facts():
-            if told or not isinstance(change, Put) or not isinstance(change.item, OrderInForce):
+            if with_order or not isinstance(change, Put) or not isinstance(change.item, OrderInForce):
                 anew.observe(change)
         anew.decide(2)
-        assert order_of(anew).full is told
+        assert order_of(anew).full is with_order
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

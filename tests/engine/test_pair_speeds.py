@@ -62,8 +62,8 @@ def test_a_few_samples_are_drawn_to_the_prior_and_many_are_not() -> None:
     for n in (1, 2, 1000):
         speeds = PairSpeeds(profiles(("a", CompanySpeed("b", "V100", speed=0.9, samples=n))), (FLAT,))
         # its own residual is half of its class's: one pair of a class that was measured once
-        told = 0.6 + 0.3 / 3 + (0.3 - 0.3 / 3) / 3
-        assert speeds.on_card("a", "b", V100).speed == pytest.approx((2 * told + n * 0.9) / (2 + n))  # type: ignore[union-attr]
+        prior = 0.6 + 0.3 / 3 + (0.3 - 0.3 / 3) / 3
+        assert speeds.on_card("a", "b", V100).speed == pytest.approx((2 * prior + n * 0.9) / (2 + n))  # type: ignore[union-attr]
 
 
 def test_a_class_that_suffers_more_than_the_prior_says_is_expected_to_suffer_beside_others_too() -> None:
@@ -141,14 +141,14 @@ _SPEEDS = st.floats(LEAST_SPEED, MOST_SPEED)
 
 
 @given(st.lists(_SPEEDS, min_size=4, max_size=4), st.floats(1, 5), st.integers(0, 3))
-def test_nobody_who_may_join_breaks_the_rules(told: list[float], cap: float, there: int) -> None:
+def test_nobody_who_may_join_breaks_the_rules(declared: list[float], cap: float, there: int) -> None:
     """Of known pairs: each is within the cap, and all together gain; and `gain` agrees with the speeds."""
     pairs = [("a", "a"), ("a", "b"), ("b", "a"), ("b", "b")]
     speeds = PairSpeeds(
-        profiles(*((one, CompanySpeed(other, speed=each)) for (one, other), each in zip(pairs, told, strict=True)))
+        profiles(*((one, CompanySpeed(other, speed=each)) for (one, other), each in zip(pairs, declared, strict=True)))
     )
     joining, residents = company(speeds, "a", cap=cap), ["b"] * there
-    slowdown = dict(zip(pairs, (1 / each for each in told), strict=True))
+    slowdown = dict(zip(pairs, (1 / each for each in declared), strict=True))
 
     def speed(kind: str, others: list[str]) -> float:
         return 1 / max(1.0, 1 + sum(slowdown[kind, other] - 1 for other in others))

@@ -402,7 +402,7 @@ BY_RULE = PlacementFilter("Telemetry", annotation=READING_R + EXCLUDED)
 
 
 def test_l5_intel_tas_a_telemetry_rule_excludes_orders_and_evicts() -> None:
-    """Temperature above 85: 88 is excluded, and 60 goes before 70. Who has to leave keeps its place, and goes elsewhere."""
+    """Temperature above 85: 88 is excluded, and 60 goes before 70. Who has to leave keeps its place, and goes to other nodes."""
     cool = PlacementScore("NodeMetric", annotation=READING_R, least=30, most=90)
     policy = PlacementPolicy(scores=(cool,), filters=(BY_RULE,))
     hot = "telemetry rule r above 85"

@@ -158,8 +158,8 @@ def test_idle_watts_margins_and_pods_of_nobody_count() -> None:
 
 def test_who_waits_for_power_is_woken_by_the_other_nodes_of_the_rack_and_by_a_higher_cap() -> None:
     other = Flavor("other", {"pool": "b"})
-    elsewhere = replace(rack("r1-n1"), labels={**rack("r1-n1").labels, "pool": "b"})
-    cluster = world(capped(caps(2_000)), rack("r1-n0"), other, elsewhere, queue("s", None, "other"))
+    in_other_pool = replace(rack("r1-n1"), labels={**rack("r1-n1").labels, "pool": "b"})
+    cluster = world(capped(caps(2_000)), rack("r1-n0"), other, in_other_pool, queue("s", None, "other"))
     cluster.put(gang("w1", 4, "s"))
     assert admitted(cluster) == ["w1"]
     cluster.put(gang("w2", 4, "r"))
@@ -371,7 +371,7 @@ STEPS = st.lists(
 
 
 class Watched:
-    """A cluster of eight nodes in three racks on two feeds, with everything that it does told to the proof."""
+    """A cluster of eight nodes in three racks on two feeds, with everything that it does passed to the proof."""
 
     def __init__(self, *, measured: bool, profile: str) -> None:
         self.measured, self.profile = measured, profile

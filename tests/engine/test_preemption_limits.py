@@ -116,9 +116,9 @@ def test_a_queue_causes_so_many_preemptions_an_hour_and_the_next_one_when_the_fi
 def test_the_waiting_preemptor_is_told_why() -> None:
     engine = cluster(causes(per_hour=0))
     submit(engine, "o0")
-    told = [each.explanation for each in engine.decide(1000) if isinstance(each, ReportPending)]
-    assert [each.reason for each in told] == ["PreemptionLimited"]
-    assert "needs fewer or other victims" in told[0].message
+    explanations = [each.explanation for each in engine.decide(1000) if isinstance(each, ReportPending)]
+    assert [each.reason for each in explanations] == ["PreemptionLimited"]
+    assert "needs fewer or other victims" in explanations[0].message
 
 
 def test_a_queue_suffers_so_many_preemptions_whoever_causes_them() -> None:

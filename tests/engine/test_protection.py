@@ -103,8 +103,8 @@ def test_who_is_on_its_way_out_is_not_protected() -> None:
     world.change("w1", active=False)
     assert of(world.decide(), Evict) == ["w1"]
     world.put(gang("high", 4, priority=3))
-    told = reported_pending(world.decide())["high"].explanation
-    assert told.reason == "WaitingForPreemptedWorkloads"
+    explanation = reported_pending(world.decide())["high"].explanation
+    assert explanation.reason == "WaitingForPreemptedWorkloads"
 
 
 def test_the_policy_that_counts_is_the_victims() -> None:
@@ -242,8 +242,8 @@ def message(world: EngineWorld, name: str) -> str:
 def test_it_is_told_that_others_are_protected_and_until_when() -> None:
     world = one_queue(TEN_MINUTES, gang("low", 8))  # runs since 00:16:41
     world.put(HIGH)
-    told = reported_pending(world.decide())["high"].explanation.message
-    assert told == message(world, "high") == f"{KUEUE}{PROTECTED}, the first until 2026-01-01 00:27 UTC"
+    reason = reported_pending(world.decide())["high"].explanation.message
+    assert reason == message(world, "high") == f"{KUEUE}{PROTECTED}, the first until 2026-01-01 00:27 UTC"
 
 
 def test_for_good_has_no_end() -> None:
@@ -429,15 +429,15 @@ def test_nobody_protected_is_ever_preempted(policies: tuple[Any, ...], steps: li
 @given(STEPS, st.booleans())
 def test_a_policy_that_says_nothing_changes_nothing(steps: list[Any], fair: bool) -> None:
     chosen = FAIR if fair else Settings(pods_ready=None)
-    plain_world, told = hierarchy((None, None, None), chosen), hierarchy((VictimPolicy(),) * 3, chosen)
+    plain_world, with_policies = hierarchy((None, None, None), chosen), hierarchy((VictimPolicy(),) * 3, chosen)
     for number, each in enumerate(steps):
-        assert step(plain_world, number, *each) == step(told, number, *each)
+        assert step(plain_world, number, *each) == step(with_policies, number, *each)
 
 
 @QUICK
 @given(st.tuples(POLICIES, POLICIES, POLICIES), STEPS, st.booleans())
 def test_who_waits_for_time_alone_is_never_forgotten(policies: tuple[Any, ...], steps: list[Any], fair: bool) -> None:
-    """When the engine says that it sleeps, an engine that is told everything anew decides nothing either."""
+    """When the engine says that it sleeps, an engine that gets all facts anew decides nothing either."""
     world = hierarchy(policies, FAIR if fair else Settings(pods_ready=None))
     for number, each in enumerate(steps):
         step(world, number, *each)

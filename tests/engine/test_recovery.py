@@ -493,7 +493,7 @@ VACATE = Taint("gangline.io/vacate")
 
 
 def test_a_node_is_left_because_somebody_wants_that() -> None:
-    """Whatever the policy says of leaving nodes; only with room elsewhere, once, and not by those who tolerate it."""
+    """Whatever the policy says of leaving nodes; only with room on other nodes, once, and not by those who tolerate it."""
     world = running(NodeWorld(*nodes(2), queue(100)), plain("w1", 1))
     world.put(replace(world.nodes["n0"], taints=(VACATE,)))
     (heal,) = heals(world.settle())

@@ -179,8 +179,8 @@ class Failures(RuleBasedStateMachine):
     # --- what must hold -----------------------------------------------------------------------------------------------
 
     def check(self, decisions: list[Decision]) -> None:
-        told = [decision.workload for decision in decisions if isinstance(decision, Heal | Evict | Preempt)]
-        assert len(told) == len(set(told)), "one gang, two fates"
+        decided = [decision.workload for decision in decisions if isinstance(decision, Heal | Evict | Preempt)]
+        assert len(decided) == len(set(decided)), "one gang, two fates"
         for decision in decisions:
             if isinstance(decision, Heal):
                 assert decision.lost or decision.how == "Restart"

@@ -42,14 +42,14 @@ FIT = PlacementPolicy("Pack", filters=(PlacementFilter("BandwidthFit"),))
 # --- MemSafe ------------------------------------------------------------------------------------------------------------
 
 
-def kinds(told: str, filters: tuple[PlacementFilter, ...], **measured: int) -> list[tuple[str, ...]]:
+def kinds(order: str, filters: tuple[PlacementFilter, ...], **measured: int) -> list[tuple[str, ...]]:
     """The cards of these kinds of work, which come one after the other, on a host with four cards of 12 GB."""
     cluster = world(host("n0"), cards("n0", 4, memory=12_000), policy=PlacementPolicy("Pack", filters=filters))
     memory = MEMORY | measured
-    for number, kind in enumerate(told):
+    for number, kind in enumerate(order):
         cluster.put(gang(f"w{number}", share(0, memory[kind])))
         cluster.decide()
-    return [seats(cluster, f"w{number}")[0] for number in range(len(told))]
+    return [seats(cluster, f"w{number}")[0] for number in range(len(order))]
 
 
 def test_k2_memsafe_refuses_two_lammps_by_what_they_declare_and_takes_them_by_what_was_measured() -> None:
@@ -113,8 +113,8 @@ def wired(name: str, gpus: int = 8, **mbps: int) -> Node:
 
 
 def pods(count: int = 1, gpus: int = 1, topology: TopologyRequest | None = None, **mbps: int) -> PodSet:
-    told = Traits(interfaces=tuple(sorted(mbps.items())))
-    return PodSet("main", count, {GPU: gpus}, topology=topology, traits=told)
+    traits = Traits(interfaces=tuple(sorted(mbps.items())))
+    return PodSet("main", count, {GPU: gpus}, topology=topology, traits=traits)
 
 
 def net(*items: object, policy: PlacementPolicy | None = FIT, **fields: object) -> EngineWorld:

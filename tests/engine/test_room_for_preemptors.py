@@ -149,22 +149,22 @@ def test_whoever_waits_for_nodes_hears_how_many_are_needed_free_and_freeable() -
     world.settle()
     world.put(job("urgent", "qa", 8, pods=5, priority=10))
     assert not of(world.settle(), Preempt)
-    told = world.engine.explain("team/urgent")
-    assert told is not None and told.reason == "WaitingForCapacity"
-    assert told.message.endswith(". 5 whole nodes of a needed: 2 free now, 1 can be freed by preemption")
-    assert told.holders == ("team/other", "team/low1"), "those on most nodes first, of whichever tree"
+    explanation = world.engine.explain("team/urgent")
+    assert explanation is not None and explanation.reason == "WaitingForCapacity"
+    assert explanation.message.endswith(". 5 whole nodes of a needed: 2 free now, 1 can be freed by preemption")
+    assert explanation.holders == ("team/other", "team/low1"), "those on most nodes first, of whichever tree"
 
 
 def test_behind_the_head_of_a_strict_queue() -> None:
     world = Cluster(*FLAVORS, queue("qa", "a", cpus=4, strategy="StrictFIFO"))
     world.put(job("big1", "qa", 9), job("small2", "qa", 1))
     world.settle()
-    told = world.engine.explain("team/small2")
-    assert told is not None
-    assert told.message == (
+    explanation = world.engine.explain("team/small2")
+    assert explanation is not None
+    assert explanation.message == (
         "Workload waits behind team/big1, which is first in the StrictFIFO ClusterQueue qa and can never start as things are"
     )
-    assert told.needs.startswith(
+    assert explanation.needs.startswith(
         "team/big1 must start, be deleted or be deactivated. ClusterQueue qa must be able to use 9"
     )
     world.change("big1", active=False)

@@ -160,7 +160,13 @@ class Rooms(RuleBasedStateMachine):
             self.ledger.remove_node(name)
         for key in "pq":
             self.ledger.remove_foreign(key)
-        left = (self.ledger._holders, self.ledger._placed, self.ledger._elsewhere, self.ledger._on, self.ledger._others)
+        left = (
+            self.ledger._holders,
+            self.ledger._placed,
+            self.ledger._on_unknown_nodes,
+            self.ledger._on,
+            self.ledger._others,
+        )
         assert not any((*left, self.ledger._foreign, self.ledger._owners, self.ledger._hosts)), left
 
 

@@ -63,11 +63,11 @@ def test_g3_kubeshare_affinity_sits_together_exclusion_alone_and_anti_affinity_a
 
 def test_k4_card_pinning_by_an_anti_affinity_keeps_two_gromacs_apart() -> None:
     """718.5 s against 928.5 s at random, with a policy that would let them share a card: each of the 30 trials again."""
-    for told, wanted in (({"anti_affinity": "team/gromacs"}, APART), ({}, TOGETHER)):
+    for sharing_names, wanted in (({"anti_affinity": "team/gromacs"}, APART), ({}, TOGETHER)):
         seconds = 0.0
         for count in TRIALS.values():
             cluster = world(host("n0"), cards("n0", 4))
-            cluster.put(gang("w1", share(0, 600, **told)), gang("w2", share(0, 600, **told)))
+            cluster.put(gang("w1", share(0, 600, **sharing_names)), gang("w2", share(0, 600, **sharing_names)))
             cluster.decide()
             seconds += count * (TOGETHER if seats(cluster, "w1") == seats(cluster, "w2") else APART)
         assert seconds / sum(TRIALS.values()) == wanted
@@ -144,7 +144,7 @@ def test_an_affinity_finds_its_host_against_the_policy() -> None:
     cluster.put(gang("w4", share(100)), gang("w5", share(800, affinity="team/a")))
     cluster.decide()
     assert seats(cluster, "w4") != seats(cluster, "w1") == [("GPU-n0-0",)]
-    assert seats(cluster, "w5") == [("GPU-n1-0",)], "without room beside them it sits elsewhere"
+    assert seats(cluster, "w5") == [("GPU-n1-0",)], "without room beside them it sits on another card"
 
 
 def test_preemption_makes_room_for_an_exclusion() -> None:
@@ -220,22 +220,22 @@ class NamedDays(Days):
 
     named = True
 
-    @rule(told=st.sampled_from(NAMES), pods=st.integers(1, 2), priority=st.integers(0, 2))
-    def join(self, told: dict[str, str], pods: int, priority: int) -> None:
+    @rule(sharing_names=st.sampled_from(NAMES), pods=st.integers(1, 2), priority=st.integers(0, 2))
+    def join(self, sharing_names: dict[str, str], pods: int, priority: int) -> None:
         """A small gang, which most cards have room for."""
         self.number += 1
-        self.cluster.put(gang(f"w{self.number}", share(100, GIB, **told), pods=pods, priority=priority))
+        self.cluster.put(gang(f"w{self.number}", share(100, GIB, **sharing_names), pods=pods, priority=priority))
         self.cluster.decide()
 
     def check(self) -> None:
         there: dict[str, list[tuple[str, str]]] = defaultdict(list)
         for workload in self.cluster.workloads.values():
-            told = workload.pod_sets[0].shares[0]
+            asked = workload.pod_sets[0].shares[0]
             topology = workload.admission.pod_sets[0].topology if workload.admission is not None else None
             for domain in topology.domains if topology is not None else ():
                 for pod in domain.cards:
                     for seat in pod:
-                        there[seat.card].append((told.anti_affinity, told.exclusion))
+                        there[seat.card].append((asked.anti_affinity, asked.exclusion))
         for card, pods in there.items():
             assert len({exclusion for _, exclusion in pods}) == 1, f"{card}: strangers"
             assert all(number == 1 for name, number in Counter(apart for apart, _ in pods).items() if name), card

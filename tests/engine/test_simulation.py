@@ -38,7 +38,7 @@ MINUTE = 60_000
 KEY, UID = "team/a", "uid-a"
 
 
-class Told(Simulation):
+class LoggedRuns(Simulation):
     """Runs as long as `lengths` says; what is recorded is kept as text."""
 
     def __init__(self, lengths: dict[str, Millis], engine: Engine | None = None) -> None:
@@ -158,7 +158,7 @@ def carry_out(simulation: Simulation) -> Callable[[Decision], None]:
 @pytest.mark.parametrize("kind", get_args(Decision))
 def test_every_decision_that_the_engine_can_make_is_carried_out(kind: type) -> None:
     decision, before, expected, runs, log = CARRIED_OUT[kind]
-    simulation = Told({"a": 10 * MINUTE})
+    simulation = LoggedRuns({"a": 10 * MINUTE})
     simulation.put(before)
     if before.admitted:
         simulation.begin(KEY, START)
@@ -175,7 +175,7 @@ def test_every_decision_that_the_engine_can_make_is_carried_out(kind: type) -> N
 
 
 def test_a_deactivated_workload_is_over() -> None:
-    simulation = Told({"a": 10 * MINUTE})
+    simulation = LoggedRuns({"a": 10 * MINUTE})
     simulation.put(RUNS)
     simulation.begin(KEY, START)
     simulation.now = START + 5 * MINUTE
@@ -194,14 +194,14 @@ def test_a_decision_of_a_kind_that_nobody_heeds_is_an_error() -> None:
     class Another:
         workload = KEY
 
-    simulation = Told({})
+    simulation = LoggedRuns({})
     simulation.put(WAITS)
     with pytest.raises(AssertionError):
         carry_out(simulation)(cast(Decision, Another()))
 
 
 def test_runs_end_after_their_length_and_others_start() -> None:
-    simulation = Told({"a": 10 * MINUTE, "b": 3 * MINUTE})
+    simulation = LoggedRuns({"a": 10 * MINUTE, "b": 3 * MINUTE})
     simulation.put(gang("a", created=START))
     simulation.put(gang("b", created=START + 1))
     simulation.play()
@@ -217,7 +217,7 @@ def test_runs_end_after_their_length_and_others_start() -> None:
 
 
 def test_a_run_without_a_known_end_goes_on_until_it_is_planned() -> None:
-    simulation = Told({})
+    simulation = LoggedRuns({})
     simulation.put(gang("a", created=START))
     simulation.play()
     assert simulation.log == ["0 a starts", "0 1 run, 0 wait"]
@@ -234,7 +234,7 @@ def test_a_simulation_whose_engine_does_not_come_to_rest_breaks_off() -> None:
         def next_wakeup(self, now: Millis) -> Millis | None:
             return now
 
-    class Counted(Told):
+    class Counted(LoggedRuns):
         MOST_ROUNDS: ClassVar[int] = 7
 
         def out_of_rounds(self) -> None:

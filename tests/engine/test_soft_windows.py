@@ -43,7 +43,7 @@ def world(*items: object, nodes: int = 2) -> NodeWorld:
     return NodeWorld(*(node(name) for name in names), queue(100), queue(100, "ours"), *items)
 
 
-def told(decisions: Sequence[object]) -> list[str]:
+def warned(decisions: Sequence[object]) -> list[str]:
     return [each.about.removeprefix("team/") for each in decisions if isinstance(each, Warn)]
 
 
@@ -71,7 +71,7 @@ def test_one_whom_the_window_is_for_and_who_fits_elsewhere_recalls_nobody() -> N
     at(made, BEGIN).decide()
     made.put(plain("w2", 1, queue="ours"))
     decisions = made.decide()
-    assert (of(decisions, Admit), told(decisions)) == (["w2"], [])
+    assert (of(decisions, Admit), warned(decisions)) == (["w2"], [])
     assert made.engine.recalls() == {}
 
 
@@ -147,9 +147,9 @@ def test_before_the_window_others_are_told_so_early_that_they_have_left_when_it_
     made.put(plain("w2", 1, queue="ours"))
     made.decide()
     made.bind()
-    assert told(at(made, BEGIN - 11 * MINUTE).decide()) == []
+    assert warned(at(made, BEGIN - 11 * MINUTE).decide()) == []
     assert made.engine.next_wakeup(made.now) == BEGIN - 10 * MINUTE
-    assert told(at(made, BEGIN - 10 * MINUTE).decide()) == ["w1"]
+    assert warned(at(made, BEGIN - 10 * MINUTE).decide()) == ["w1"]
     assert made.engine.recalls()["team/w1"].until == BEGIN
     assert of(at(made, BEGIN).decide(), Evict) == ["w1"]
 
@@ -171,7 +171,7 @@ def test_a_recall_ends_with_its_cause() -> None:
 def test_a_workload_that_would_not_fit_even_so_recalls_nobody() -> None:
     made = world(soft("n0"), plain("w1", 1), plain("w2", 3, queue="ours"), nodes=2)
     made.decide()
-    assert told(at(made, BEGIN).decide()) == []
+    assert warned(at(made, BEGIN).decide()) == []
     assert made.engine.recalls() == {}
     assert of(at(made, BEGIN + HOUR).decide(), Evict) == []
 
@@ -187,7 +187,7 @@ def test_a_new_engine_keeps_the_deadline() -> None:
     engine = Engine(Settings(pods_ready=None))
     for fact in made.engine.facts():
         engine.observe(fact)
-    assert told(engine.decide(made.now + 5 * MINUTE)) == []
+    assert warned(engine.decide(made.now + 5 * MINUTE)) == []
     assert dict(engine.recalls()) == known
     assert of(engine.decide(known["team/w1"].until), Evict) == ["w1"]
 

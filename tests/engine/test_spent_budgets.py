@@ -61,8 +61,8 @@ def test_a_workload_waits_without_quota_while_its_budget_is_used_and_others_star
     engine.observe(Put(spent("a")))
     decisions = engine.decide(0)
     assert started(decisions) == ["b"]
-    (told,) = [each.explanation for each in decisions if isinstance(each, ReportPending)]
-    assert (told.reason, told.message) == ("BudgetUsed", TEXT)
+    (pending,) = [each.explanation for each in decisions if isinstance(each, ReportPending)]
+    assert (pending.reason, pending.message) == ("BudgetUsed", TEXT)
     explanation = engine.explain("team/a")
     assert explanation is not None
     assert explanation.reason == "BudgetUsed"

@@ -1,4 +1,4 @@
-"""One state per workload: what may follow what, who may change it, and the story that is told of it."""
+"""One state per workload: what may follow what, who may change it, and the story of it in events."""
 
 from __future__ import annotations
 

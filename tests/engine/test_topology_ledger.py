@@ -1,4 +1,4 @@
-"""The ledger after any history equals one that was told only how things are, and costs only what changed."""
+"""The ledger after any history equals one that got only the present state, and costs only what changed."""
 
 from __future__ import annotations
 

@@ -236,9 +236,12 @@ def test_a_gated_workload_starts_where_it_fits_and_preempts_nobody() -> None:
     here.put(gang("high", 8, priority=9, preemption_gates=("example.com/a",)))
     decisions = here.decide()
     assert [type(each).__name__ for each in decisions] == ["ReportPending"]
-    told = decisions[0].explanation  # type: ignore[union-attr]
-    assert (told.reason, told.message) == ("AdmissionGated", "Workload requires preemption, but it's gated")
-    assert told.preemption_gates == ("example.com/a",)
+    explanation = decisions[0].explanation  # type: ignore[union-attr]
+    assert (explanation.reason, explanation.message) == (
+        "AdmissionGated",
+        "Workload requires preemption, but it's gated",
+    )
+    assert explanation.preemption_gates == ("example.com/a",)
     found = here.engine.explain("team/high")
     assert found is not None
     assert "The preemption gates of the workload must open (example.com/a)" in found.needs

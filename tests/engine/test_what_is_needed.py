@@ -1,4 +1,4 @@
-"""What a waiting workload is told that it needs is followed, in random situations: it starts, or waits for something else."""
+"""Needs in the reason of a waiting workload are met, in random situations: it starts, or waits for something else."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def with_quota(config: ClusterQueue, flavor: str, more: int) -> ClusterQueue:
     return replace(config, groups=groups)
 
 
-def follow(world: Cluster, workload: Workload, told: Explanation) -> bool:
-    """Do what it is told to be needed. False if that is nothing that can be done here."""
+def follow(world: Cluster, workload: Workload, explanation: Explanation) -> bool:
+    """Do what the explanation says is needed. False if that is nothing that can be done here."""
     config = world.engine._store.cluster_queues[workload.queue]
-    match told.reason:
-        case "WaitingForQuota" | "ExceedsMaxQuota" if told.short:
-            world.put(with_quota(config, told.flavor, told.short))
+    match explanation.reason:
+        case "WaitingForQuota" | "ExceedsMaxQuota" if explanation.short:
+            world.put(with_quota(config, explanation.flavor, explanation.short))
         case "WaitingForCapacity":
             requests = workload.pod_sets[0].requests[CPU]
-            for _ in range(told.short):
+            for _ in range(explanation.short):
                 world.put(node(f"new{len(world.engine._store.nodes)}", requests))
         case _:
             return False
@@ -87,12 +87,12 @@ def test_what_is_needed_helps(nodes: list[int], jobs: list[tuple[str, int, int, 
         workload = world.workloads[key]
         if workload.admission is not None:
             return
-        told = world.engine.explain(key)
-        assert told is not None and told.needs, "it waits, and hears nothing"
-        case = told.reason, told.flavor, told.resource, told.short
-        assert case not in seen, f"that was done, and is asked for again: {told}"
+        explanation = world.engine.explain(key)
+        assert explanation is not None and explanation.needs, "it waits, and hears nothing"
+        case = explanation.reason, explanation.flavor, explanation.resource, explanation.short
+        assert case not in seen, f"that was done, and is asked for again: {explanation}"
         seen.add(case)
-        if told.reason == "WaitingForPreemptedWorkloads":
+        if explanation.reason == "WaitingForPreemptedWorkloads":
             continue
-        assert follow(world, workload, told), told
+        assert follow(world, workload, explanation), explanation
     raise AssertionError(f"{len(seen)} things were done, and it waits: {world.engine.explain(key)}")

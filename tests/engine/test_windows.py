@@ -75,11 +75,11 @@ def test_only_a_workload_that_ends_in_time_starts_on_nodes_that_will_be_reserved
     world = NodeWorld(node("n0"), node("n1"), queue(100), window("n1"))
     world.put(plain("w1", 2), limited("w2", 2, 4), limited("w3", 2, 2))
     assert of(world.decide(), Admit) == ["w3"]
-    told = (
+    message = (
         ". Node n1 is reserved from 2026-01-01 03:00 UTC until 2026-01-01 05:00 UTC (maintenance 'weekly'); the workload"
         " may start there before only with a maximum execution time, or a forecast, that ends by then"
     )
-    assert told in why(world, "w1")
+    assert message in why(world, "w1")
 
 
 def test_nodes_outside_of_the_window_are_used_first_come_first_served() -> None:
@@ -158,8 +158,8 @@ def test_what_still_runs_is_told_in_advance_and_stopped_when_the_window_begins()
     world.put(window("n1", notice=30 * MINUTE))
     world.decide()
     assert world.engine.next_wakeup(world.now) == BEGIN - 30 * MINUTE
-    told = at(world, BEGIN - 30 * MINUTE).decide()
-    assert [(each.reason, each.about) for each in told if isinstance(each, Warn)] == [("SaveBy", "team/w1")]
+    decisions = at(world, BEGIN - 30 * MINUTE).decide()
+    assert [(each.reason, each.about) for each in decisions if isinstance(each, Warn)] == [("SaveBy", "team/w1")]
     assert world.warnings[0].message.startswith("Save by 2026-01-01 03:00 UTC, when the workload is stopped. ")
     assert world.engine.next_wakeup(world.now) == BEGIN
     assert not [each for each in at(world, BEGIN - 10 * MINUTE).decide() if isinstance(each, Warn)]
@@ -213,8 +213,8 @@ def test_a_workload_on_other_nodes_goes_on_and_one_that_was_stopped_returns_afte
     world.decide()
     assert world.engine.state_of("team/w1") == "Admitted"
     assert world.engine.state_of("team/w2") != "Admitted"
-    told = "Node n1 is reserved from 2026-01-01 03:00 UTC until 2026-01-01 05:00 UTC (maintenance 'weekly')"
-    assert told in why(world, "w2")
+    message = "Node n1 is reserved from 2026-01-01 03:00 UTC until 2026-01-01 05:00 UTC (maintenance 'weekly')"
+    assert message in why(world, "w2")
     assert "may start there before" not in why(world, "w2")
     assert world.engine.next_wakeup(world.now) == END
     assert of(at(world, END).decide(), Admit) == ["w2"]

@@ -127,9 +127,9 @@ def test_an_attempt_is_useful_lost_and_starting_and_nothing_else(each: JobAttemp
 
 
 def sums(window: Window, *found: JobAttempt) -> dict[Group, UsageSum]:
-    told: dict[Group, UsageSum] = {}
-    usage.add(told, found, window)
-    return told
+    by_group: dict[Group, UsageSum] = {}
+    usage.add(by_group, found, window)
+    return by_group
 
 
 @given(st.lists(ATTEMPTS, max_size=8), st.floats(0, 1e6), st.floats(1, 1e6), st.sampled_from(BY))
@@ -142,12 +142,12 @@ def test_sums_are_of_all_hours_in_the_window_by_whatever_they_are_grouped(
     for each in found:
         ended = max(each.reserved, each.ended if each.ended is not None else until)
         hours += each.gpus * max(0.0, min(until, ended) - max(since, each.reserved)) / HOUR
-    told = sums(Window(since, until, by), *found)
-    assert sum(each.hours for each in told.values()) == pytest.approx(hours, abs=1e-3)
-    for each in told.values():
+    by_group = sums(Window(since, until, by), *found)
+    assert sum(each.hours for each in by_group.values()) == pytest.approx(hours, abs=1e-3)
+    for each in by_group.values():
         assert (each.idle or 0.0) <= each.useful + 1e-6
     merged = UsageSum()
-    for each in told.values():
+    for each in by_group.values():
         merged.merge(each)
     whole = UsageSum()
     for each in sums(Window(since, until), *found).values():
@@ -203,8 +203,8 @@ def test_days_are_those_of_utc() -> None:
         queued=midnight - 200,
         ended=midnight + 86_500,
     )
-    told = sums(Window(midnight - 9e5, midnight + 9e5, DAY), late)
-    days = sorted(told.items())
+    by_day = sums(Window(midnight - 9e5, midnight + 9e5, DAY), late)
+    days = sorted(by_day.items())
     assert [round(each.hours * HOUR / 8) for _, each in days] == [100, 86_400, 100]
     assert [each.attempts for _, each in days] == [0, 0, 1], "it is counted where it ended"
     assert [day[1] for day, _ in days] == ["2026-09-21", "2026-09-22", "2026-09-23"]
@@ -258,8 +258,8 @@ def test_sums_are_those_of_a_count_second_by_second(
             counted[kind] += gpus
             counted["all"] += gpus
             counted[f"on {flavor}"] += gpus
-    told = sums(Window(since, until, by, zone=zone), *found)
-    for (_, name), each in told.items():
+    by_group = sums(Window(since, until, by, zone=zone), *found)
+    for (_, name), each in by_group.items():
         counted = expected.get(name, Counter[str]())
         assert each.hours * HOUR == pytest.approx(counted["all"], abs=1e-3)
         assert each.starting * HOUR == pytest.approx(counted["starting"], abs=1e-3)
@@ -269,7 +269,7 @@ def test_sums_are_those_of_a_count_second_by_second(
         for flavor, hours in each.flavors.items():
             assert hours.used * HOUR == pytest.approx(counted[f"on {flavor}"], abs=1e-3)
         assert sum(hours.lost for hours in each.flavors.values()) == pytest.approx(sum(each.lost.values()))
-    assert set(expected) <= {name for _, name in told}
+    assert set(expected) <= {name for _, name in by_group}
 
 
 def test_days_of_a_zone_have_23_to_25_hours() -> None:
@@ -277,8 +277,8 @@ def test_days_of_a_zone_have_23_to_25_hours() -> None:
     for date, hours in (((2026, 3, 29), 23), ((2026, 10, 25), 25), ((2026, 10, 26), 24)):
         since = datetime(*date, tzinfo=zone).timestamp() - 86_400
         whole = attempt(reserved=since, queued=since, started=since, ready=since, ended=None, end="", gpus=1)
-        told = sums(Window(since, since + 4 * 86_400, DAY, zone=zone), whole)
-        assert round(told["", datetime(*date).date().isoformat()].hours, 6) == hours
+        by_day = sums(Window(since, since + 4 * 86_400, DAY, zone=zone), whole)
+        assert round(by_day["", datetime(*date).date().isoformat()].hours, 6) == hours
 
 
 def test_groups_that_bear_one_name_in_two_namespaces_are_two() -> None:

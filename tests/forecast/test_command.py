@@ -45,8 +45,8 @@ def call(place: Path, *words: str) -> Result:
 
 def test_from_a_trace_to_a_forecast(place: Path) -> None:
     assert "no job 'run-1999' in the history" in call(place, "show", "run-1999").output
-    told = [call(place, "import", str(place / "trace.csv.gz")).output for _ in range(2)]
-    assert all("the history holds 2000 runs" in words for words in told)
+    outputs = [call(place, "import", str(place / "trace.csv.gz")).output for _ in range(2)]
+    assert all("the history holds 2000 runs" in words for words in outputs)
     without = json.loads(call(place, "show", "run-1999", "-o", "json").output)
     assert without["source"] == "History"
     assert "no model yet" in without["model"]
@@ -66,9 +66,9 @@ def test_eval_prints_all_measures(place: Path) -> None:
     shown = call(place, *words).stdout
     for expected in ("COVERAGE", "PINBALL", "SPEARMAN", "last-two", "class-median", "request", "queue-1", ">8 GPUs"):
         assert expected in shown
-    told = json.loads(call(place, *words, "-o", "json").stdout)
-    assert told["overall"]["forecast"]["runs"] == pytest.approx(2000 * 8 / 30, abs=60)
-    assert told["overall"]["points"]["request"]["under"] == 0
+    document = json.loads(call(place, *words, "-o", "json").stdout)
+    assert document["overall"]["forecast"]["runs"] == pytest.approx(2000 * 8 / 30, abs=60)
+    assert document["overall"]["points"]["request"]["under"] == 0
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_show_says_which_flavor_it_is_for_and_what_it_would_be_on_others(place: 
     forecaster.started("new", waits.submit + 1, "slow")
     runs = Run("new", waits.submit, start=waits.submit + 1, flavor="slow")
     assert _by_flavor(forecaster, runs, waits.submit) == {}, "it runs where it runs"
-    told = {"job": "j", "uid": "new", "forecast": {}, "class": None, "took": None, "model": ""}
-    text = _show({**told, "flavor": None, "byFlavor": there}, total)
+    answer = {"job": "j", "uid": "new", "forecast": {}, "class": None, "took": None, "model": ""}
+    text = _show({**answer, "flavor": None, "byFlavor": there}, total)
     assert "flavor    not known yet: forecast for a flavor of average speed\n  on fast" in text
-    assert "flavor    slow\n  took" in _show({**told, "flavor": "slow", "byFlavor": {}}, total)
+    assert "flavor    slow\n  took" in _show({**answer, "flavor": "slow", "byFlavor": {}}, total)

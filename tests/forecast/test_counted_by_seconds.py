@@ -159,9 +159,9 @@ def test_a_report_of_any_window_has_the_seconds_that_were_counted(seed: int, tmp
                         if since <= second < until:
                             expected[space, gang.group(by), what] += gang.gpus
                             on_flavor[space, gang.group(by), gang.flavor] += gang.gpus
-                told = store.usage(Window(since, until, by, cluster="here"), ())
+                usage = store.usage(Window(since, until, by, cluster="here"), ())
                 found = Counter[tuple[str, str, str]]()
-                for (space, name), each in told.items():
+                for (space, name), each in usage.items():
                     hours = {"starting": each.starting, "useful": each.useful, **each.lost}
                     found.update({(space, name, what): round(value * 3600) for what, value in hours.items()})
                     assert each.hours == pytest.approx(sum(hours.values()))

@@ -25,7 +25,7 @@ def run(uid: str, submit: float, seconds: float | None = None, **more: object) -
     return replace(base, **more)  # type: ignore[arg-type]
 
 
-def told(runs: list[Run]) -> Tracker:
+def tracked(runs: list[Run]) -> Tracker:
     tracker = Tracker()
     for _ in training.play(runs, tracker):
         pass
@@ -39,7 +39,7 @@ def test_features_do_not_change_with_the_future() -> None:
     for cut in (50, 150, 299):
         now = runs[cut].submit
         past = [training.known_at(r, now) for r in runs if r.submit < now] + [
-            replace(runs[cut], start=None, finish=None, flavor="")  # which it gets is told when it starts
+            replace(runs[cut], start=None, finish=None, flavor="")  # which it gets is known when it starts
         ]
         np.testing.assert_array_equal(training.build(past, Tracker()).matrix[cut], whole.matrix[cut])
 
@@ -69,12 +69,12 @@ def test_the_running_count_and_elapsed_time_are_known() -> None:
 
 def test_statistics_are_those_of_the_last_thirty() -> None:
     runs = [run(f"r{i}", i * DAY, 10.0 + i * 7 % 91) for i in range(80)]
-    stats = told(runs).stats(runs[0])["user"]
+    stats = tracked(runs).stats(runs[0])["user"]
     window = [r.log_seconds for r in runs[-30:]]
     assert stats.count == 80
     assert stats.mean == pytest.approx(np.mean(window))
     assert stats.variance == pytest.approx(np.var(window, ddof=1))
-    assert last_two(runs[0], told(runs)) == pytest.approx(np.mean([runs[-1].seconds, runs[-2].seconds]))
+    assert last_two(runs[0], tracked(runs)) == pytest.approx(np.mean([runs[-1].seconds, runs[-2].seconds]))
 
 
 def test_an_evicted_run_teaches_nothing() -> None:
@@ -166,11 +166,11 @@ def test_a_namespace_with_many_classes_forgets_its_own() -> None:
 
 
 def test_a_queue_is_one_of_its_namespace() -> None:
-    tracker = told([run(f"r{n}", n * 10.0, 3600.0, namespace="loud", queue="default") for n in range(20)])
+    tracker = tracked([run(f"r{n}", n * 10.0, 3600.0, namespace="loud", queue="default") for n in range(20)])
     asked = run("now", 20_000.0, namespace="quiet", user="bob", queue="default")
     assert not {"queue", "queue-size"} & tracker.stats(asked).keys()
     assert group_of(asked) != group_of(replace(asked, namespace="loud"))
-    in_a_trace = told([run(f"r{n}", n * 10.0, 3600.0, namespace="", queue="default") for n in range(20)])
+    in_a_trace = tracked([run(f"r{n}", n * 10.0, 3600.0, namespace="", queue="default") for n in range(20)])
     assert in_a_trace.stats(replace(asked, namespace=""))["queue"].count == 20
 
 
@@ -198,14 +198,14 @@ def test_the_fallback_estimator_says_what_it_stands_on() -> None:
     assert limited.q95 == pytest.approx(86400)
 
     others = [run(f"o{i}", i * 1000.0, 500.0, user="bob", namespace="other", gpus=4) for i in range(5)]
-    assert fallback_estimator.forecast(fresh, told(others)).source == ForecastSource.GLOBAL
-    same_size = fallback_estimator.forecast(replace(fresh, gpus=4), told(others))
+    assert fallback_estimator.forecast(fresh, tracked(others)).source == ForecastSource.GLOBAL
+    same_size = fallback_estimator.forecast(replace(fresh, gpus=4), tracked(others))
     assert (same_size.source, same_size.samples) == ("History", 5)
 
 
 def test_history_of_the_same_job_beats_the_hint() -> None:
     past = [run(f"p{i}", i * 1000.0, 500.0, name=f"job-{i}") for i in range(6)]
-    forecast = fallback_estimator.forecast(run("x", 9000.0, hint=40_000.0), told(past))
+    forecast = fallback_estimator.forecast(run("x", 9000.0, hint=40_000.0), tracked(past))
     assert forecast.source == "History"
     assert forecast.q50 == pytest.approx(500, rel=0.01)
     assert forecast.q90 > 1000  # six runs that agree do not make it certain
@@ -214,7 +214,7 @@ def test_history_of_the_same_job_beats_the_hint() -> None:
 def test_authors_are_corrected() -> None:
     """Ann always says ten times as long as it takes; a new job of hers is forecast with a tenth."""
     past = [run(f"p{i}", i * 1000.0, 360.0, name=f"job-{'abcdefgh'[i]}", hint=3600.0, gpus=i + 1) for i in range(6)]
-    forecast = fallback_estimator.forecast(run("x", 9000.0, hint=7200.0, name="new", gpus=64), told(past))
+    forecast = fallback_estimator.forecast(run("x", 9000.0, hint=7200.0, name="new", gpus=64), tracked(past))
     assert (forecast.source, forecast.samples) == ("Hint", 6)
     assert forecast.q50 == pytest.approx(720, rel=0.01)
 
@@ -232,7 +232,7 @@ HONEST = [0.5, 0.7, 1.0, 1.4, 2.0] * 3
 
 
 def test_a_hint_is_understood_as_its_author_is_wrong() -> None:
-    tracker = told(authors(ann=HONEST, eve=[10.0, 12.0, 8.0] * 4))
+    tracker = tracked(authors(ann=HONEST, eve=[10.0, 12.0, 8.0] * 4))
     believed = {user: tracker.believed(run("x", 9e4, hint=360.0, user=user)) for user in ("ann", "eve")}
     assert believed["ann"] == pytest.approx(math.log(360), abs=0.5)
     assert believed["eve"] > math.log(360) + 1.5, "a tenth, always: nearly an hour is meant"
@@ -242,7 +242,7 @@ def test_a_hint_is_understood_as_its_author_is_wrong() -> None:
 def test_an_author_without_a_past_is_taken_for_the_namespace_and_not_for_everyone() -> None:
     """A user label can be chosen anew for every job."""
     lies = [replace(each, namespace="liars", user=f"new-{i}") for i, each in enumerate(authors(eve=[10.0] * 12))]
-    tracker = told([*authors(ann=HONEST), *lies])
+    tracker = tracked([*authors(ann=HONEST), *lies])
     new = run("x", 9e4, hint=360.0, user="never-seen")
     assert tracker.believed(replace(new, namespace="liars")) > math.log(360) + 1.0
     assert tracker.believed(replace(new, namespace="elsewhere")) == math.log(360)
@@ -254,7 +254,7 @@ def test_who_cannot_be_relied_on_is_taken_to_be_long() -> None:
         run(f"e{i}", 1000.0 * i, 10.0 ** (1 + i % 4), user="eve", hint=60.0, name=f"e-{'abcdefghijkl'[i]}")
         for i in range(12)
     ]
-    believed = told(past).believed(run("x", 9e4, hint=60.0, user="eve"))
+    believed = tracked(past).believed(run("x", 9e4, hint=60.0, user="eve"))
     assert believed > math.log(10_000), "longer than most that she ran"
 
 
@@ -270,7 +270,7 @@ def test_whoever_lies_about_the_long_ones_alone_is_not_believed_for_the_short_on
         )
         for i, each in enumerate(short)
     ]
-    believed = told(short + long + more).believed(run("x", 9e4, hint=5_000.0, user="eve"))
+    believed = tracked(short + long + more).believed(run("x", 9e4, hint=5_000.0, user="eve"))
     assert believed > math.log(25_000), "though her last 26 runs were as she had said"
 
 

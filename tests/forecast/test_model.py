@@ -151,11 +151,11 @@ def test_what_is_no_model_is_refused(model: QuantileModel, tmp_path: Path) -> No
         with pytest.raises(ModelError, match=r"model\.gz"):
             load(path)
     model.save(path)
-    told = json.loads(gzip.decompress(path.read_bytes()))
-    path.write_bytes(gzip.compress(json.dumps({**told, "features": -1}).encode()))
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    path.write_bytes(gzip.compress(json.dumps({**document, "features": -1}).encode()))
     with pytest.raises(ModelError, match="another version"):
         load(path)
-    path.write_bytes(gzip.compress(json.dumps({**told, "boosters": ["broken"]}).encode()))
+    path.write_bytes(gzip.compress(json.dumps({**document, "boosters": ["broken"]}).encode()))
     with pytest.raises(ModelError, match="damaged"):
         load(path)
 
@@ -350,7 +350,7 @@ def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(
     answers: list[tuple[dict[str, Forecast], list[float], Forecast | None]] = []
     for most in (1, 512):
         monkeypatch.setattr("gangline.forecast.forecaster._BATCH", most)
-        forecaster, told = Forecaster(model), dict[str, Forecast]()
+        forecaster, forecasts = Forecaster(model), dict[str, Forecast]()
         later = [replace(run, submit=run.submit + 90 * DAY, start=None, finish=None) for run in RUNS[-400:]]
         for number, run in enumerate(later):
             at = NOW + number * 600.0
@@ -361,10 +361,10 @@ def test_what_waits_for_a_batch_is_learned_as_if_it_had_not(
                 forecaster.started(run.uid, at + 60)
             if number >= 20:
                 uid = later[number - 20].uid
-                forecaster.finished(uid, at + 120, partial(told.__setitem__, uid))
+                forecaster.finished(uid, at + 120, partial(forecasts.__setitem__, uid))
         verdict = forecaster.status(NOW + 400 * 600.0)
         last = forecaster.forecast(later[-1].uid, NOW + 400 * 600.0)
-        answers.append((told, [verdict.error, verdict.last_two, verdict.runs], last))
+        answers.append((forecasts, [verdict.error, verdict.last_two, verdict.runs], last))
     assert len(answers[0][0]) == 380
     assert answers[0] == answers[1]
     assert len({forecast.q50 for forecast in answers[0][0].values()}) > 20

@@ -104,8 +104,8 @@ def test_a_prior_that_is_no_better_than_a_constant_is_not_used() -> None:
     (score,) = found.scores
     assert not score.used and not found.priors and "the prior is not used: its error" in score.verdict
     few = {name: noise[name] for name in names if name[:2] in ("f0", "f1")}
-    told = priors.learn(few, {name: name[:2] for name in names})
-    assert not told.priors and "2 families were measured, it takes 3" in (told.scores[0].verdict)
+    learned = priors.learn(few, {name: name[:2] for name in names})
+    assert not learned.priors and "2 families were measured, it takes 3" in (learned.scores[0].verdict)
 
 
 def test_probes_of_an_unseen_family_bring_the_error_down() -> None:
@@ -123,8 +123,10 @@ def test_the_command_shows_errors_calibration_and_the_verdict() -> None:
     for expected in ("1/SUM OF USE", "PRECISION", "RECALL", "EXPECTED SPEED", "v100: the prior is used: its error"):
         assert expected in shown.output
     words = ["admin", "forecast", "pairs", str(SIMULATION), "--judge", str(PHYSICAL), "-o", "json"]
-    told = json.loads(CliRunner().invoke(main, words).stdout)
-    assert [each["gpu"] for each in told["pairs"]] == ["k80", "p100", "v100"] and told["pairs"][2]["join"]["precision"]
+    document = json.loads(CliRunner().invoke(main, words).stdout)
+    assert [each["gpu"] for each in document["pairs"]] == ["k80", "p100", "v100"] and document["pairs"][2]["join"][
+        "precision"
+    ]
 
 
 def test_the_command_names_what_is_wrong_with_a_file(tmp_path: Path) -> None:

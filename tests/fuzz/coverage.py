@@ -108,8 +108,8 @@ def _fuzz_all(targets: Sequence[Target], seconds: int) -> int:
         print(outcome, flush=True)
         found += outcome.findings
     for file in found:
-        told = file.with_suffix(".txt")
-        print(f"\n{file.relative_to(ROOT)}", told.read_text() if told.exists() else "", sep="\n")
+        report = file.with_suffix(".txt")
+        print(f"\n{file.relative_to(ROOT)}", report.read_text() if report.exists() else "", sep="\n")
     return 1 if found else 0
 
 
@@ -164,28 +164,30 @@ class _Judge:
         self._run = run
         self._findings = findings
         self._seen: set[str] = set()
-        self._told = _Told()
-        logging.basicConfig(level=logging.ERROR, handlers=[self._told], force=True)
+        self._last_error = _LastError()
+        logging.basicConfig(level=logging.ERROR, handlers=[self._last_error], force=True)
 
     def __call__(self, data: bytes) -> None:
-        self._told.last = ""
+        self._last_error.last = ""
         try:
             self._run(data)
         except Exception as error:
             self._note(data, error)
 
     def _note(self, data: bytes, error: Exception) -> None:
-        place = "".join(traceback.format_tb(error.__traceback__)[-1:]) + self._told.last[-300:]
+        place = "".join(traceback.format_tb(error.__traceback__)[-1:]) + self._last_error.last[-300:]
         sort = f"{type(error).__name__} {place} {re.sub(r'[^a-z ]', '', str(error).lower())[:20]}"
         if sort in self._seen or len(self._seen) > MOST_FINDINGS:
             return
         self._seen.add(sort)
         file = Path(f"{self._findings}{len(self._seen)}")
         file.write_bytes(data)
-        file.with_suffix(".txt").write_text("".join([*traceback.format_exception(error), self._told.last])[-6000:])
+        file.with_suffix(".txt").write_text(
+            "".join([*traceback.format_exception(error), self._last_error.last])[-6000:]
+        )
 
 
-class _Told(logging.Handler):
+class _LastError(logging.Handler):
     """The last error that was logged: where something broke that was answered in words all the same."""
 
     last = ""

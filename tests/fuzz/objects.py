@@ -121,7 +121,7 @@ def edit(body: Json, draw: Draw) -> None:
         case 6:
             del parent[key]
         case 7:
-            parent[key] = _elsewhere(draw)
+            parent[key] = _other_reference(draw)
         case 8 if small and isinstance(parent, list):
             parent.append(copy.deepcopy(parent[key]))
         case 8 if small:
@@ -145,7 +145,7 @@ def _write(body: Json, where: str, draw: Draw) -> None:
             texts[draw.one_of(KEYS)] = draw.text()
 
 
-def _elsewhere(draw: Draw) -> Any:
+def _other_reference(draw: Draw) -> Any:
     """A part of another object."""
     parent, key = draw.one_of(list(places(draw.one_of(objects()))))
     return copy.deepcopy(parent[key])

@@ -119,8 +119,8 @@ def test_an_upgrade_shows_and_makes_the_difference_and_removes_what_is_gone(inst
     assert "role.rbac.authorization.k8s.io/gangline-operator-secrets" in installed.kubectl(*roles)
     shown = installed.gangline("admin", "upgrade", "--set", "history.volume.enabled=true", "--dry-run")
     assert "spec.strategy.type: RollingUpdate → Recreate" in shown and "spec.replicas: 3 → 1" in shown
-    told = installed.gangline("admin", "upgrade", "--image", "example.org/mirror/gangline:0.0.9")
-    assert "- Role gangline-system/gangline-operator-secrets" in told
+    output = installed.gangline("admin", "upgrade", "--image", "example.org/mirror/gangline:0.0.9")
+    assert "- Role gangline-system/gangline-operator-secrets" in output
     assert "gangline-operator-secrets" not in installed.kubectl(*roles)
     images = {each["spec"]["template"]["spec"]["containers"][0]["image"] for each in deployments(installed)}
     assert images == {"example.org/mirror/gangline:0.0.9"}
@@ -159,12 +159,12 @@ def test_queues_stay_and_can_be_read_when_gangline_goes_and_go_with_their_kinds(
     kubectl("patch", *crd, "--type=merge", "-p", json.dumps({"spec": {"conversion": conversion}}))
     old = ("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "team")
     assert eventually(lambda: kubectl.run(*old).returncode != 0), "nobody converts"
-    told = installed.gangline("admin", "uninstall", "-y")
-    assert "1 clusterqueues.kueue.x-k8s.io" in told and "stay" in told
+    output = installed.gangline("admin", "uninstall", "-y")
+    assert "1 clusterqueues.kueue.x-k8s.io" in output and "stay" in output
     assert eventually(lambda: kubectl.run(*old).returncode == 0), "read again"
     installed.gangline("admin", "install")
-    told = installed.gangline("admin", "uninstall", "--all", "-y")
-    assert "1 clusterqueues.kueue.x-k8s.io" in told
+    output = installed.gangline("admin", "uninstall", "--all", "-y")
+    assert "1 clusterqueues.kueue.x-k8s.io" in output
     assert not [kind.name for kind in KINDS if kind.name in kubectl("get", "crd")]
 
 
@@ -175,9 +175,9 @@ def test_what_others_made_is_not_removed(cluster: Cluster) -> None:
     kubectl("create", "deployment", "kueue-controller-manager", "--image=kueue", "-n", "kueue-system")
     refused = cluster.gangline("admin", "install", "--set", "kueue.alias=true", status=1)
     assert "Deployment kueue-system/kueue-controller-manager is there already and not Gangline's" in refused
-    told = cluster.gangline("admin", "install")
-    assert "≈ ClusterRole kueue-batch-user-role (not of this installation's making)" in told
-    assert "Namespace kueue-system" not in told
+    output = cluster.gangline("admin", "install")
+    assert "≈ ClusterRole kueue-batch-user-role (not of this installation's making)" in output
+    assert "Namespace kueue-system" not in output
     assert "Kueue is in kueue-system" in cluster.gangline("admin", "uninstall", "--all", "-y", status=1)
     cluster.gangline("admin", "uninstall", "-y")
     (role,) = (name for name in cluster.left() if name.startswith("clusterrole."))
@@ -187,20 +187,20 @@ def test_what_others_made_is_not_removed(cluster: Cluster) -> None:
 
 def test_what_the_cluster_lacks_is_said_before_anything_is_done(cluster: Cluster) -> None:
     before = cluster.left()
-    told = cluster.gangline("admin", "install", "--set", "monitoring.rules.enabled=true", status=1)
-    assert "the cluster has no Prometheus operator" in told
+    output = cluster.gangline("admin", "install", "--set", "monitoring.rules.enabled=true", status=1)
+    assert "the cluster has no Prometheus operator" in output
     assert cluster.left() == before
     assert "not installed" in cluster.gangline("admin", "upgrade", status=1)
 
 
 def test_why_a_pod_is_not_ready_is_said(installed: Cluster) -> None:
     selector = ("--set", "operator.nodeSelector={pool: none}")
-    told = installed.gangline("admin", "upgrade", *selector, "--timeout", "5s", status=1)
-    why = told.partition("not ready after 5 s:\n")[2]
+    output = installed.gangline("admin", "upgrade", *selector, "--timeout", "5s", status=1)
+    why = output.partition("not ready after 5 s:\n")[2]
     assert "gangline-operator:" in why and "didn't match Pod's node affinity/selector" in why
     installed.kubectl("create", "quota", "none", "--hard=pods=0", "-n", "gangline-system")
-    told = installed.gangline("admin", "upgrade", "--set", "operator.replicas=4", "--timeout", "5s", status=1)
-    assert "exceeded quota" in told
+    output = installed.gangline("admin", "upgrade", "--set", "operator.replicas=4", "--timeout", "5s", status=1)
+    assert "exceeded quota" in output
 
 
 def test_helm_installs_and_upgrades_and_leaves_the_kinds(clean: Cluster, helm: Path) -> None:
@@ -215,8 +215,8 @@ def test_helm_installs_and_upgrades_and_leaves_the_kinds(clean: Cluster, helm: P
         return outcome.stdout
 
     chart = str(Path(__file__).parents[2] / "charts" / "gangline")
-    told = run("install", "gangline", chart, "--create-namespace", "--wait", "--timeout", "60s")
-    assert "rollout status deployment/gangline-operator" in told
+    output = run("install", "gangline", chart, "--create-namespace", "--wait", "--timeout", "60s")
+    assert "rollout status deployment/gangline-operator" in output
     assert "has an installation by Helm" in clean.gangline("admin", "install", status=1)
     assert "has an installation by Helm" in clean.gangline("admin", "uninstall", "-y", status=1)
     run("upgrade", "gangline", chart, "--set", "operator.replicas=3", "--wait", "--timeout", "60s")
@@ -256,8 +256,8 @@ def test_the_api_server_takes_every_object_without_a_warning(restricted: Kubectl
     made = objects.plain(values.chosen([CHOICES[chosen]]))
     stdin = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
     dry = ("apply", "--server-side", "--force-conflicts", "--field-manager=test", "--dry-run=server", "-f", "-")
-    told = restricted(*dry, "--validate=strict", "--warnings-as-errors", stdin=stdin)
-    assert told.count("serverside-applied") == len(made)
+    output = restricted(*dry, "--validate=strict", "--warnings-as-errors", stdin=stdin)
+    assert output.count("serverside-applied") == len(made)
 
 
 def test_pods_without_these_settings_would_be_warned_of(restricted: Kubectl) -> None:

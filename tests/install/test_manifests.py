@@ -120,12 +120,12 @@ def test_values_of_kueues_chart_get_what_to_do_all_at_once() -> None:
     }
     with pytest.raises(values.ValuesError) as caught:
         values.chosen([given])
-    told = str(caught.value).splitlines()
-    assert len(told) == 5
-    assert "enableCertManager: a value of Kueue's chart; write `certificates: {mode: cert-manager}`" in told
-    assert any(line.startswith("managerConfig: ") and "goes into `configuration`" in line for line in told)
-    assert any(line.startswith("metrics.prometheusNamespace: ") and "leave it out" in line for line in told)
-    assert "unheardOf: there is no such value" in told
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 5
+    assert "enableCertManager: a value of Kueue's chart; write `certificates: {mode: cert-manager}`" in lines
+    assert any(line.startswith("managerConfig: ") and "goes into `configuration`" in line for line in lines)
+    assert any(line.startswith("metrics.prometheusNamespace: ") and "leave it out" in line for line in lines)
+    assert "unheardOf: there is no such value" in lines
 
 
 def test_the_configuration_may_be_a_block_string_as_in_kueues_chart(helm: Path, tmp_path: Path) -> None:

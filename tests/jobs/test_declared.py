@@ -198,9 +198,9 @@ def test_a_job_that_names_no_pods_is_taken_as_by_kueue_and_its_author_is_told_th
     bare = held(case)
     bare["spec"][field] = {}
     assert admission.validate(bare, None, admission.AdmissionFacts()) == []
-    told = admission.default(bare, None, admission.AdmissionFacts())
-    assert kind(case).is_suspended(told.obj)
-    [warning] = [line for line in admission.warnings(told.obj) if "is not queued" in line]
+    defaulted = admission.default(bare, None, admission.AdmissionFacts())
+    assert kind(case).is_suspended(defaulted.obj)
+    [warning] = [line for line in admission.warnings(defaulted.obj) if "is not queued" in line]
     assert f"spec.{field}" in warning
     with pytest.raises(JobError):
         kind(case).pod_sets(bare)
@@ -435,10 +435,10 @@ def test_annotations_in_which_kueue_keeps_the_state_of_a_ray_cluster_are_not_rea
     keys = [f"kueue.x-k8s.io/raycluster-{end}" for end in ("generation", "podset-replica-sizes")]
     written = copy.deepcopy(case.job)
     written["metadata"]["annotations"] = dict.fromkeys(keys, "3")
-    told = admission.default(written, None, admission.AdmissionFacts()).warnings
+    warnings = admission.default(written, None, admission.AdmissionFacts()).warnings
     expected = keys if case.job["apiVersion"] == "ray.io/v1" else []
-    assert [line.split()[1] for line in told if "raycluster" in line] == expected
-    assert not admission.default(written, written, admission.AdmissionFacts()).warnings, "told once"
+    assert [line.split()[1] for line in warnings if "raycluster" in line] == expected
+    assert not admission.default(written, written, admission.AdmissionFacts()).warnings, "one warning"
 
 
 def at_template(case: Case, obj: Json) -> Json:
@@ -452,7 +452,7 @@ def at_template(case: Case, obj: Json) -> Json:
 
 @each_kind
 @pytest.mark.parametrize(
-    ("part", "written", "told"),
+    ("part", "written", "detail"),
     [
         ("labels", {"a/b/c": "x"}, "prefix part a lowercase RFC 1123 subdomain must consist of"),
         ("labels", {"a": "x y z"}, "a valid label must be"),
@@ -460,7 +460,7 @@ def at_template(case: Case, obj: Json) -> Json:
         ("annotations", {"a": "x" * 300_000}, "may not be more than 262144 bytes"),
     ],
 )
-def test_pods_that_cannot_exist_are_refused_or_hold_no_quota(case: Case, part: str, written: Json, told: str) -> None:
+def test_pods_that_cannot_exist_are_refused_or_hold_no_quota(case: Case, part: str, written: Json, detail: str) -> None:
     """The same words for a job and for its Workload, which may be older than the rule, or have pods that no webhook sees."""
     made = copy.deepcopy(held(case))
     if case.description is not None:
@@ -469,11 +469,11 @@ def test_pods_that_cannot_exist_are_refused_or_hold_no_quota(case: Case, part: s
     else:
         at_template(case, made)[part] = written
         errors = admission.validate(made, None, admission.AdmissionFacts())
-        assert any(f".metadata.{part}" in error.path and told in error.detail for error in errors), errors
+        assert any(f".metadata.{part}" in error.path and detail in error.detail for error in errors), errors
     body = workload.build(kind(case), made, kind(case).pod_sets(made), queue="main", priority=0)
     body["metadata"]["uid"] = "w"
     said = parse.workload(body).violation
-    assert f".template.metadata.{part}: " in said and told in said
+    assert f".template.metadata.{part}: " in said and detail in said
 
 
 @each_kind

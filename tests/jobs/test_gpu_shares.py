@@ -189,8 +189,8 @@ def test_a_template_does_not_ask_for_gpus_besides(asks: Json) -> None:
 
 @pytest.mark.parametrize("by", ["HAMi", "KAI", "Annotations"])
 def test_a_share_has_names_whoever_shares_the_gpus_out(by: str) -> None:
-    told = {"affinity": "near", "antiAffinity": "apart", "exclusion": "mine"}
-    pod = template(gpu_job(role("w", 1, 1, share={"by": by, "percent": 50, **told})))
+    sharing_names = {"affinity": "near", "antiAffinity": "apart", "exclusion": "mine"}
+    pod = template(gpu_job(role("w", 1, 1, share={"by": by, "percent": 50, **sharing_names})))
     annotations = pod["metadata"]["annotations"]
     assert {key: annotations[f"gangline.io/gpu-{key}"] for key in ("affinity", "anti-affinity", "exclusion")} == {
         "affinity": "near",

@@ -285,16 +285,16 @@ def test_a_start_that_jobset_has_not_seen_is_confirmed_before_it_is_stopped():
 
 
 def test_one_that_was_started_is_seen_as_suspended_once_jobset_says_anything():
-    """It was started, and suspended again, before JobSet first told its status."""
+    """It was started, and suspended again, before JobSet first wrote its status."""
     held = job_set(generation=3)
     assert not KIND.has_seen_suspension(held)
     assert KIND.has_seen_suspension(altered(held, status=says_suspended("True")))
     assert KIND.has_seen_suspension(altered(held, status={"conditions": [{"type": "Completed", "status": "True"}]}))
     assert KIND.has_seen_suspension(job_set(generation=1)), "it was never started"
     assert KIND.has_seen_suspension(job_set(generation=3, deletionTimestamp="2026-01-01T00:00:00Z"))
-    elsewhere = job_set(generation=3)
-    elsewhere["spec"]["managedBy"] = "example.com/other"
-    assert KIND.has_seen_suspension(elsewhere)
+    managed_by_other = job_set(generation=3)
+    managed_by_other["spec"]["managedBy"] = "example.com/other"
+    assert KIND.has_seen_suspension(managed_by_other)
 
 
 def test_the_status_of_one_that_is_being_deleted_is_not_believed():

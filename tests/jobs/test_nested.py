@@ -141,8 +141,8 @@ def test_a_job_with_more_than_ten_owners_above_one_another_is_left_as_it_is(dept
     if not too_deep:
         assert isinstance(steps[0], CreateWorkload)
         return
-    told = "Terminated search for Kueue-managed Job because ancestor depth exceeded limit of 10"
-    assert steps == [Note("Warning", "JobNestingTooDeep", told)]
+    message = "Terminated search for Kueue-managed Job because ancestor depth exceeded limit of 10"
+    assert steps == [Note("Warning", "JobNestingTooDeep", message)]
     cause = unqueued.cause_of(mirror, kube.JOBS, job)
     assert cause is not None
     assert (cause.managed, cause.message) == (True, "it has more than 10 owners, one above the other")
@@ -291,8 +291,10 @@ def test_an_external_owner_without_a_queue_leaves_its_jobs_to_theirs() -> None:
     job = a_job("any", sandbox, queue=True)
     assert not a_mirror(ManagedJobs(), sandbox, job).managed_ancestor(job)
     assert a_mirror(ALL_JOBS, sandbox, job).managed_ancestor(job)
-    elsewhere = altered(sandbox, metadata={**sandbox["metadata"], "namespace": "other", "labels": {QUEUE: "main"}})
-    assert not a_mirror(ManagedJobs(), elsewhere).owner_of(job)
+    in_other_namespace = altered(
+        sandbox, metadata={**sandbox["metadata"], "namespace": "other", "labels": {QUEUE: "main"}}
+    )
+    assert not a_mirror(ManagedJobs(), in_other_namespace).owner_of(job)
 
 
 def test_an_external_owner_between_two_others() -> None:

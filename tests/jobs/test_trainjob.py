@@ -230,7 +230,7 @@ IN_VAIN = "spec.trainer.resourcesPerNode is ignored, and takes no quota: the Clu
 
 
 @pytest.mark.parametrize(
-    ("of", "spec", "told"),
+    ("of", "spec", "warnings"),
     [
         (runtime(), RESOURCES, []),
         (runtime(), {}, []),
@@ -253,19 +253,19 @@ IN_VAIN = "spec.trainer.resourcesPerNode is ignored, and takes no quota: the Clu
         ),
         # the job's own patch may add the container
         (OTHER_CONTAINER, {**RESOURCES, "runtimePatches": [patch("node", template("node"))]}, []),
-        # what is wrong otherwise is told as an error
+        # other faults are errors
         (OTHER_CONTAINER, {**RESOURCES, "runtimePatches": [patch("other", {})]}, []),
     ],
 )
 def test_fields_of_the_trainer_for_which_its_runtime_has_no_place_are_told(
-    of: Json, spec: Json, told: list[str]
+    of: Json, spec: Json, warnings: list[str]
 ) -> None:
     context = admission.AdmissionFacts(look=lambda reference: of)
     job = admission.default(train(**spec), None, context)
-    assert list(job.warnings) == told
-    assert not admission.default(job.obj, job.obj, context).warnings, "told once"
+    assert list(job.warnings) == warnings
+    assert not admission.default(job.obj, job.obj, context).warnings, "one warning"
     assert not admission.default(train(**spec), None, admission.AdmissionFacts()).warnings, "its runtime may come later"
-    if told:
+    if warnings:
         queued = train(of, **spec)
         assert {row["name"]: row for row in kind.pod_sets(queued)} == {
             row["name"]: row
@@ -273,7 +273,9 @@ def test_fields_of_the_trainer_for_which_its_runtime_has_no_place_are_told(
         }, "it is as if the field were not there"
         view = JobView(kind=kind, job=queued, workloads=[], children=Children())
         notes = [step for step in job_plan.plan(view, Mirror(observe=lambda change: None)) if isinstance(step, Note)]
-        assert [(note.kind, note.message) for note in notes if note.reason == "FieldIgnored"] == [("Warning", told[0])]
+        assert [(note.kind, note.message) for note in notes if note.reason == "FieldIgnored"] == [
+            ("Warning", warnings[0])
+        ]
 
 
 # --- admission --------------------------------------------------------------------------------------------------------

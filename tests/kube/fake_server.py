@@ -1,4 +1,4 @@
-"""A small API server that misbehaves on cue: the real one cannot be told to drop, stall, lie late or answer 429 *now*.
+"""A small API server that misbehaves on cue: the real one cannot be made to drop, stall, lie late or answer 429 *now*.
 
 It keeps objects of any kind in memory with one resourceVersion counter and one event log, serves paged lists, watches
 with bookmarks, and all writes. `script.append(...)` queues a misbehaviour for the next matching request;

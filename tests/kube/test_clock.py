@@ -1,4 +1,4 @@
-"""The API server's time, told from its answers."""
+"""The API server's time, read from its answers."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ async def test_a_small_offset_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_server_that_is_off_among_others_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "PERIOD", 0.0)
-    told = ClusterClock()
+    clock = ClusterClock()
     for off in (0, 0, -600, 0, 0, -600):
-        told.heard(formatdate(time.time() + off, usegmt=True), time.monotonic())
-        assert told.offset == 0.0
+        clock.heard(formatdate(time.time() + off, usegmt=True), time.monotonic())
+        assert clock.offset == 0.0
     for _ in range(transport.SAMPLES):
-        told.heard(formatdate(time.time() + 60, usegmt=True), time.monotonic())
-    assert abs(told.offset - 60) < transport.TOLERANCE
+        clock.heard(formatdate(time.time() + 60, usegmt=True), time.monotonic())
+    assert abs(clock.offset - 60) < transport.TOLERANCE
 
 
 @pytest.mark.parametrize("step", [-86_400.0, -60.0, -3.0, 3.0, 60.0, 86_400.0])
@@ -49,14 +49,14 @@ def test_a_clock_that_is_set_while_it_is_read_changes_nothing(
 ) -> None:
     ahead = [-off]
     monkeypatch.setattr(transport, "read", lambda: time.time() + ahead[0])
-    told = ClusterClock()
-    told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
-    before = told.seconds()
+    clock = ClusterClock()
+    clock.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+    before = clock.seconds()
     ahead[0] += step
-    assert abs(told.seconds() - before) < 1, "before anything was heard"
-    told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
-    assert abs(told.seconds() - time.time()) < transport.TOLERANCE
-    assert told.offset == pytest.approx(off - step, abs=transport.TOLERANCE)
+    assert abs(clock.seconds() - before) < 1, "before anything was heard"
+    clock.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+    assert abs(clock.seconds() - time.time()) < transport.TOLERANCE
+    assert clock.offset == pytest.approx(off - step, abs=transport.TOLERANCE)
 
 
 def test_a_step_of_the_servers_clock_and_ours_is_taken_over_with_the_first_answer(
@@ -64,13 +64,13 @@ def test_a_step_of_the_servers_clock_and_ours_is_taken_over_with_the_first_answe
 ) -> None:
     ahead = [0.0]
     monkeypatch.setattr(transport, "read", lambda: time.time() + ahead[0])
-    told = ClusterClock()
+    clock = ClusterClock()
     for _ in range(transport.SAMPLES):
-        told.heard(formatdate(time.time(), usegmt=True), time.monotonic())
+        clock.heard(formatdate(time.time(), usegmt=True), time.monotonic())
     ahead[0] = 3600.0
-    assert told.seconds() < time.time() + 60
-    told.heard(formatdate(time.time() + 3600, usegmt=True), time.monotonic())
-    assert abs(told.seconds() - time.time() - 3600) < transport.TOLERANCE and told.offset == 0.0
+    assert clock.seconds() < time.time() + 60
+    clock.heard(formatdate(time.time() + 3600, usegmt=True), time.monotonic())
+    assert abs(clock.seconds() - time.time() - 3600) < transport.TOLERANCE and clock.offset == 0.0
 
 
 def test_a_machine_that_slept_is_not_one_whose_clock_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,15 +78,15 @@ def test_a_machine_that_slept_is_not_one_whose_clock_was_set(monkeypatch: pytest
     steady = transport.steady
     monkeypatch.setattr(transport, "read", lambda: time.time() + slept[0])
     monkeypatch.setattr(transport, "steady", lambda: steady() + slept[0])
-    told = ClusterClock()
+    clock = ClusterClock()
     slept[0] = 7200.0
-    assert abs(told.seconds() - time.time() - 7200) < 1 and told.offset == 0.0
+    assert abs(clock.seconds() - time.time() - 7200) < 1 and clock.offset == 0.0
 
 
 def test_what_says_nothing_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "PERIOD", 0.0)
-    told = ClusterClock()
+    clock = ClusterClock()
     for date in ("", "yesterday", "Mon, 99 Foo 2026 00:00:00 GMT", "9" * 10_000):
-        told.heard(date, time.monotonic())
-    told.heard(formatdate(time.time() + 60), time.monotonic() - 5)  # an answer that took its time
-    assert told.offset == 0.0
+        clock.heard(date, time.monotonic())
+    clock.heard(formatdate(time.time() + 60), time.monotonic() - 5)  # an answer that took its time
+    assert clock.offset == 0.0

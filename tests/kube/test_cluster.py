@@ -214,7 +214,7 @@ async def test_a_write_expected_by_the_watchdog_comes(client: ApiClient, namespa
 
 
 async def test_bookmarks_come(client: ApiClient, namespace: str) -> None:
-    """A stream whose own objects rest is told where the world has moved: at the latest 2 s before it ends."""
+    """A stream whose own objects rest gets bookmarks of where the world has moved: at the latest 2 s before it ends."""
     version = (await client.list(CONFIG_MAPS, namespace)).resource_version
     opened = asyncio.Event()
 

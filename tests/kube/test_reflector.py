@@ -24,7 +24,7 @@ THERE = "/apis/example.com/v1/namespaces/there/things"
 
 
 class View:
-    """A sink that keeps what it was told and checks every step for sense."""
+    """A sink that keeps what it received and checks every step for sense."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[str, str]] = {}
@@ -39,7 +39,7 @@ class View:
                 key = f"{metadata['namespace']}/{metadata['name']}"
                 known = self.objects.get(key)
                 assert known is None or known[0] == metadata["uid"], "another uid without a Removed in between"
-                assert known is None or known[1] != metadata["resourceVersion"], "told twice"
+                assert known is None or known[1] != metadata["resourceVersion"], "delivered twice"
                 self.objects[key] = (metadata["uid"], metadata["resourceVersion"])
             case Removed(key, uid):
                 assert self.objects.pop(key)[0] == uid
@@ -133,9 +133,9 @@ async def test_recreated_under_the_same_name_is_removed_first() -> None:
             server.delete(HERE, "a")
             second = server.put(HERE, "a")["metadata"]["uid"]
             await until(lambda: view.objects == truth(server))
-            told = [event for event in view.events if not isinstance(event, Synced)]
-            assert [type(event) for event in told] == [Upsert, Removed, Upsert]
-            assert isinstance(told[1], Removed) and told[1].uid == first != second
+            events = [event for event in view.events if not isinstance(event, Synced)]
+            assert [type(event) for event in events] == [Upsert, Removed, Upsert]
+            assert isinstance(events[1], Removed) and events[1].uid == first != second
 
 
 async def test_a_dropped_stream_is_resumed_without_a_list() -> None:

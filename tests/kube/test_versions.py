@@ -19,7 +19,7 @@ def answer(**fields: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("body", "version"),
     [
         (answer(), Version(1, 34)),
         (answer(minor="31+", gitVersion="v1.31.9-eks-1"), Version(1, 31)),
@@ -31,8 +31,8 @@ def answer(**fields: object) -> bytes:
         (answer(padding="x" * 100_000), None),
     ],
 )
-def test_the_version_is_read_or_unknown(told: bytes, version: Version | None) -> None:
-    assert read_version(told) == version
+def test_the_version_is_read_or_unknown(body: bytes, version: Version | None) -> None:
+    assert read_version(body) == version
 
 
 def test_what_is_supported_can_be_run_here() -> None:
@@ -51,7 +51,7 @@ def test_versions_in_between_lack_some_of_what_the_oldest_lacks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("minor", "told"),
+    ("minor", "warning"),
     [
         ("30", "WARNING Kubernetes 1.30 is not among"),
         ("31", "INFO Kubernetes 1.31 has no MutatingAdmissionPolicy"),
@@ -59,14 +59,14 @@ def test_versions_in_between_lack_some_of_what_the_oldest_lacks() -> None:
         ("x", "INFO the API server does not state its version"),
     ],
 )
-async def test_the_operator_says_what_is_lacking(minor: str, told: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_operator_says_what_is_lacking(minor: str, warning: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with FakeServer() as server:
         server.script.append(Answer(200, body=answer(minor=minor)))
         async with ApiClient(server.login()) as client:
             await versions.tell(client)
     said = [f"{record.levelname} {record.getMessage()}" for record in caplog.records]
-    assert any(line.startswith(told) for line in said), said
+    assert any(line.startswith(warning) for line in said), said
 
 
 async def test_a_server_that_refuses_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,6 @@
 """Gangline installed in a cluster of real nodes: two replicas of each, killed, upgraded and taken back under load, uninstalled.
 
-The tests are one story, told in order: the cluster is one, and each test leaves it installed and sound.
+The tests are one story, in order: the cluster is one, and each test leaves it installed and sound.
 """
 
 from __future__ import annotations
@@ -267,8 +267,8 @@ async def test_the_dashboard_is_switched_on_by_one_value_and_its_replicas_share_
         for pod in pods:  # each replica knows the person by the browser's cookies alone
             async with forwarded(cluster, f"pod/{pod['metadata']['name']}", 8484) as root:
                 async with http.get(f"{root}/api/session") as answer:
-                    told = await answer.json()
-                    assert (answer.status, told["user"]) == (200, f"system:serviceaccount:default:{VIEWER}"), told
+                    body = await answer.json()
+                    assert (answer.status, body["user"]) == (200, f"system:serviceaccount:default:{VIEWER}"), body
                 async with http.get(f"{root}/api/live") as answer, asyncio.timeout(60):
                     while not (line := await answer.content.readline()).startswith(b"data: "):
                         assert line, "the stream ended"

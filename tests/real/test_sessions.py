@@ -158,7 +158,7 @@ async def mira(field: Field, api: Api, tmp_path: Path) -> Person:
     return Person(kubeconfig)
 
 
-def told_command(said: str) -> list[str]:
+def suggested_command(said: str) -> list[str]:
     """The command that an administrator is to type, by a refusal."""
     line = next(line for line in said.splitlines() if "kubectl create rolebinding" in line)
     return [*shlex.split(line.replace("NAME", "terminals", 1))[1:]]
@@ -192,7 +192,7 @@ def without_the_right(mira: Person, admin: Kubectl) -> None:
     with mira.at_terminal("submit", "-i", "--gpus", "1", "--image", SHELL_IMAGE) as terminal:
         assert terminal.ended() == 1
         assert names.TERMINAL_USER in terminal.shown and "Submitted" not in terminal.shown
-    admin(*told_command(refused.stderr))
+    admin(*suggested_command(refused.stderr))
 
 
 def commands(mira: Person) -> None:
@@ -204,8 +204,8 @@ def commands(mira: Person) -> None:
     assert done.returncode == 7, done.stderr
     assert done.stdout == "THROUGH AND BACK\n" * 5000 + "\n" and done.stderr == "bad\n"
     for rank in (0, 3):
-        told = mira.run("exec", f"ddp:{rank}", "--", PYTHON, "-c", "import os; print(os.environ['RANK'])")
-        assert told.stdout.strip() == str(rank), told
+        result = mira.run("exec", f"ddp:{rank}", "--", PYTHON, "-c", "import os; print(os.environ['RANK'])")
+        assert result.stdout.strip() == str(rank), result
     none = mira.run("exec", "ddp", "--", "/no/such/program")
     assert none.returncode not in (0, 7) and "no such file" in none.stderr, none
     beyond = mira.run("exec", "ddp:4", "--", PYTHON)

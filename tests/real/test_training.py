@@ -50,8 +50,8 @@ async def test_trainings_go_on_after_lost_nodes_and_a_preemption(field: Field, a
     await reaches(field, api, "ddp", run=1, step=EVERY + 2)
     kubectl = Kubectl(build.kubectl(), field.plane.kubeconfig)
     pod = (await rank_0(api))["metadata"]["name"]
-    told = await asyncio.to_thread(kubectl, "-n", "training", "exec", pod, "--", "python3", "-c", REPORT)
-    assert told.strip() == "204", "reports of progress are taken"
+    output = await asyncio.to_thread(kubectl, "-n", "training", "exec", pod, "--", "python3", "-c", REPORT)
+    assert output.strip() == "204", "reports of progress are taken"
     await loses_its_node(field, api, "ddp")
 
     await api.apply(gang("ddp-urgent", steps=steps // 2, priority="ddp-urgent"))
@@ -61,7 +61,7 @@ async def test_trainings_go_on_after_lost_nodes_and_a_preemption(field: Field, a
     await reaches(field, api, "ddp-urgent", run=2, step=steps // 2)
 
     await reaches(field, api, "ddp", run=3, step=steps)
-    assert field.started_at("ddp", 3) == field.last("ddp", 2), "told to stop, it saved its last step"
+    assert field.started_at("ddp", 3) == field.last("ddp", 2), "when its stop was requested, it saved its last step"
     for name, last in (("ddp", steps), ("ddp-urgent", steps // 2)):
         curve = losses_of(field, name)
         assert sorted(curve) == list(range(1, last + 1)), "no step is missing"
@@ -97,12 +97,12 @@ async def test_a_training_saves_just_before_a_maintenance_and_goes_on_elsewhere_
         await api.until(lambda node=node: schedulable(api, node), f"{node} is given back", 60)
     await reaches(field, api, "ddp", run=3, step=saved)
     assert saved <= field.started_at("ddp", 3) <= field.last("ddp", 2)
-    told = [row for row in await api.all(kube.EVENTS, "training") if row.get("reason") == "SaveBy"]
-    assert len(told) >= 2, "each deadline is an event, too"
+    events = [row for row in await api.all(kube.EVENTS, "training") if row.get("reason") == "SaveBy"]
+    assert len(events) >= 2, "each deadline is an event, too"
 
 
 def maintenance(name: str, *nodes: str, ahead: int, lasts: int) -> Json:
-    """Jobs are stopped five seconds before the window, and told 30 seconds before that."""
+    """Jobs are stopped five seconds before the window, and warned 30 seconds before that."""
     start = (int(time.time()) + ahead) * 1000
     window = {"start": timestamp(start), "end": timestamp(start + lasts * 1000)}
     spec = {"window": window, "nodes": {"names": list(nodes)}, "notice": "30s", "stopBefore": "5s"}
@@ -110,16 +110,16 @@ def maintenance(name: str, *nodes: str, ahead: int, lasts: int) -> Json:
 
 
 async def saves_in_time(field: Field, api: Api, run: int) -> tuple[int, float]:
-    """The step that rank 0 saves since it was told to, and by when it had to, in seconds since the epoch."""
+    """The step that rank 0 saves because of the warning, and by when it had to, in seconds since the epoch."""
 
-    def told() -> Json | None:
+    def saved_row() -> Json | None:
         return next((row for row in field.losses("ddp") if row["run"] == run and "saves" in row), None)
 
     async def saves() -> bool:
-        return told() is not None
+        return saved_row() is not None
 
     await api.until(saves, f"it saves for the maintenance in run {run}", 60, namespace="training")
-    row = told()
+    row = saved_row()
     assert row is not None
     by = datetime.fromisoformat(row["by"]).timestamp()
     assert by - 5 <= row["time"] <= by, "as late as it was to, and in time"
@@ -136,7 +136,7 @@ async def none_is_up(api: Api) -> bool:
 
 
 async def loses_its_node(field: Field, api: Api, gang: str) -> None:
-    """The node of rank 0 is cut off: the gang goes on elsewhere from its last checkpoint."""
+    """The node of rank 0 is cut off: the gang goes on with another node from its last checkpoint."""
     assert field.plane.real is not None
     node = (await rank_0(api))["spec"]["nodeName"]
     field.plane.real.cut_node(node)

@@ -211,6 +211,6 @@ def _best_effort(
                 times[number] = (now, now + spans[number])
                 running.append((now + spans[number], number))
     for number, (started, ended) in times.items():
-        told = (f"{number:04d}", sizes[number], created[number], started, ended)
+        row = (f"{number:04d}", sizes[number], created[number], started, ended)
         for at in sorted({created[number], started, ended}):
-            yield at, told
+            yield at, row

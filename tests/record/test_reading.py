@@ -136,8 +136,8 @@ def test_stays_follow_from_what_was_said(tmp_path: Path) -> None:
     ]
     assert history.workloads["team/deleted"].stays[-1].reason == "Deleted"
     found = workloads.played(history)
-    told = {job.id: (job.duration, job.ended, job.wait, job.gpus) for job in found.trace.jobs}
-    assert told == {
+    jobs = {job.id: (job.duration, job.ended, job.wait, job.gpus) for job in found.trace.jobs}
+    assert jobs == {
         "team/a": (3600, True, 60, 8),
         "team/deleted": (3 * 3600, True, 0, 8),
         "team/open": (2 * 3600, False, 7200, 8),

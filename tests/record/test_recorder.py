@@ -51,8 +51,8 @@ def test_a_line_is_written_when_what_is_kept_has_changed(tmp_path: Path) -> None
     recorder.observe(kube.NODES, Upsert(clusters.node("node-1", ready=False)))
     recorder.observe(kube.NODES, Removed("node-2", "node-2"))
     recorder.close()
-    told = [(line.get("put") or f"-{line.get('gone')}", line.get("name")) for line in lines(tmp_path)[1:]]
-    assert told == [
+    recorded = [(line.get("put") or f"-{line.get('gone')}", line.get("name")) for line in lines(tmp_path)[1:]]
+    assert recorded == [
         ("ResourceFlavor", "gpu"),
         ("ClusterQueue", "cq"),
         ("LocalQueue", "team/lq"),
@@ -254,9 +254,9 @@ def test_what_one_namespace_creates_keeps_no_other_out_of_the_record(
         clock.now += MINUTE
     recorder.close()
     assert recorder.trouble == "" and recorder.lost == 0
-    told = [line.get("name", "") for line in lines(tmp_path)]
-    assert told.count("team/job-a") == 3 and "team/job-long" not in told
-    assert 10 < sum(name.startswith("loud/") for name in told) < 200
+    names = [line.get("name", "") for line in lines(tmp_path)]
+    assert names.count("team/job-a") == 3 and "team/job-long" not in names
+    assert 10 < sum(name.startswith("loud/") for name in names) < 200
     assert recorder.unreadable > 300
     assert caplog.text.count("too large for the record") == 2
 

@@ -31,7 +31,7 @@ def trace_jobs(count: int, seed: int = 7, *, days: float = 1.0) -> list[TraceJob
     ]
 
 
-def made(*told: tuple[float, float, int] | tuple[float, float, int, float]) -> list[ReplayedJob]:
+def made(*rows: tuple[float, float, int] | tuple[float, float, int, float]) -> list[ReplayedJob]:
     """Jobs from (submit, duration, GPUs[, limit]), in seconds."""
     return replayed(
         TraceJob(
@@ -42,7 +42,7 @@ def made(*told: tuple[float, float, int] | tuple[float, float, int, float]) -> l
             user="somebody",
             limit=job[3] if len(job) == 4 else None,
         )
-        for number, job in enumerate(told, start=1)
+        for number, job in enumerate(rows, start=1)
     )
 
 

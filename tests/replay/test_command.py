@@ -51,9 +51,9 @@ def done(trace: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[st
 
 
 def test_the_json_has_every_policy_with_every_measure(done: tuple[dict[str, Any], str, str]) -> None:
-    told, _, _ = done
-    assert list(told["policies"]) == ["besteffort", "easy", "gangline", "gangline-any"]
-    for measures in told["policies"].values():
+    document, _, _ = done
+    assert list(document["policies"]) == ["besteffort", "easy", "gangline", "gangline-any"]
+    for measures in document["policies"].values():
         for name in ("wait", "wait_gt8", "wait_le8", "jct"):
             assert {"mean", "p50", "p90", "p99", "max"} <= measures[name].keys()
         assert measures["finished"] == measures["jobs"] > 30
@@ -61,20 +61,20 @@ def test_the_json_has_every_policy_with_every_measure(done: tuple[dict[str, Any]
         assert measures["shaken"]["runs"] == 1
         assert 0 < measures["utilisation"] <= 1
         assert measures["replay_seconds"] > 0
-    assert told["policies"]["besteffort"]["evictions"] == 0
+    assert document["policies"]["besteffort"]["evictions"] == 0
 
 
 def test_promises_are_kept(done: tuple[dict[str, Any], str, str]) -> None:
-    told, _, _ = done
-    assert told["policies"]["gangline"]["head_delay_backfill_seconds"] == 0
-    assert told["policies"]["gangline-any"]["head_delay_backfill_seconds"] == 0
+    document, _, _ = done
+    assert document["policies"]["gangline"]["head_delay_backfill_seconds"] == 0
+    assert document["policies"]["gangline-any"]["head_delay_backfill_seconds"] == 0
 
 
 def test_the_forecasts_are_scored(done: tuple[dict[str, Any], str, str]) -> None:
-    told, _, _ = done
-    forecast = told["forecast"]
+    document, _, _ = done
+    forecast = document["forecast"]
     assert set(forecast["coverage"]) == {"q10", "q50", "q80", "q90", "q95"}
-    assert forecast["jobs"] == told["policies"]["gangline"]["jobs"]
+    assert forecast["jobs"] == document["policies"]["gangline"]["jobs"]
     assert forecast["mean_abs_log_error"] < forecast["last_two_mean_abs_log_error"]
     assert set(forecast["by_policy"]) == {"gangline", "gangline-any"}
 

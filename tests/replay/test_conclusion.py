@@ -27,14 +27,14 @@ def measures(mean: float, lost: float = 0.0, tenants: dict[str, float] | None = 
     return {"wait": spread(150, mean), **sizes, "wait_by_tenant": of_tenants, "gpu_hours_lost": lost, **heads, **more}
 
 
-def told(found: dict[str, dict[str, Any]], shaken: dict[str, list[dict[str, Any]]] | None = None) -> list[str]:
+def sentences(found: dict[str, dict[str, Any]], shaken: dict[str, list[dict[str, Any]]] | None = None) -> list[str]:
     compared = conclusion.comparisons(found, shaken or {}, ["ours"])
     return conclusion.sentences(compared, found)
 
 
 def test_hours_of_waiting_are_those_of_all_jobs() -> None:
     found = {"besteffort": measures(7200), "easy": measures(4800), "ours": measures(2400, lost=12.5)}
-    first, second, sizes = told(found)
+    first, second, sizes = sentences(found)
     assert first == (
         "ours against besteffort: all jobs together wait 200 hours less (-67%). 12.5 GPU hours more are lost."
     )
@@ -48,7 +48,7 @@ def test_hours_of_waiting_are_those_of_all_jobs() -> None:
 def test_what_may_be_chance_is_called_so(ours: tuple[float, ...], chance: bool) -> None:
     found = {"easy": measures(4800), "ours": measures(ours[0])}
     shaken = {"easy": [measures(4800)] * 2, "ours": [measures(mean) for mean in ours[1:]]}
-    said = told(found, shaken)[0]
+    said = sentences(found, shaken)[0]
     assert "over shaken copies" in said and ("may be chance" in said) == chance
 
 
@@ -56,7 +56,7 @@ def test_tenants_that_lose_are_named_the_most_first() -> None:
     before = {"a": 100.0, "b": 100.0, "c": 100.0, "d": 0.0}
     after = {"a": 104.0, "b": 150.0, "c": 400.0, "d": 30.0}
     found = {"easy": measures(4800, tenants=before), "ours": measures(2400, tenants=after)}
-    said = told(found)[-1]
+    said = sentences(found)[-1]
     assert "3 of 4 tenants wait longer" in said and "most of all c 100 → 400 s (+300%) (50 jobs), b" in said
     assert "d 0 → 30 s" in said, "a share of nothing is none"
 
@@ -64,14 +64,14 @@ def test_tenants_that_lose_are_named_the_most_first() -> None:
 def test_promises_and_policies_that_are_only_compared_with() -> None:
     promised = {"made": 30, "coverage": 0.9, "mean_lateness": 12.0, "mean_length": 3600.0, "missed_by": {"forecast": 3}}
     found = {"easy": measures(4800), "ours": measures(2400, heads=40, promises=promised)}
-    assert told(found)[-1] == (
+    assert sentences(found)[-1] == (
         "ours held others back for 40 heads and promised 30 of them a start, 3,600 s ahead on average: 90.0% of these were kept "
         "within a minute (missed by forecast 3); on average they were 12 s late."
     )
     nothing = {**promised, "made": 0, "coverage": None}
     found = {"easy": measures(4800), "ours": measures(2400, heads=40, promises=nothing)}
-    assert told(found)[-1] == "ours held others back for 40 heads and promised 0 of them a start."
-    assert told({"ours": measures(1)}) == [] and told({"easy": measures(1)}) == []
+    assert sentences(found)[-1] == "ours held others back for 40 heads and promised 0 of them a start."
+    assert sentences({"ours": measures(1)}) == [] and sentences({"easy": measures(1)}) == []
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

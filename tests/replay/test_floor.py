@@ -94,12 +94,12 @@ def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(tmp_pa
     """By code that shares nothing with the engine; and from the fall to best effort on, no job waits though it fits."""
     result = run(replayed(trace_jobs(350, seed=11, days=1.2)), floor=True)
     side_by_side.write(result, tmp_path, "floor")
-    told, found = metrics.of(result), Schedule(tmp_path, "floor", 14, 8)
+    measures, found = metrics.of(result), Schedule(tmp_path, "floor", 14, 8)
     assert found.over_committed() == []
-    assert sum(found.waits()) / len(found.waits()) == pytest.approx(told["wait"]["mean"])
-    assert sum(run.lost * run.gpus for run in found.runs) / 3600 == pytest.approx(told["gpu_hours_lost"])
+    assert sum(found.waits()) / len(found.waits()) == pytest.approx(measures["wait"]["mean"])
+    assert sum(run.lost * run.gpus for run in found.runs) / 3600 == pytest.approx(measures["gpu_hours_lost"])
     causes = ("backfill", "loss_budget", "early_end")
-    delay = sum(told[f"head_delay_{cause}_seconds"] for cause in causes)
+    delay = sum(measures[f"head_delay_{cause}_seconds"] for cause in causes)
     assert 0 < delay <= found.head_delay(by_age=False) + 1e-6
     (fell, _, mode), *later = [(at / 1000, tree, mode) for at, tree, mode in result.modes]
     assert mode in ("BestEffort", "Easy")
@@ -130,11 +130,11 @@ def test_the_floor_knows_no_future() -> None:
 def rushes(seed: int) -> list[ReplayedJob]:
     """Four days with a rush each, and jobs between them that find room; whoever is forecast wrongly waits in a rush."""
     chance = random.Random(seed)
-    told: list[tuple[float, float, int]] = []
+    jobs: list[tuple[float, float, int]] = []
     for day in range(4):
-        told += [(86_400 * day + chance.uniform(0, 1200), chance.expovariate(1 / 900), 4) for _ in range(60)]
-        told += [(86_400 * day + 1200 * (9 + number), chance.uniform(60, 1000), 4) for number in range(55)]
-    return made(*sorted(told))
+        jobs += [(86_400 * day + chance.uniform(0, 1200), chance.expovariate(1 / 900), 4) for _ in range(60)]
+        jobs += [(86_400 * day + 1200 * (9 + number), chance.uniform(60, 1000), 4) for number in range(55)]
+    return made(*sorted(jobs))
 
 
 @pytest.mark.parametrize("upside_down", [False, True])

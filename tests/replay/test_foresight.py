@@ -1,4 +1,4 @@
-"""What a replay is told of runtimes: the stand-ins do what their names say, and the forecaster never sees what is to come."""
+"""What a replay knows of runtimes: the stand-ins do what their names say, and the forecaster never sees what is to come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = training.LearningSettings(rounds=10, min_leaf=10)
 DAY = 86_400_000
 
 
-def told(believed: Foresight, job: ReplayedJob) -> dict[float, int]:
+def quantiles_of(believed: Foresight, job: ReplayedJob) -> dict[float, int]:
     """Quantiles (milliseconds) of a job at its submission."""
     believed.submitted(job, job.submit)
     (forecast,) = believed.news(job.submit, True)
@@ -33,7 +33,7 @@ def told(believed: Foresight, job: ReplayedJob) -> dict[float, int]:
 def test_truth_is_true_and_counts_what_was_saved() -> None:
     (job,) = made((0, 500, 8))
     believed = Truth(restart=60_000)
-    assert set(told(believed, job).values()) == {500_000}
+    assert set(quantiles_of(believed, job).values()) == {500_000}
     believed.stopped(job, ran=200_000, saved=180_000, now=200_000)
     (again,) = believed.news(200_000, True)
     assert {millis for _, millis in again.quantiles} == {380_000}
@@ -42,26 +42,26 @@ def test_truth_is_true_and_counts_what_was_saved() -> None:
 def test_limits_are_the_requested_time_or_else_the_default() -> None:
     with_limit, without = made((0, 10, 1, 300), (1, 10, 1))
     believed = RequestedTimes(default=7_200_000)
-    assert set(told(believed, with_limit).values()) == {300_000}
-    assert set(told(believed, without).values()) == {7_200_000}
+    assert set(quantiles_of(believed, with_limit).values()) == {300_000}
+    assert set(quantiles_of(believed, without).values()) == {7_200_000}
 
 
 def test_last_two_is_the_mean_of_the_owners_last_two_runs() -> None:
     jobs = made((0, 100, 1), (1000, 300, 1), (2000, 5, 1), (5000, 1, 1))
     believed = LastTwo((), default=3_600_000)
-    assert set(told(believed, jobs[0]).values()) == {3_600_000}
+    assert set(quantiles_of(believed, jobs[0]).values()) == {3_600_000}
     for job in jobs[:2]:
         if job.number:
-            told(believed, job)
+            quantiles_of(believed, job)
         believed.started(job, job.submit)
         believed.finished(job, job.submit + job.duration)
-    assert set(told(believed, jobs[2]).values()) == {200_000}
+    assert set(quantiles_of(believed, jobs[2]).values()) == {200_000}
 
 
 def test_noise_is_that_of_the_helios_artifact() -> None:
     believed = Noisy(seed=1)
     jobs = made(*((number, 10_000, 1) for number in range(4000)))
-    medians = [told(believed, job)[0.5] / job.duration for job in jobs]
+    medians = [quantiles_of(believed, job)[0.5] / job.duration for job in jobs]
     errors = [max(ratio, 1 / ratio) - 1 for ratio in medians]
     for most, share in ((0.101, 0.1), (0.501, 0.5), (1.001, 0.7), (10.01, 0.9), (100.1, 1.0)):
         assert sum(error <= most for error in errors) / len(errors) == pytest.approx(share, abs=0.03)
@@ -70,7 +70,7 @@ def test_noise_is_that_of_the_helios_artifact() -> None:
 
 def test_a_guess_knows_nothing_of_the_job() -> None:
     short, long = made((0, 1, 1), (0, 100_000, 1))
-    assert told(Guess(5, [10.0, 1000.0]), short) == told(Guess(5, [10.0, 1000.0]), long)
+    assert quantiles_of(Guess(5, [10.0, 1000.0]), short) == quantiles_of(Guess(5, [10.0, 1000.0]), long)
 
 
 # --- the product's forecaster -----------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_an_evicted_job_is_known_to_take_longer_than_it_ran() -> None:
     jobs = window()
     believed = Learned(school(history(), LEARNED, LEARNED, SMALL))
     job = jobs[0]
-    before = told(believed, job)
+    before = quantiles_of(believed, job)
     believed.started(job, job.submit)
     ran = before[0.95] + 1000
     believed.stopped(job, ran=ran, saved=ran // 2, now=job.submit + ran)
@@ -201,5 +201,5 @@ def test_without_a_past_there_is_no_model_but_still_forecasts() -> None:
     schooling = school(history(50), LEARNED, LEARNED, SMALL)
     assert "a model needs" in schooling.note
     believed = Learned(schooling)
-    quantiles = told(believed, window()[0])
+    quantiles = quantiles_of(believed, window()[0])
     assert all(math.isfinite(millis) and millis > 0 for millis in quantiles.values())

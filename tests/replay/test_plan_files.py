@@ -46,15 +46,19 @@ def test_a_policy_is_played_beside_itself_without_windows_and_as_a_drain(tmp_pat
     assert result.exit_code == 0, result.output
     body = json.loads((tmp_path / "replay.json").read_text())
     assert list(body["policies"]) == ["easy-true", "easy-true-without", "easy-true-drain"]
-    told = {name: measures["windows"] for name, measures in body["policies"].items()}
-    (window,) = told["easy-true"]["each"]
+    by_policy = {name: measures["windows"] for name, measures in body["policies"].items()}
+    (window,) = by_policy["easy-true"]["each"]
     assert datetime.fromtimestamp(window["stops"], UTC).isoformat() == "1970-01-02T05:59:00+00:00"
     assert datetime.fromtimestamp(window["end"], UTC).isoformat() == "1970-01-02T09:00:00+00:00"
     assert window["nodes"] == 1 and len(window["busy_by_hour_before"]) == 24
-    assert told["easy-true"]["gpu_hours_of_others_inside"] == told["easy-true-drain"]["gpu_hours_of_others_inside"] == 0
-    assert told["easy-true-without"]["gpu_hours_of_others_inside"] > 0
-    assert told["easy-true"]["stopped"] == told["easy-true-without"]["stopped"] == 0
-    assert told["easy-true-drain"]["gpu_hours_lost"] > 0
+    assert (
+        by_policy["easy-true"]["gpu_hours_of_others_inside"]
+        == by_policy["easy-true-drain"]["gpu_hours_of_others_inside"]
+        == 0
+    )
+    assert by_policy["easy-true-without"]["gpu_hours_of_others_inside"] > 0
+    assert by_policy["easy-true"]["stopped"] == by_policy["easy-true-without"]["stopped"] == 0
+    assert by_policy["easy-true-drain"]["gpu_hours_lost"] > 0
     (cost,) = body["windows"]
     assert cost["policy"] == "easy-true" and cost["lost_share_of_drain"] == 0
     assert 0 < cost["use_in_the_day_before"] <= 1.5
@@ -67,8 +71,8 @@ def test_whom_a_window_is_for_may_be_in_it(tmp_path: Path) -> None:
     whose = {"localQueues": [{"namespace": "replay", "name": "replay"}]}
     result = replay(tmp_path, manifest(owners=whose))
     assert result.exit_code == 0, result.output
-    told = json.loads((tmp_path / "replay.json").read_text())["policies"]["easy-true-drain"]["windows"]
-    assert told["gpu_hours_of_others_inside"] == told["stopped"] == 0 and told["each"][0]["busy_inside"] > 24
+    windows = json.loads((tmp_path / "replay.json").read_text())["policies"]["easy-true-drain"]["windows"]
+    assert windows["gpu_hours_of_others_inside"] == windows["stopped"] == 0 and windows["each"][0]["busy_inside"] > 24
 
 
 def test_what_cannot_be_honoured_is_said(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_what_cannot_be_honoured_is_said(tmp_path: Path) -> None:
 
 
 def quota_plan(queue: str = "replay", flavor: str = "gpu", gpus: int = 8) -> str:
-    """Of 32 GPUs only some by day; who exceeds them is told half an hour before, and stopped a minute before."""
+    """Of 32 GPUs only some by day; who exceeds them is warned half an hour before, and stopped a minute before."""
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
     day = {
         "name": "day",

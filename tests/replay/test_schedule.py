@@ -55,26 +55,26 @@ def exported(result: ReplayResult, folder: Path, name: str) -> Schedule:
 @pytest.mark.parametrize("name", ["besteffort", "easy", "easy-sjbf-true", "gangline", "gangline-any", "gangline-stay"])
 def test_a_second_count_agrees(tmp_path: Path, name: str) -> None:
     result = played(busy(1), name)
-    told, found = metrics.of(result), exported(result, tmp_path, name)
+    measures, found = metrics.of(result), exported(result, tmp_path, name)
     assert found.over_committed() == []
-    assert len(found.waits()) == told["finished"] == len(result.outcomes)
-    assert sum(found.waits()) / len(found.waits()) == pytest.approx(told["wait"]["mean"])
+    assert len(found.waits()) == measures["finished"] == len(result.outcomes)
+    assert sum(found.waits()) / len(found.waits()) == pytest.approx(measures["wait"]["mean"])
     lost = sum(run.lost * run.gpus for run in found.runs) / 3600
-    assert lost == pytest.approx(told["gpu_hours_lost"])
+    assert lost == pytest.approx(measures["gpu_hours_lost"])
     causes = ("backfill", "loss_budget", "early_end")
-    delay = sum(told[f"head_delay_{cause}_seconds"] for cause in causes)
+    delay = sum(measures[f"head_delay_{cause}_seconds"] for cause in causes)
     if policies.POLICIES[name].ordering is None:
         assert found.head_delay(by_age=True) == pytest.approx(delay, abs=1e-6)
     else:
         assert delay <= found.head_delay(by_age=False) + 1e-6
-    assert sum(run.reason != "" for run in found.runs) == told["evictions"]
+    assert sum(run.reason != "" for run in found.runs) == measures["evictions"]
     if name == "besteffort":
         assert found.idle_work() == [] and not found.heads
     else:
         assert found.heads
         assert found.idle_work(), "work is held back for reserved heads"
     if name == "gangline-any":
-        assert told["evictions"] > 0
+        assert measures["evictions"] > 0
 
 
 def test_a_second_count_finds_what_is_wrong(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_parquet_has_the_rows_of_the_csv_with_types(tmp_path: Path) -> None:
     side_by_side.write(result, tmp_path, "plain", "parquet")
     found = parquet.read_table(tmp_path / "plain.parquet").to_pylist()
     assert len(found) == len(rows) and list(found[0]) == list(side_by_side.RUNS)
-    for told, row in zip(found, rows, strict=True):
-        assert [told["id"], told["outcome"]] == [row["id"], row["outcome"]]
-        assert told["start"] == (float(row["start"]) if row["start"] else None)
-        assert " ".join(f"{each['node']}:{each['gpus']}" for each in told["nodes"] or ()) == row["nodes"]
+    for parquet_row, row in zip(found, rows, strict=True):
+        assert [parquet_row["id"], parquet_row["outcome"]] == [row["id"], row["outcome"]]
+        assert parquet_row["start"] == (float(row["start"]) if row["start"] else None)
+        assert " ".join(f"{each['node']}:{each['gpus']}" for each in parquet_row["nodes"] or ()) == row["nodes"]
     assert len(parquet.read_table(tmp_path / "plain-heads.parquet")) == len(result.headships) > 0
 
 
@@ -238,10 +238,10 @@ def test_policies_of_a_file_are_played_beside_the_others_and_all_is_exported(tra
     )
     code, text = replay(trace, tmp_path / "out", *options, "--save-cost", "10s")
     assert code == 0, text
-    told = json.loads((tmp_path / "out" / "replay.json").read_text())
-    assert list(told["policies"]) == ["besteffort", "ours"]
-    assert (told["rules"]["jitter"], told["rules"]["save_cost_seconds"]) == (0.02, 10)
-    assert told["policies"]["ours"]["impossible"] == 1 and told["policies"]["ours"]["gpu_hours_saving"] > 0
+    document = json.loads((tmp_path / "out" / "replay.json").read_text())
+    assert list(document["policies"]) == ["besteffort", "ours"]
+    assert (document["rules"]["jitter"], document["rules"]["save_cost_seconds"]) == (0.02, 10)
+    assert document["policies"]["ours"]["impossible"] == 1 and document["policies"]["ours"]["gpu_hours_saving"] > 0
     assert "ours: spec.recovery is not played in a replay" in text
     assert "besteffort: 2 shaken runs: wait " in text and " ± " in text
     assert "0+1" in text, "nothing unfinished, one impossible"

@@ -32,8 +32,8 @@ def planned(*reserved: ReservedWindow, known: int = 0) -> Planned:
     """Windows that are known from a time on, until they end."""
     events = [ReplayEvent(known, tuple(map(Put, reserved)))]
     events += [ReplayEvent(each.end, (Gone(ReservedWindow, each.name),)) for each in reserved]
-    told = tuple(sorted(events, key=lambda event: event.at))
-    return Planned(told, tuple(PlannedWindow(each, each.nodes) for each in reserved))
+    ordered = tuple(sorted(events, key=lambda event: event.at))
+    return Planned(ordered, tuple(PlannedWindow(each, each.nodes) for each in reserved))
 
 
 def play(
@@ -51,9 +51,9 @@ def play(
     return Simulator(jobs, ReplayedCluster(gpus), queue, believed, rules=rules, planned=plan, handling=handling).run()
 
 
-def hours(*told: tuple[float, float, int]) -> list[ReplayedJob]:
+def hours(*rows: tuple[float, float, int]) -> list[ReplayedJob]:
     """Jobs from (submit, duration, GPUs), in hours."""
-    return made(*((submit * 3600, duration * 3600, gpus) for submit, duration, gpus in told))
+    return made(*((submit * 3600, duration * 3600, gpus) for submit, duration, gpus in rows))
 
 
 # --- who runs where ---------------------------------------------------------------------------------------------------
@@ -81,19 +81,19 @@ def test_a_drain_stops_at_the_beginning_what_nobody_held_back() -> None:
         (5 * HOUR, 6 * HOUR + MINUTE),  # on the first node, when that is free
     ]
     assert second.stints[0].evicted == "Reservation" and second.stints[0].lost == MINUTE, "it had saved at 4:00"
-    told = metrics.of(result)["windows"]
-    assert told["stopped"] == 1 and told["gpu_hours_of_others_inside"] == 0
-    assert told["gpu_hours_lost"] == pytest.approx(8 / 60)
+    measures = metrics.of(result)["windows"]
+    assert measures["stopped"] == 1 and measures["gpu_hours_of_others_inside"] == 0
+    assert measures["gpu_hours_lost"] == pytest.approx(8 / 60)
 
 
 def test_without_windows_nothing_is_stopped_and_the_use_of_the_same_hours_is_known() -> None:
     plan = planned(window(4 * HOUR, 6 * HOUR, 1))
     result = play(hours((0, 5, 8), (0, 5, 8), (7, 1, 8)), plan, "without")
-    told = metrics.of(result)["windows"]
+    measures = metrics.of(result)["windows"]
     assert [outcome.start for outcome in result.outcomes] == [0, 0, 7 * HOUR]
-    assert told["gpu_hours_of_others_inside"] == 8, "from 4:00 to 5:00"
-    assert told["each"][0]["busy_by_hour_before"][:5] == [16, 16, 16, 16, 0]
-    assert told["each"][0]["busy_inside"] == 8
+    assert measures["gpu_hours_of_others_inside"] == 8, "from 4:00 to 5:00"
+    assert measures["each"][0]["busy_by_hour_before"][:5] == [16, 16, 16, 16, 0]
+    assert measures["each"][0]["busy_inside"] == 8
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_without_windows_nothing_is_stopped_and_the_use_of_the_same_hours_is_kno
         (2 * HOUR, 0, 30 * MINUTE, 1),  # it saves at the deadline: the restart alone
         (2 * HOUR, 10 * MINUTE, 30 * MINUTE, 11),  # and what it would have done while it saved
         (2 * HOUR, 10 * MINUTE, 5 * MINUTE, 51),  # the notice is too short: since 2:00 … 2:10, the end of its last save
-        (2 * HOUR, 0, 0, 61),  # nobody told it
+        (2 * HOUR, 0, 0, 61),  # nobody warned it
         (None, 0, 30 * MINUTE, 181),  # it can't save
     ],
 )

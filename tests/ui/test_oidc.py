@@ -124,8 +124,8 @@ async def test_a_person_is_led_to_the_issuer_and_back(browser: Browser, issuer: 
     assert asked["scope"].split() == ["openid", "email", "groups"] and asked["code_challenge_method"] == "S256"
     assert await back(browser, issuer.enter(page)) == (303, "http://dashboard.example/jobs?state=Pending")
     assert issuer.asked[0]["client_secret"] == "s3cret" and issuer.asked[0]["grant_type"] == "authorization_code"
-    status, told = await browser.get("/api/session")
-    assert (status, told["user"]) == (200, "jane")
+    status, body = await browser.get("/api/session")
+    assert (status, body["user"]) == (200, "jane")
     assert [each.key for each in browser.cookies()] == ["gangline"], "what led there and back is forgotten"
 
 
@@ -137,8 +137,8 @@ async def test_nobody_is_led_to_another_site(browser: Browser, issuer: FakeIssue
 async def test_a_sign_in_ends_where_it_began(browser: Browser, issuer: FakeIssuer) -> None:
     query = issuer.enter(await begun(browser))
     stranger = Browser(browser.root)
-    status, told = await back(stranger, query)
-    assert status == 403 and "not begun in this browser" in told
+    status, body = await back(stranger, query)
+    assert status == 403 and "not begun in this browser" in body
     await stranger.close()
     assert (await back(browser, query.replace("state=", "state=x")))[0] == 403
     assert (await back(browser, "?error=access_denied&state=" + query.partition("state=")[2]))[0] == 403
@@ -159,8 +159,8 @@ async def test_a_token_for_somebody_else_signs_nobody_in(
     browser: Browser, issuer: FakeIssuer, claims: Json, words: str
 ) -> None:
     issuer.claims = claims
-    status, told = await back(browser, issuer.enter(await begun(browser)))
-    assert status == 403 and words in told
+    status, body = await back(browser, issuer.enter(await begun(browser)))
+    assert status == 403 and words in body
     assert (await browser.get("/api/session"))[0] == 401
 
 
@@ -176,11 +176,11 @@ async def test_a_token_that_the_api_server_refuses_signs_nobody_in(
 
 async def test_an_issuer_that_is_odd_is_named(browser: Browser, issuer: FakeIssuer) -> None:
     issuer.described = {"issuer": "https://evil.example"}
-    status, told = await browser.get("/api/login/oidc")
-    assert status == 403 and "describes another issuer" in told["text"]
+    status, body = await browser.get("/api/login/oidc")
+    assert status == 403 and "describes another issuer" in body["text"]
     issuer.described = {"token_endpoint": "file:///etc/passwd"}
-    status, told = await browser.get("/api/login/oidc")
-    assert status == 403 and "token_endpoint" in told["text"]
+    status, body = await browser.get("/api/login/oidc")
+    assert status == 403 and "token_endpoint" in body["text"]
     issuer.described = {}
     query = issuer.enter(await begun(browser))
     issuer.answer = {"error": "invalid_client", "error_description": "<script>"}

@@ -85,10 +85,10 @@ class Browser:
         return await self.ask("GET", path, **more)
 
     async def sign_in(self, token: str) -> tuple[int, Json]:
-        status, told = await self.ask("POST", "/api/session", csrf="login", json={"token": token})
+        status, body = await self.ask("POST", "/api/session", csrf="login", json={"token": token})
         if status == 200:
             self.csrf = (await self.get("/api/session"))[1]["csrf"]
-        return status, told
+        return status, body
 
     @asynccontextmanager
     async def live(self, namespace: str = "") -> AsyncIterator[Events]:
@@ -167,14 +167,14 @@ async def test_a_token_is_let_in_if_the_api_server_accepts_it(cluster: Cluster, 
     async with browsing(by_token(cluster), pages) as browser:
         assert await browser.get("/api/session") == (401, {"error": "Nobody is signed in.", "login": ["token"]})
         for wrong in ("nobody-token", "", "with space", "é", "x" * 20_000):
-            status, told = await browser.sign_in(wrong)
-            assert status in (400, 401) and told["error"]
+            status, body = await browser.sign_in(wrong)
+            assert status in (400, 401) and body["error"]
         assert not browser.cookies()
         assert (await browser.sign_in("jane-token"))[0] == 200
         (cookie,) = browser.cookies()
         assert cookie["httponly"] and cookie["samesite"] == "strict"
-        status, told = await browser.get("/api/session")
-        assert (status, told["user"], told["all"], told["namespaces"]) == (200, "jane", False, [])
+        status, body = await browser.get("/api/session")
+        assert (status, body["user"], body["all"], body["namespaces"]) == (200, "jane", False, [])
         assert (await browser.ask("DELETE", "/api/session"))[0] == 200
         assert (await browser.get("/api/session"))[0] == 401
 
@@ -197,8 +197,8 @@ async def test_over_tls_alone_unless_told_otherwise(cluster: Cluster, pages: Pag
             f"{browser.root}/api/session", json={"token": "jane-token"}, headers={"X-Gangline-Csrf": "login"}
         ) as answer,
     ):
-        (told,) = answer.headers.getall("Set-Cookie")[:1]
-        assert told.startswith("__Host-gangline=jane-token;") and "Secure" in told and "HttpOnly" in told
+        (cookie,) = answer.headers.getall("Set-Cookie")[:1]
+        assert cookie.startswith("__Host-gangline=jane-token;") and "Secure" in cookie and "HttpOnly" in cookie
 
 
 async def test_a_laptop_lets_in_the_browser_with_the_link_once(cluster: Cluster, pages: Pages) -> None:
@@ -261,12 +261,12 @@ async def test_another_namespaces_names_never_reach_the_browser(cluster: Cluster
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
         async with browser.live() as events:
-            _, told = await events.next("snapshot")
-            assert len(told["rows"]["jobs"]) == 3 and all(row["hidden"] for row in told["rows"]["jobs"].values())
+            _, body = await events.next("snapshot")
+            assert len(body["rows"]["jobs"]) == 3 and all(row["hidden"] for row in body["rows"]["jobs"].values())
             for name in (b'"next"', b'"last"', b"gpujob/", b'"ml"'):
                 assert name not in events.text
-        status, told = await browser.get("/api/job/ml/gpujob/next")
-        assert status == 403 and "ml" in told["error"]
+        status, body = await browser.get("/api/job/ml/gpujob/next")
+        assert status == 403 and "ml" in body["error"]
 
 
 async def test_a_lost_right_and_an_expired_token_are_said_while_the_page_is_open(
@@ -278,20 +278,20 @@ async def test_a_lost_right_and_an_expired_token_are_said_while_the_page_is_open
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
         async with browser.live("ml") as events:
-            _, told = await events.next("snapshot")
-            assert not any(row["hidden"] for row in told["rows"]["jobs"].values())
+            _, body = await events.next("snapshot")
+            assert not any(row["hidden"] for row in body["rows"]["jobs"].values())
             cluster.lists["jane"] = set()
-            _, told = await events.next("snapshot")
-            assert all(row["hidden"] for row in told["rows"]["jobs"].values())
+            _, body = await events.next("snapshot")
+            assert all(row["hidden"] for row in body["rows"]["jobs"].values())
             cluster.may_watch = False
-            _, told = await events.next("trouble")
-            assert told["kind"] == "Forbidden"
+            _, body = await events.next("trouble")
+            assert body["kind"] == "Forbidden"
             cluster.may_watch = True
             await events.next("snapshot")
             cluster.may_watch = False
             cluster.tokens.clear()
-            while told["kind"] != "Expired":
-                _, told = await events.next("trouble")
+            while body["kind"] != "Expired":
+                _, body = await events.next("trouble")
         assert (await browser.get("/api/rights?namespace=ml"))[0] == 401
 
 
@@ -306,8 +306,8 @@ async def test_a_leader_that_goes_is_said_and_the_next_one_is_found(
             await events.next("snapshot")
             cluster.away = True
             cluster.api.end()  # its streams, as an operator does that ends
-            name, told = await events.next("trouble", "snapshot")
-            assert (name, told["kind"]) == ("trouble", "NoLeader")
+            name, body = await events.next("trouble", "snapshot")
+            assert (name, body["kind"]) == ("trouble", "NoLeader")
             cluster.api._ending.clear()
             cluster.away = False
             await events.next("snapshot")
@@ -324,8 +324,8 @@ async def test_a_browser_that_does_not_read_gets_all_rows_later(monkeypatch: pyt
     assert b"snapshot" in await first
     for _ in range(5):
         feed._tell(live.event("change", {}))
-    told = await anext(events)
-    assert told.count(b"event: snapshot") == 1 and told.count(b"event: change") < 3
+    message = await anext(events)
+    assert message.count(b"event: snapshot") == 1 and message.count(b"event: change") < 3
     await events.aclose()
     assert not feed.watched
     feed.task.cancel()
@@ -337,14 +337,14 @@ async def test_a_browser_that_does_not_read_gets_all_rows_later(monkeypatch: pyt
 async def test_a_jobs_page_has_its_explanation_and_its_story(cluster: Cluster, pages: Pages) -> None:
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
-        status, told = await browser.get("/api/job/ml/gpujob/next")
-        assert status == 200 and told["job"]["jobName"] == "next" and told["why"]["lines"]
-        assert set(told) == {"job", "why", "promises", "story"}
+        status, body = await browser.get("/api/job/ml/gpujob/next")
+        assert status == 200 and body["job"]["jobName"] == "next" and body["why"]["lines"]
+        assert set(body) == {"job", "why", "promises", "story"}
         assert (await browser.get("/api/job/ml/gpujob/none"))[0] == 404
         assert (await browser.get("/api/job/ml/gpujob/next/secrets"))[0] == 404
         assert (await browser.get("/api/past?namespace=ml&since=3600"))[0] == 200
-        status, told = await browser.get("/api/past?namespace=ml&since=never")
-        assert status == 400 and "sinceSeconds" in told["error"]
+        status, body = await browser.get("/api/past?namespace=ml&since=never")
+        assert status == 400 and "sinceSeconds" in body["error"]
         assert (await browser.get("/api/past?namespace=..%2F..%2Fsecrets"))[0] == 400
         for limit in ("0", "-1", "many", "1" * 400):
             assert (await browser.get(f"/api/past?namespace=ml&limit={limit}"))[0] == 400
@@ -354,10 +354,10 @@ async def test_a_long_list_is_fetched_in_pages(cluster: Cluster, pages: Pages, m
     monkeypatch.setattr(ui_app, "_PAGE", 1)
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("admin-token")
-        status, told = await browser.get("/api/audits?limit=2")
-        assert status == 200 and len(told["items"]) == 2 and not told["more"]
-        status, told = await browser.get("/api/audits?limit=1")
-        assert len(told["items"]) == 1 and told["more"]
+        status, body = await browser.get("/api/audits?limit=2")
+        assert status == 200 and len(body["items"]) == 2 and not body["more"]
+        status, body = await browser.get("/api/audits?limit=1")
+        assert len(body["items"]) == 1 and body["more"]
 
 
 @pytest.fixture
@@ -391,15 +391,15 @@ async def test_decisions_are_collected_over_pages_and_opened(
         assert (await browser.get("/api/decisions?since=3600&until=1800"))[1]["items"] == []
         _, few = await browser.get("/api/decisions?limit=4")
         assert few["items"] == whole["items"][:4] and few["more"]
-        status, told = await browser.get("/api/decisions?since=60&until=60")
-        assert status == 400 and "untilSeconds" in told["error"]
-        status, told = await browser.get(f"/api/decision/{whole['items'][0]['number']}")
-        assert status == 200 and told["same"]
-        assert set(told) == {"decision", "same", "recorded", "repeated", "inputs", "version"}
+        status, body = await browser.get("/api/decisions?since=60&until=60")
+        assert status == 400 and "untilSeconds" in body["error"]
+        status, body = await browser.get(f"/api/decision/{whole['items'][0]['number']}")
+        assert status == 200 and body["same"]
+        assert set(body) == {"decision", "same", "recorded", "repeated", "inputs", "version"}
         assert (await browser.get("/api/decision/7"))[0] == 404
         assert (await browser.get("/api/decision/..%2Foperatorstates"))[0] in (400, 404)
-        status, told = await browser.get("/api/check")
-        assert status == 200 and told["items"][0]["running"]
+        status, body = await browser.get("/api/check")
+        assert status == 200 and body["items"][0]["running"]
         await record.close()
         monkeypatch.setattr(ui_app, "MOST_PAGES", 2)
         _, few = await browser.get("/api/decisions?limit=100")
@@ -411,27 +411,27 @@ async def test_who_may_not_see_a_namespace_gets_none_of_its_decisions(
 ) -> None:
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
-        _, told = await browser.get("/api/decisions?namespace=ml")
-        assert told["items"] and all(row["namespace"] == "ml" for row in told["items"])
-        _, told = await browser.get("/api/decisions")
-        theirs = [row for row in told["items"] if row["hidden"]]
-        assert len(theirs) == 5 and b"secret" not in orjson.dumps(told)
+        _, body = await browser.get("/api/decisions?namespace=ml")
+        assert body["items"] and all(row["namespace"] == "ml" for row in body["items"])
+        _, body = await browser.get("/api/decisions")
+        theirs = [row for row in body["items"] if row["hidden"]]
+        assert len(theirs) == 5 and b"secret" not in orjson.dumps(body)
         number = theirs[0]["number"]
         for path in (f"/api/decision/{number}?namespace=ml", f"/api/decision/{number}"):
-            status, told = await browser.get(path)
-            assert status in (403, 404) and b"secret" not in orjson.dumps(told)
-        status, told = await browser.get("/api/check")
-        assert status == 403 and "recordchecks" in told["error"]
+            status, body = await browser.get(path)
+            assert status in (403, 404) and b"secret" not in orjson.dumps(body)
+        status, body = await browser.get("/api/check")
+        assert status == 403 and "recordchecks" in body["error"]
 
 
 async def test_a_dashboard_of_an_operator_without_a_record_says_so(cluster: Cluster, pages: Pages) -> None:
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("admin-token")
-        _, told = await browser.get("/api/decisions")
-        assert told == {"items": [], "more": False, "continue": "", "from": None, "record": False}
+        _, body = await browser.get("/api/decisions")
+        assert body == {"items": [], "more": False, "continue": "", "from": None, "record": False}
         assert (await browser.get("/api/check"))[1] == {"items": []}
-        status, told = await browser.get("/api/decision/5")
-        assert status == 404 and "keeps no record" in told["error"]
+        status, body = await browser.get("/api/decision/5")
+        assert status == 404 and "keeps no record" in body["error"]
 
 
 async def test_attempts_sums_and_annotations(cluster: Cluster, pages: Pages) -> None:
@@ -440,16 +440,16 @@ async def test_attempts_sums_and_annotations(cluster: Cluster, pages: Pages) -> 
     job = "kueue.x-k8s.io/queue-name"
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
-        _, told = await browser.get("/api/attempts?namespace=ml&since=3600&limit=5")
-        assert [row["jobName"] for row in told["items"]] == ["runs"] and not told["more"]
-        _, told = await browser.get("/api/job/ml/gpujob/runs/attempts")
-        assert [(row["attempt"], row["end"]) for row in told["attempts"]] == [(1, "")]
+        _, body = await browser.get("/api/attempts?namespace=ml&since=3600&limit=5")
+        assert [row["jobName"] for row in body["items"]] == ["runs"] and not body["more"]
+        _, body = await browser.get("/api/job/ml/gpujob/runs/attempts")
+        assert [(row["attempt"], row["end"]) for row in body["attempts"]] == [(1, "")]
         assert (await browser.get("/api/job/ml/gpujob/none/attempts"))[0] == 404
-        _, told = await browser.get("/api/usage?namespace=ml&since=86400&by=flavor&halfLife=3600")
-        assert [(row["name"], row["jobs"]) for row in told["items"]] == [("h100", 1)]
-        assert told["items"][0]["weightedGpuHours"] > 0
-        _, told = await browser.get(f"/api/annotations?namespace=ml&keys={job}")
-        assert {row["uid"]: row["annotations"] for row in told["items"]} == {
+        _, body = await browser.get("/api/usage?namespace=ml&since=86400&by=flavor&halfLife=3600")
+        assert [(row["name"], row["jobs"]) for row in body["items"]] == [("h100", 1)]
+        assert body["items"][0]["weightedGpuHours"] > 0
+        _, body = await browser.get(f"/api/annotations?namespace=ml&keys={job}")
+        assert {row["uid"]: row["annotations"] for row in body["items"]} == {
             f"wl-{name}": {job: "a"} for name in ("runs", "next", "last")
         }
         for wrong in ("usage?by=colour", "usage?halfLife=x", "annotations?keys=a,b,c,d,e", "attempts?since=never"):
@@ -462,8 +462,8 @@ async def test_attempts_sums_and_annotations(cluster: Cluster, pages: Pages) -> 
             "usage?by=user",
             f"annotations?keys={job}",
         ):
-            status, told = await browser.get(f"/api/{path}")
-            text = orjson.dumps(told)
+            status, body = await browser.get(f"/api/{path}")
+            text = orjson.dumps(body)
             assert status == 200 and b"runs" not in text and b'"ml' not in text, text
         assert (await browser.get("/api/job/ml/gpujob/runs/attempts"))[0] == 403
 
@@ -471,9 +471,9 @@ async def test_attempts_sums_and_annotations(cluster: Cluster, pages: Pages) -> 
 async def test_what_one_may_not_do_is_named(cluster: Cluster, pages: Pages) -> None:
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("jane-token")
-        _, told = await browser.get("/api/rights?namespace=ml")
-        assert told["hold"] == {"allowed": True}
-        assert told["cordon"] == {"allowed": False, "missing": "patch nodes"}
+        _, body = await browser.get("/api/rights?namespace=ml")
+        assert body["hold"] == {"allowed": True}
+        assert body["cordon"] == {"allowed": False, "missing": "patch nodes"}
 
 
 async def test_actions_are_done_one_by_one_with_the_askers_rights(cluster: Cluster, pages: Pages) -> None:
@@ -481,8 +481,8 @@ async def test_actions_are_done_one_by_one_with_the_askers_rights(cluster: Clust
     async with browsing(by_token(cluster), pages, verbs) as browser:
         await browser.sign_in("jane-token")
         targets = [{"namespace": "ml", "kind": "Job", "name": name} for name in ("next", "runs", "foreign", "last")]
-        _, told = await browser.ask("POST", "/api/actions", json={"verb": "hold", "targets": targets, "preview": True})
-        assert [(row["ok"], row["text"]) for row in told["results"]] == [
+        _, body = await browser.ask("POST", "/api/actions", json={"verb": "hold", "targets": targets, "preview": True})
+        assert [(row["ok"], row["text"]) for row in body["results"]] == [
             (True, "job/next is held"),
             (False, "job/runs runs: to hold it would stop it"),
             (False, "you may not"),
@@ -490,8 +490,8 @@ async def test_actions_are_done_one_by_one_with_the_askers_rights(cluster: Clust
         ]
         assert verbs.done[0] == ("ml", "job/next", True, "Bearer jane-token")
         move = {"verb": "move", "targets": targets[:1], "queue": "night"}
-        _, told = await browser.ask("POST", "/api/actions", json=move)
-        assert told["results"][0]["text"] == "job/next moves to night"
+        _, body = await browser.ask("POST", "/api/actions", json=move)
+        assert body["results"][0]["text"] == "job/next moves to night"
 
 
 WRONG_ACTIONS: list[Any] = [
@@ -514,11 +514,11 @@ async def test_odd_requests_are_refused_by_name(cluster: Cluster, pages: Pages) 
     async with browsing(by_token(cluster), pages, verbs) as browser:
         await browser.sign_in("admin-token")
         for body in WRONG_ACTIONS:
-            status, told = await browser.ask("POST", "/api/actions", json=body)
-            assert (status, told.keys()) == (400, {"error"}), body
-        status, told = await browser.ask("POST", "/api/actions", data=b"[" * 100_000)
+            status, answer = await browser.ask("POST", "/api/actions", json=body)
+            assert (status, answer.keys()) == (400, {"error"}), body
+        status, answer = await browser.ask("POST", "/api/actions", data=b"[" * 100_000)
         assert status == 400
-        status, told = await browser.ask("POST", "/api/actions", data=b" " * (ui_app.LONGEST_BODY + 1))
+        status, answer = await browser.ask("POST", "/api/actions", data=b" " * (ui_app.LONGEST_BODY + 1))
         assert status == 413
         assert not verbs.done
 
@@ -550,8 +550,8 @@ async def test_doctor_examines_with_the_rights_of_who_asks_and_once_a_person_at_
             await asyncio.sleep(0.01)
         assert (await jane.get("/api/doctor"))[0] == 429
         going.set()
-        status, told = await first
-        assert (status, told["items"][0]["name"], asked) == (200, "clocks", ["Bearer jane-token"])
+        status, body = await first
+        assert (status, body["items"][0]["name"], asked) == (200, "clocks", ["Bearer jane-token"])
 
 
 async def test_doctor_has_a_time_limit(cluster: Cluster, pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,8 +563,8 @@ async def test_doctor_has_a_time_limit(cluster: Cluster, pages: Pages, monkeypat
 
     async with browsing(by_token(cluster), pages, doctor=doctor) as browser:
         await browser.sign_in("admin-token")
-        status, told = await browser.get("/api/doctor")
-        assert status == 504 and "0.05 seconds" in told["error"]
+        status, body = await browser.get("/api/doctor")
+        assert status == 504 and "0.05 seconds" in body["error"]
     async with browsing(by_token(cluster), pages) as browser:
         await browser.sign_in("admin-token")
         assert (await browser.get("/api/doctor"))[0] == 404
@@ -576,5 +576,5 @@ async def test_a_question_about_the_whole_cluster_is_asked_in_the_dashboards_nam
     async with browsing(by_token(cluster), pages, namespace="ml") as browser:
         await browser.sign_in("admin-token")
         body = {"namespace": "", "change": {"drain": "none"}}
-        status, told = await browser.ask("POST", "/api/whatif", json=body)
-        assert status == 422 and "there is no node 'none'" in told["error"]
+        status, answer = await browser.ask("POST", "/api/whatif", json=body)
+        assert status == 422 and "there is no node 'none'" in answer["error"]

@@ -130,7 +130,7 @@ def test_the_webhooks_of_an_uninstalled_gangline_go(plane: LocalControlPlane, ku
 
 
 def test_no_review_is_lost_when_a_replica_ends(plane: LocalControlPlane, kubectl: Kubectl, tmp_path: Path):
-    """Clients with open connections, as API servers have them, leave when they are told to; none finds its connection closed."""
+    """Clients with open connections, as API servers have them, leave when they are asked to; none finds its connection closed."""
     if "clusterqueues.kueue.x-k8s.io" not in kubectl("get", "crd", "-o", "name"):
         install_crds(kubectl)
     with running(plane.kubeconfig, tmp_path, "--linger", "2") as webhooks:
@@ -152,13 +152,13 @@ async def _reviews_until_the_end(webhooks: Webhooks, trust: ssl.SSLContext) -> C
     async def client() -> None:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust, limit=1)) as session:
             while not ended.is_set():
-                told = webhooks.stopping
+                stopping = webhooks.stopping
                 async with session.post(f"{url}/convert", json=review) as answer:
                     assert answer.status == 200
                     await answer.read()
-                    if told:
+                    if stopping:
                         assert answer.headers["connection"] == "close"
-                    answered["after" if told else "before"] += 1
+                    answered["after" if stopping else "before"] += 1
                 await asyncio.sleep(0.01)
 
     clients = [asyncio.ensure_future(client()) for _ in range(4)]

@@ -79,7 +79,7 @@ describe('attempts that are known, with newer ones', () => {
     expect(names(withNewer(known, newer, 20))).toEqual(['three runs', 'one 80', 'two 50'])
   })
 
-  it('are gone where they are told of no more and had no end', () => {
+  it('are gone where they are listed no more and had no end', () => {
     expect(names(withNewer([attempt('one', 10, null), attempt('two', 5, 50)], [], 0))).toEqual(['two 50'])
   })
 

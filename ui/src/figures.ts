@@ -189,7 +189,7 @@ const attemptKey = (each: Attempt): string => `${each.namespace}/${each.workload
 /** What is known, with what has come since: all attempts in progress, and those that have ended. The latest end comes first. */
 export function withNewer(known: readonly Attempt[], newer: readonly Attempt[], from: number): Attempt[] {
   const fresh = new Set(newer.map(attemptKey))
-  // one in progress that is not told of any more has no end that is known: it is gone
+  // one in progress that is not listed any more has no end that is known: it is gone
   const rest = known.filter((each) => each.ended !== null && each.ended >= from && !fresh.has(attemptKey(each)))
   const all = [...newer, ...rest]
   return all.sort((a, b) => (b.ended ?? Infinity) - (a.ended ?? Infinity) || b.reserved - a.reserved)

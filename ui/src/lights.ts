@@ -29,7 +29,7 @@ export function lights(jobs: readonly Job[], queues: readonly Queue[], nodes: re
   for (const queue of stopped.slice(0, NAMED)) add('bad', 'warn', `ClusterQueue ${queue.name} admits nothing: ${queue.note}`, '/queues', { queue: queue.name })
 
   const away = new Map(jobs.flatMap((job) => (job.fallenBack ? [[job.clusterQueue, job.fallenBack] as const] : [])))
-  for (const [queue, told] of away) add('warn', 'warn', `ClusterQueue ${queue} follows ${modeWords(told.mode)} instead of its QueuePolicy.`, '/queues', { queue })
+  for (const [queue, fallback] of away) add('warn', 'warn', `ClusterQueue ${queue} follows ${modeWords(fallback.mode)} instead of its QueuePolicy.`, '/queues', { queue })
 
   const by = (state: string) => jobs.filter((job) => shownState(job) === state)
   const never = by('Never fits')

@@ -130,12 +130,12 @@ class DirectorySource:
     def __init__(self, directory: Path, now: Callable[[], datetime] = utc_now) -> None:
         self._directory = directory
         self._now = now
-        self._told: KeyPair | None = None
+        self._warned_of: KeyPair | None = None
 
     async def fetch(self) -> ServingCertificate:
         pair = KeyPair.read(self._directory)
-        if pair != self._told and certificates.ends_soon(pair.certificate, self._now()):
-            self._told = pair
+        if pair != self._warned_of and certificates.ends_soon(pair.certificate, self._now()):
+            self._warned_of = pair
             log.warning("%s: the certificate ends at %s", self._directory, certificates.expiry(pair.certificate))
         return ServingCertificate(pair, None)
 

@@ -166,7 +166,7 @@ class _Process:
                 task.result()  # a crash must be visible
 
     async def _first_certificates(self) -> ServingCertificate | None:
-        """Wait for the first certificate; None if the process was told to stop before."""
+        """Wait for the first certificate; None if the process was asked to stop before."""
         while not self._stop.is_set():
             served = await self._refresh()
             if served is not None:
@@ -187,7 +187,7 @@ class _Process:
         return served
 
     async def _upkeep(self, server: _Server, served: ServingCertificate) -> None:
-        """Keep registration and certificates up to date, until told to stop."""
+        """Keep registration and certificates up to date, until asked to stop."""
         await server.listening.wait()  # before that no request may be sent here
         while not self._stop.is_set():
             registered = await self._register(served)
@@ -235,7 +235,7 @@ class _Process:
                 await self._stop.wait()
 
     async def _drain(self, server: _Server, serving: asyncio.Task[None]) -> None:
-        """Report not ready, let endpoints be removed while clients are told to leave, then answer what is in progress and end."""
+        """Report not ready, let endpoints be removed while clients are asked to leave, then answer what is in progress."""
         self._readiness.ending = True
         if self._options.unregister_on_exit:
             try:

@@ -80,8 +80,8 @@ class Damped:
 
 
 def damped(before: Damped | None, usable: int, follow: Follow, notice: Millis, now: Millis) -> Damped:
-    """The capacity that counts now that so much is usable. `notice`: a smaller capacity counts so much later, since workloads are
-    told of it first.
+    """The capacity that counts now that so much is usable. `notice`: a smaller capacity counts so much later, since workloads
+    are warned of it first.
     """
     if before is None or usable == before.capacity:
         return Damped(usable)

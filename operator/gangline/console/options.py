@@ -17,7 +17,7 @@ import click
 from gangline import files, logs
 from gangline.api import quantity
 
-#: history and model of forecasts, of the operator and of `gangline admin forecast`, unless they are told otherwise
+#: history and model of forecasts, of the operator and of `gangline admin forecast`, unless options name others
 FORECAST_DIRECTORY = Path("~/.local/share/gangline/forecast").expanduser()
 #: bytes of the smallest useful size
 LEAST_BYTES = 2**20
@@ -96,7 +96,7 @@ def listening_at(context: click.Context, parameter: click.Parameter, value: str)
 
 
 def file_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `-f`, `--file`, which the command gets as `file`, and `-o PATH`, which it was once: elsewhere that is a format."""
+    """Add `-f`, `--file`, which the command gets as `file`, and `-o PATH`, as once: in other commands that is a format."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -124,7 +124,7 @@ class _OnceOutput(click.ParamType[Path]):
         return Path(os.fsdecode(click.Path(dir_okay=False).convert(value, param, ctx)))
 
 
-#: values of -o elsewhere
+#: values of -o in other commands
 _FORMATS = ("json", "yaml", "wide", "name")
 
 

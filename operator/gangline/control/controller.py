@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gangline.api.admission.multikueue import CONTROLLER as ELSEWHERE
+from gangline.api.admission.multikueue import CONTROLLER as BY_MULTIKUEUE
 from gangline.api.read.configuration import multikueue as multikueue_settings
 from gangline.api.read.configuration.managed_jobs import EVERY_QUEUED, ManagedJobs
 from gangline.api.read.configuration.sections import FOR_EVER, Retention
@@ -298,12 +298,12 @@ class Controller:
 
         # admission checks that are answered here
         provisioning = Provisioning(context)
-        elsewhere = MultiKueue(context, multikueue, groups)
-        quotas = ManagerQuotas(context, elsewhere.clusters, patience=multikueue.worker_lost_timeout)
-        judges = {BY_PROVISIONING: provisioning.judge, ELSEWHERE: elsewhere.judge}
+        other_clusters = MultiKueue(context, multikueue, groups)
+        quotas = ManagerQuotas(context, other_clusters.clusters, patience=multikueue.worker_lost_timeout)
+        judges = {BY_PROVISIONING: provisioning.judge, BY_MULTIKUEUE: other_clusters.judge}
 
         # plans of pods
-        group_planning = GroupPlanning(context, groups, families, elsewhere)
+        group_planning = GroupPlanning(context, groups, families, other_clusters)
         serving = ServingPlanning(context, families, group_planning)
 
         queue_writes = QueueStatuses(
@@ -334,7 +334,7 @@ class Controller:
             telemetry_rules,  # what Prometheus says of nodes, and workloads that have to leave them for it
             # checks; requests of evicted workloads are deleted before these are admitted again
             provisioning,
-            elsewhere,  # workloads that run in other clusters
+            other_clusters,  # workloads that run in other clusters
             *([quotas] if multikueue.enabled and multikueue.sums_quotas else []),  # and how much of them
             ActiveChecks(context, judges),  # whether each check is active
             Dependencies(context, self._observe),  # jobs that wait for others

@@ -54,8 +54,8 @@ def _compare_lists(old: list[Any], new: list[Any], path: str) -> Iterator[tuple[
             yield from _compare(was, now, f"{path}[{i}]")
         return
     gone, come = [each for each in old if each not in new], [each for each in new if each not in old]
-    told = [*(f"- {_short(each)}" for each in gone), *(f"+ {_short(each)}" for each in come)]
-    yield path, ", ".join(told) or "another order"
+    edits = [*(f"- {_short(each)}" for each in gone), *(f"+ {_short(each)}" for each in come)]
+    yield path, ", ".join(edits) or "another order"
 
 
 def _short(value: Any) -> str:

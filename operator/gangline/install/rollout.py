@@ -16,7 +16,7 @@ from gangline.objects import Stored
 
 NAMES: Final = (WEBHOOKS_NAME, OPERATOR_NAME)
 _PERIOD: Final = 1.0
-#: characters of a reason, and reasons that are told of a Deployment
+#: characters of a reason, and reasons that are printed of a Deployment
 _LONGEST: Final = 160
 MOST_REASONS: Final = 2
 _REVISION: Final = "deployment.kubernetes.io/revision"
@@ -30,7 +30,7 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[...
     Errors that pass, such as of an API server that starts again, are waited out.
     """
     deadline = time.monotonic() + seconds
-    told = ""
+    reported = ""
     while True:
         try:
             missing = [await _missing(api, namespace, name) for name in NAMES]
@@ -46,9 +46,9 @@ async def wait(api: ApiClient, namespace: str, seconds: float, say: Callable[...
         now = "\n".join(missing)
         if time.monotonic() > deadline:
             return now
-        if now != told:
+        if now != reported:
             say(*(f"· {text}" for text in missing))
-            told = now
+            reported = now
         await asyncio.sleep(_PERIOD)
 
 
@@ -103,7 +103,7 @@ async def _reasons(api: ApiClient, namespace: str, deployment: Json) -> list[str
 
 
 async def _newest(api: ApiClient, namespace: str, deployment: Json, selector: str) -> set[str]:
-    """The hashes of the ReplicaSets that make the Deployment's present pods: of those before, no error is told any more."""
+    """The hashes of the ReplicaSets that make the Deployment's present pods: of those before, no error is printed any more."""
     revision = (deployment["metadata"].get("annotations") or {}).get(_REVISION)
     sets = (await api.list(REPLICA_SETS, namespace, label_selector=selector)).items
     return {_hash(each) for each in sets if (each["metadata"].get("annotations") or {}).get(_REVISION) == revision}

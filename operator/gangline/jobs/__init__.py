@@ -7,12 +7,12 @@ from typing import Final
 
 from gangline.api import jobkinds
 from gangline.api.jobkinds import Declaration
-from gangline.jobs.base import JobKind, RunsElsewhere
+from gangline.jobs.base import JobKind, RunsOnOtherCluster
 from gangline.jobs.declared import DeclaredKind, ExternalKind
 from gangline.jobs.gpujob import GPUJobKind
 from gangline.jobs.job import BatchJob
 from gangline.jobs.jobset import JobSet
-from gangline.jobs.pods.elsewhere import PodsElsewhere
+from gangline.jobs.pods.on_other_cluster import PodsOnOtherCluster
 from gangline.jobs.serving import SENT
 from gangline.kube.resources import Resource
 
@@ -30,7 +30,9 @@ _BY_NAME: Final[dict[tuple[str, str], JobKind]] = {(kind.api_version, kind.kind)
 
 
 #: what has no field for the name of its controller, and may be sent to other clusters, since its pods wait here
-_BY_GATES: Final[dict[Resource, RunsElsewhere]] = {each.resource: each for each in (PodsElsewhere(), *SENT.values())}
+_BY_GATES: Final[dict[Resource, RunsOnOtherCluster]] = {
+    each.resource: each for each in (PodsOnOtherCluster(), *SENT.values())
+}
 
 #: kinds that are not queued here, and may be sent to other clusters
 EXTERNAL: Final[dict[Resource, ExternalKind]] = {}
@@ -57,9 +59,9 @@ def kind_of(api_version: str, kind: str) -> JobKind | None:
     return _BY_NAME.get((api_version, kind))
 
 
-def elsewhere(resource: Resource) -> RunsElsewhere | None:
+def on_other_cluster(resource: Resource) -> RunsOnOtherCluster | None:
     """The kind, if its jobs may be sent to other clusters."""
     kind = BY_RESOURCE.get(resource)
-    if isinstance(kind, RunsElsewhere) and kind.managed_by:
+    if isinstance(kind, RunsOnOtherCluster) and kind.managed_by:
         return kind
     return EXTERNAL.get(resource) or _BY_GATES.get(resource)

@@ -144,8 +144,8 @@ def confirmed_start(job: JobObject) -> Patch | None:
 def has_seen_suspension(job: JobObject) -> bool:
     """Whether the controller of a suspended job, that of Jobs or of JobSets, knows of it, or has never seen it otherwise.
 
-    One that was suspended before its controller had said anything may still get pods: that has been told of its start, perhaps,
-    and of nothing else. The first generation of a job was never started.
+    One that was suspended before its controller had said anything may still get pods: perhaps the controller has seen its start,
+    and nothing else. The first generation of a job was never started.
     """
     if job.condition(_SUSPENDED) is not None or not job.spec.get("suspend") or not _here(job):
         return True
@@ -272,7 +272,7 @@ class JobKind(Protocol):
         ...
 
     def runtime_hints(self, job: JobObject) -> RuntimeHints:
-        """The runtime hints of its author. Never raises: errors of the job are reported elsewhere."""
+        """The runtime hints of its author. Never raises: the job's own checks report its errors."""
         ...
 
     def workload_annotations(self, job: JobObject) -> dict[str, str]:
@@ -379,7 +379,7 @@ class ShowsSuspension(Protocol):
 
 
 @runtime_checkable
-class RunsElsewhere(Protocol):
+class RunsOnOtherCluster(Protocol):
     """A kind whose jobs may run in another cluster, while the job here shows how far it is: a field keeps controllers
     here away.
     """

@@ -267,7 +267,7 @@ def _restore(wanted: Json, place: PodSetPlace, original: Json) -> None:
 
 
 class ExternalKind(SentAlone):
-    """Implements `gangline.jobs.base.RunsElsewhere`."""
+    """Implements `gangline.jobs.base.RunsOnOtherCluster`."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource

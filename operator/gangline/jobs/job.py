@@ -4,7 +4,7 @@ Held by `spec.suspend`. Admission goes into its one pod template, and parallelis
 stopped in three steps, because the API server lets a template be changed only on a suspended Job that has no start time
 and (since Kubernetes 1.36) no active pods:
 
-1. suspend it, marked with the `stopping` annotation, and wait until its controller has told its pods to go;
+1. suspend it, marked with the `stopping` annotation, and wait until its controller has requested that its pods be deleted;
 2. null `status.startTime`, where the Job controller has not done so itself;
 3. restore template and parallelism, and drop the mark.
 """

@@ -110,7 +110,7 @@ def is_held(kind: ServingKind, parent: JobObject) -> bool:
     )
 
 
-def comes_from_elsewhere(parent: JobObject) -> bool:
+def comes_from_other_cluster(parent: JobObject) -> bool:
     """Whether a manager cluster has sent the object here, and makes its Workloads."""
     return bool(parent.labels.get(names.MULTIKUEUE_ORIGIN))
 
@@ -118,7 +118,7 @@ def comes_from_elsewhere(parent: JobObject) -> bool:
 def owner_uid(parent: JobObject) -> str:
     """The UID in the names of its Workloads: for one that a manager cluster has sent, that which it has there."""
     uid = parent.annotations.get(names.MULTIKUEUE_ORIGIN_UID)
-    return uid if uid and comes_from_elsewhere(parent) else parent.uid
+    return uid if uid and comes_from_other_cluster(parent) else parent.uid
 
 
 def named(kind: ServingKind, parent: JobObject, name: str, uid: str | None = None) -> str:
@@ -258,7 +258,7 @@ class LeaderWorkerSet:
         return pod_sets(parent)
 
     def adopted_names(self, parent: JobObject) -> Sequence[str]:
-        count = self.size(parent) if comes_from_elsewhere(parent) else 0
+        count = self.size(parent) if comes_from_other_cluster(parent) else 0
         return [self.workload_name(parent, index) for index in range(count)]
 
     def group_of(self, parent: JobObject, pod: HeldPod) -> int | None:
@@ -372,7 +372,7 @@ BY_RESOURCE: Final[Mapping[Resource, ServingKind]] = {kind.declaration.resource:
 BY_FRAMEWORK: Final[Mapping[str, ServingKind]] = {kind.declaration.framework: kind for kind in KINDS}
 
 
-# --- elsewhere --------------------------------------------------------------------------------------------------------
+# --- in other clusters --------------------------------------------------------------------------------------------------
 #
 # StatefulSets and LeaderWorkerSets that run in another cluster, while the pods of those here wait at their gates.
 #
@@ -383,8 +383,8 @@ BY_FRAMEWORK: Final[Mapping[str, ServingKind]] = {kind.declaration.framework: ki
 MOST_GROUPS: Final = 1000
 
 
-class ServingElsewhere:
-    """Implements `gangline.jobs.base.RunsElsewhere`."""
+class ServingOnOtherCluster:
+    """Implements `gangline.jobs.base.RunsOnOtherCluster`."""
 
     managed_by: Path = ()
     pods_wait = True
@@ -439,4 +439,4 @@ def _names(resource: Resource, name: str, uid: str, size: int) -> tuple[str, ...
     return tuple(kind.workload_name(job, index) for index in range(size))
 
 
-SENT: Final[Mapping[Resource, ServingElsewhere]] = {each: ServingElsewhere(each) for each in BY_RESOURCE}
+SENT: Final[Mapping[Resource, ServingOnOtherCluster]] = {each: ServingOnOtherCluster(each) for each in BY_RESOURCE}

@@ -1,4 +1,4 @@
-"""A list-watch that never lies: what the sink has been told always converges to what the server holds.
+"""A list-watch that never lies: what the sink has received always converges to what the server holds.
 
 The rules, which the tests hold it to:
 
@@ -11,7 +11,7 @@ The rules, which the tests hold it to:
 - The store went back (it was restored from a backup) if a list has a lower resourceVersion than anything before, or has an
   object that should have been known already. A watch cannot tell: it waits in silence for versions to come. So before a stream is
   resumed, the first page of a list of one object is asked for.
-- Otherwise resourceVersions are compared for equality only. The same uid at the same resourceVersion is not told twice.
+- Otherwise resourceVersions are compared for equality only. The same uid at the same resourceVersion is not delivered twice.
 - No failure of the server ends `run()`: it retries for ever with jittered backoff. An exception of the *sink* does.
 
 Per object it keeps its key, uid and resourceVersion, nothing else. Measured: 4 µs of CPU per event of 3 KB, beside the
@@ -125,7 +125,7 @@ class Reflector:
     An object that `decode` fails on is logged and counted, and its last good state stands: one invalid object must not stop the
     others, nor look deleted. `optional`: a kind that the server does not serve counts as empty (and is asked for again every
     `absent_retry` seconds, or when `served` shows its version); `refusable`: so does an optional one that this account may not
-    list. `on_rewind` is called when the store went back, before the sink is told what it holds now. Times are in seconds.
+    list. `on_rewind` is called when the store went back, before the sink gets what it holds now. Times are in seconds.
     """
 
     def __init__(

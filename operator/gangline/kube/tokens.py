@@ -35,7 +35,7 @@ EXEC_TIMEOUT = 60.0
 INTERACTIVE_TIMEOUT = 300.0
 #: bytes that an exec plugin may answer: certificates with long chains are a tenth of it
 MOST_OUTPUT = 262_144
-#: what an exec plugin is told of its cluster: these fields of it, and in `config` what this extension holds
+#: what an exec plugin gets of its cluster: these fields of it, and in `config` what this extension holds
 CLUSTER_FIELDS = (
     *("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data"),
     *("proxy-url", "disable-compression"),
@@ -314,7 +314,7 @@ async def _run(
         env=environment,
         stdin=None if given is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # elsewhere it would be logged
+        stderr=None if sys.stderr.isatty() else asyncio.subprocess.DEVNULL,  # without a terminal it would be logged
         start_new_session=given is not None,  # to end its children as well
     )
     try:

@@ -422,11 +422,11 @@ def tell_refusals(say: Callable[..., object]) -> Observer:
 
     While it starts, an API server that does not know its roles yet refuses everything; that passes.
     """
-    told: set[tuple[str, Resource]] = set()
+    reported: set[tuple[str, Resource]] = set()
 
     def observe(verb: str, resource: Resource, error: ApiError) -> None:
-        if isinstance(error, Forbidden) and error.lacks_right and (verb, resource) not in told:
-            told.add((verb, resource))
+        if isinstance(error, Forbidden) and error.lacks_right and (verb, resource) not in reported:
+            reported.add((verb, resource))
             say(
                 "a %s of %s was refused (403): where that lasts, `gangline admin rbac` prints what is needed",
                 verb,

@@ -27,7 +27,7 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """`since`: the first version whose API servers have it unless told otherwise. `without`: a sentence on earlier ones."""
+    """`since`: the first version whose API servers have it unless configured otherwise. `without`: a sentence on earlier ones."""
 
     name: str
     since: Version
@@ -84,15 +84,15 @@ def read_version(answer: bytes) -> Version | None:
     none.
     """
     try:
-        told = bounded.load_json(answer, most_bytes=_MOST_BYTES)
+        body = bounded.load_json(answer, most_bytes=_MOST_BYTES)
     except bounded.BadJsonError:
         return None
-    return of(told)
+    return of(body)
 
 
-def of(told: object) -> Version | None:
+def of(body: object) -> Version | None:
     """The version in that answer as JSON; None if there is none."""
-    fields = [told.get(name) for name in ("major", "minor")] if isinstance(told, dict) else []
+    fields = [body.get(name) for name in ("major", "minor")] if isinstance(body, dict) else []
     numbers = [re.fullmatch(r"([0-9]{1,4})\+?", field) for field in fields if isinstance(field, str)]
     found = [int(number[1]) for number in numbers if number is not None]
     return Version(*found) if len(found) == 2 else None

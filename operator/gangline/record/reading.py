@@ -178,7 +178,7 @@ class _Reader:
         elif known.body == body:
             return
         else:
-            # what it got when it was admitted, and what its job said, is worth keeping when it is not told any more
+            # what it got when it was admitted, and what its job said, is worth keeping when the object does not say it any more
             kept = {field: known.body[field] for field in _KEPT if field in known.body}
             known.body, known.place = kept | body, place
         _follow(known.stays, body, now)

@@ -1,4 +1,4 @@
-"""The windows of Reservations over the time of a replay: when an operator that saw these objects would have told its engine what.
+"""The windows of Reservations over the time of a replay, each when an operator with these objects would pass it to its engine.
 
 The operator's own expansion does the work: windows of a schedule are known a few ahead, and nodes of a flavor are chosen as they
 come and go. Pure.
@@ -99,10 +99,10 @@ class _State:
                 self._see(wanted[window.name], each.nodes, now)
         for name in self.known.keys() - wanted.keys():
             self._forget(name, now)
-        told = tuple(changes_between(ReservedWindow, self.known, wanted))
+        changes = tuple(changes_between(ReservedWindow, self.known, wanted))
         self.known = wanted
-        if told:
-            self.events.append(ReplayEvent(now, told))
+        if changes:
+            self.events.append(ReplayEvent(now, changes))
 
     def _see(self, window: ReservedWindow, nodes: Iterable[str], now: Millis) -> None:
         """Note a window. Nodes that it gets or loses after its beginning are not noted."""

@@ -142,7 +142,7 @@ class Learned:
         self._due: Millis | None = None
         self._lessons = Lessons(schooling.past, schooling.scale)
         self._renewal: dict[str, Millis] = {}  # when a job is to be forecast again if it still waits
-        self._untold: dict[str, ReplayedJob] = {}
+        self._unforecast: dict[str, ReplayedJob] = {}
         self._open: dict[str, ReplayedJob] = {}
         self._news: list[RuntimeForecast] = []
         self._renewals = Alarms[ReplayedJob](self._to_renew, lambda: len(self._open))
@@ -168,7 +168,7 @@ class Learned:
         self._lessons.submitted(job.number, run, vector, last_two)
         self.compared[job.number] = last_two
         self.alike[job.number] = self._alike.quantiles(run)
-        self._untold[run.uid] = self._open[run.uid] = job
+        self._unforecast[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 
     def started(self, job: ReplayedJob, now: Millis) -> None:
@@ -187,10 +187,10 @@ class Learned:
         self._renew_at(now + _FIRST_RENEWAL, job)
 
     def finished(self, job: ReplayedJob, now: Millis) -> None:
-        untold = self._untold.pop(job.key, None) is not None
+        unforecast = self._unforecast.pop(job.key, None) is not None
         del self._open[job.key], self._renewal[job.key]
-        told = partial(self._forecasts.__setitem__, job.number) if untold else None
-        run = self._forecaster.finished(job.key, now / 1000, told)
+        note = partial(self._forecasts.__setitem__, job.number) if unforecast else None
+        run = self._forecaster.finished(job.key, now / 1000, note)
         assert run is not None, job  # it was started
         self._lessons.finished(job.number, run)
         self._alike.finished(run)
@@ -198,18 +198,18 @@ class Learned:
     # --- estimates ----------------------------------------------------------------------------------------------------
 
     def news(self, now: Millis, wanted: bool) -> Iterable[RuntimeForecast]:
-        if wanted or len(self._untold) >= _BATCH:
+        if wanted or len(self._unforecast) >= _BATCH:
             self._tell(now)
             self._renew(now)
         news, self._news = self._news, []
         return news
 
     def _tell(self, now: Millis) -> None:
-        if not self._untold:
+        if not self._unforecast:
             return
-        jobs, self._untold = self._untold, {}
-        told = self._forecaster.forecasts(jobs, now / 1000, conditional=False)
-        for uid, forecast in told.items():
+        jobs, self._unforecast = self._unforecast, {}
+        forecasts = self._forecaster.forecasts(jobs, now / 1000, conditional=False)
+        for uid, forecast in forecasts.items():
             job = jobs[uid]
             self._forecasts[job.number] = forecast
             self._news.append(RuntimeForecast(job.key, quantiles_of(forecast), forecast.source, forecast.samples))

@@ -22,8 +22,8 @@ class PlannedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What is planned in a replay: what an operator would have told its engine when, in the order of time, and what each window
-    came to.
+    """What is planned in a replay: what an operator would have passed to its engine and when, in the order of time, and what
+    each window came to.
     """
 
     events: tuple[ReplayEvent, ...] = ()
@@ -35,7 +35,7 @@ class Planned:
         return bool(self.events or self.quotas)
 
     def under(self, handling: WindowHandling) -> Sequence[ReplayEvent]:
-        """What the engine is told under a policy. Where there are windows, these are what policies differ in: quotas change alike
+        """What the engine receives under a policy. Where there are windows, policies differ in these only: quotas change alike
         under all of them.
         """
         quotas = self.quotas if self.events or handling == "announced" else _unforeseen(self.quotas)
@@ -64,11 +64,11 @@ def _unforeseen(events: Iterable[ReplayEvent]) -> list[ReplayEvent]:
 
 
 def _held_back(events: Iterable[ReplayEvent]) -> Iterator[ReplayEvent]:
-    """The same windows, each told when it begins to stop jobs, and not before."""
+    """The same windows, each passed to the engine when it begins to stop jobs, and not before."""
     waiting: dict[str, ReservedWindow] = {}
     for event in events:
         yield from _begun(waiting, event.at)
-        told: list[Change] = []
+        changes: list[Change] = []
         for change in event.changes:
             match change:
                 case Put(ReservedWindow() as window) if window.begin > event.at:
@@ -76,9 +76,9 @@ def _held_back(events: Iterable[ReplayEvent]) -> Iterator[ReplayEvent]:
                 case Gone(_, name) if name in waiting:
                     del waiting[name]
                 case _:
-                    told.append(change)
-        if told:
-            yield ReplayEvent(event.at, tuple(told))
+                    changes.append(change)
+        if changes:
+            yield ReplayEvent(event.at, tuple(changes))
     yield from _begun(waiting, None)
 
 

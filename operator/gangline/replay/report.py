@@ -232,8 +232,8 @@ def _head(done: Replay, name: str) -> str:
 
 
 def _conclusion(done: Replay) -> str:
-    told = "".join(f"<li>{escape(each)}</li>" for each in done.conclusion())
-    return f"<h2>Conclusion</h2><ul>{told}</ul>" if told else ""
+    items = "".join(f"<li>{escape(each)}</li>" for each in done.conclusion())
+    return f"<h2>Conclusion</h2><ul>{items}</ul>" if items else ""
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------------
@@ -277,18 +277,18 @@ def _table(stories: Sequence[PolicyResult]) -> str:
                 f"{m['impossible']:,}",
             )
         )
-        told = m["promises"]
+        promises = m["promises"]
         promised.append(
             (
                 story.policy,
                 f"{m['heads']:,}",
                 _percent(m["heads_late_share"]),
                 _span(m["heads_mean_lateness"]),
-                f"{told['made']:,}",
-                _percent(told["coverage"]),
-                _span(told["mean_lateness"]),
-                _span(told["mean_length"]),
-                ", ".join(f"{cause} {count:,}" for cause, count in told["missed_by"].items()) or "–",
+                f"{promises['made']:,}",
+                _percent(promises["coverage"]),
+                _span(promises["mean_lateness"]),
+                _span(promises["mean_length"]),
+                ", ".join(f"{cause} {count:,}" for cause, count in promises["missed_by"].items()) or "–",
             )
         )
     note = (
@@ -304,8 +304,8 @@ def _table(stories: Sequence[PolicyResult]) -> str:
         "were missed by."
     )
     policies = f'<h2>Policies</h2><p class="note">{note}</p>{_html_table(columns, rows)}{_html_table(losses, lost)}'
-    told = f'<h2>Promises</h2><p class="note">{about}</p>{_html_table(_PROMISED, promised)}'
-    return policies + (told if any(story.measures["heads"] for story in stories) else "")
+    section = f'<h2>Promises</h2><p class="note">{about}</p>{_html_table(_PROMISED, promised)}'
+    return policies + (section if any(story.measures["heads"] for story in stories) else "")
 
 
 def _html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -570,13 +570,13 @@ def _largest_tenants(result: ReplayResult) -> list[str]:
 # --- forecasts ----------------------------------------------------------------------------------------------------------
 
 
-def _calibration(told: dict[str, Any]) -> str:
-    if not told:
+def _calibration(forecast: dict[str, Any]) -> str:
+    if not forecast:
         return ""
     share = Axis(0, 1, words=lambda value: f"{value:.0%}")
     plot = Plot(share, share, width=420, height=320, label="Forecast calibration")
     plot.line([(0, 0), (1, 1)], "#888888", dashed=True)
-    for number, (size, scores) in enumerate({"all": told, **told["by_size"]}.items()):
+    for number, (size, scores) in enumerate({"all": forecast, **forecast["by_size"]}.items()):
         points = [(int(name[1:]) / 100, covered) for name, covered in scores["coverage"].items()]
         plot.line(points, colour(number), title=size)
         for x, y in points:
@@ -584,10 +584,10 @@ def _calibration(told: dict[str, Any]) -> str:
     names = legend(
         [
             (f"{size} GPUs" if size != "all" else "all jobs", colour(n))
-            for n, size in enumerate(["all", *told["by_size"]])
+            for n, size in enumerate(["all", *forecast["by_size"]])
         ]
     )
-    tenants = {f"tenant {name}": scores for name, scores in told.get("by_tenant", {}).items()}
+    tenants = {f"tenant {name}": scores for name, scores in forecast.get("by_tenant", {}).items()}
     columns = ("jobs", "runs", "q50", "q90", "log error", "last-two's", "Spearman", "within 2x")
     rows = [
         (
@@ -600,7 +600,7 @@ def _calibration(told: dict[str, Any]) -> str:
             _share(s["spearman"]),
             f"{s['within_two']:.1%}",
         )
-        for size, s in {"all": told, **told["by_size"], **tenants}.items()
+        for size, s in {"all": forecast, **forecast["by_size"], **tenants}.items()
     ]
     note = (
         "How many runs took no longer than each quantile said at their submission; on the diagonal is honest. By size, and by "

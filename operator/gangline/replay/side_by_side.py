@@ -211,9 +211,9 @@ def replay(
     ended.forget()
     ordered = [stories[policy.name] for policy in plan.policies]
     first = next((forecasts[policy.name] for policy in plan.policies if policy.name in forecasts), {})
-    told = {**first, "by_policy": forecasts} if first else {}
+    forecast = {**first, "by_policy": forecasts} if first else {}
     in_order = {name: [runs[copy] for copy in sorted(runs)] for name, runs in shaken_runs.items()}
-    return Replay(plan, trace.format, ordered, in_order, told, prepared.limit / 1000, list(notes))
+    return Replay(plan, trace.format, ordered, in_order, forecast, prepared.limit / 1000, list(notes))
 
 
 def _one_by_one(plan: ReplayPlan, tasks: Sequence[Task], path: Path, tell: Tell) -> Iterator[tuple[Task, Done]]:

@@ -20,7 +20,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from gangline.tls.certificates import CertificateError, KeyPair
 
 #: seconds in which the head of a request has to be there, from the connection or the request before: a little longer than aiohttp
-#: keeps an idle connection, so that clients which keep theirs are told in the usual way
+#: keeps an idle connection, so that clients which keep theirs see the connection closed in the usual way
 HEAD_WITHIN: Final = 80.0
 #: seconds for which a client may leave a part of an answer unread, and bytes that wait on all connections to be read
 READ_WITHIN: Final = 60.0

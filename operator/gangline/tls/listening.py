@@ -83,8 +83,8 @@ def _silence(connection: socket.socket) -> int:
     if option is None:
         return _SHORT
     try:
-        told = connection.getsockopt(socket.IPPROTO_TCP, option, _RECEIVED + 4)
-        return min(struct.unpack_from("I", told, place)[0] for place in (_SENT, _RECEIVED))
+        info = connection.getsockopt(socket.IPPROTO_TCP, option, _RECEIVED + 4)
+        return min(struct.unpack_from("I", info, place)[0] for place in (_SENT, _RECEIVED))
     except (OSError, struct.error):
         return _SHORT
 

@@ -54,7 +54,7 @@ _PAGE: Final = 1000
 #: pages of one list: some have fewer rows than were asked for, though others follow
 MOST_PAGES: Final = 12
 #: what a list's metadata say beside where it goes on
-_TOLD: Final = frozenset({"from", "record"})
+_SHOWN_METADATA: Final = frozenset({"from", "record"})
 #: parameters of spans of time, and how the operator calls them
 _SPANS: Final[Mapping[str, str]] = {"since": "sinceSeconds", "until": "untilSeconds", "halfLife": "halfLifeSeconds"}
 #: objects whose events are asked for at a time, and events of an answer
@@ -270,7 +270,7 @@ class Server:
                 own_access.who_is(client), own_access.may(client, "list", kube.WORKLOADS), _namespaces(client)
             )
         first = self._dashboard.namespace
-        told = {
+        answer = {
             "user": user,
             "all": everywhere,
             "namespaces": spaces or ([first] if first else []),
@@ -280,7 +280,7 @@ class Server:
             "version": gangline.__version__,
             "login": credentials.kind,
         }
-        return JSONResponse(told)
+        return JSONResponse(answer)
 
     async def _sign_in(self, request: Request) -> Response:
         """Sign in with a pasted token, if the API server accepts it."""
@@ -405,8 +405,8 @@ class Server:
             if not left:
                 raise WrongRequestError("limit: must be a whole number above 0.")
             async with self._client(request) as client:
-                items, more, told = await _collected(client, f"{scope}/{plural}", given, min(left, MOST_ROWS))
-            return JSONResponse({"items": items, "more": bool(more), "continue": more, **told})
+                items, more, metadata = await _collected(client, f"{scope}/{plural}", given, min(left, MOST_ROWS))
+            return JSONResponse({"items": items, "more": bool(more), "continue": more, **metadata})
 
         return listed
 
@@ -495,8 +495,8 @@ class Server:
         async with self._client(request) as client:
             for target, (namespace, name) in zip(targets, wanted, strict=True):
                 try:
-                    told = await verb(client, namespace, name, *more, dry_run=preview)
-                    results.append({"target": target, "ok": True, "text": told})
+                    message = await verb(client, namespace, name, *more, dry_run=preview)
+                    results.append({"target": target, "ok": True, "text": message})
                 except (RefusedError, ApiError) as error:
                     text = error.message if isinstance(error, ApiError) else str(error)
                     results.append({"target": target, "ok": False, "text": text})
@@ -520,15 +520,15 @@ def _named(text: str, what: str) -> str:
 
 async def _collected(client: ApiClient, path: str, query: Mapping[str, str], most: int) -> tuple[list[Json], str, Json]:
     """Rows of a list, fetched in pages; where it goes on ("" = nowhere); and what else its metadata say."""
-    given, items, told = dict(query), list[Json](), Json()
+    given, items, metadata = dict(query), list[Json](), Json()
     more, pages = "start", 0
     while more and most > 0 and pages < MOST_PAGES:
         found = await upstream.ask(client, path, {**given, "limit": str(min(most, _PAGE))})
         items += found["items"]
-        told = {name: value for name, value in found["metadata"].items() if name in _TOLD}
+        metadata = {name: value for name, value in found["metadata"].items() if name in _SHOWN_METADATA}
         most, pages, more = most - len(found["items"]), pages + 1, found["metadata"].get("continue", "")
         given["continue"] = more
-    return items, more, told
+    return items, more, metadata
 
 
 def _scope(namespace: str) -> str:

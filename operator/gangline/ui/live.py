@@ -105,13 +105,13 @@ class Feed:
             self._snapshot = event("snapshot", {"revision": self.revision, "at": self.at, "rows": self.rows})
         return self._snapshot
 
-    def _tell(self, told: bytes) -> None:
+    def _tell(self, message: bytes) -> None:
         for browser in self._browsers:
             if len(browser.waiting) >= MOST_WAITING:
                 browser.waiting.clear()
                 browser.put(self._all(), *([self._trouble] if self._trouble else ()))
             else:
-                browser.put(told)
+                browser.put(message)
 
     def _fail(self, kind: str, error: str) -> None:
         self._trouble = event("trouble", {"kind": kind, "error": error})

@@ -106,9 +106,9 @@ def test_an_elastic_job_grows_without_being_stopped() -> None:
 
 
 def test_a_job_in_another_cluster_grows_without_being_stopped() -> None:
-    elsewhere = elastic(job(queue="main"))
-    elsewhere["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
-    old = default(elsewhere, None, ON).obj
+    sent = elastic(job(queue="main"))
+    sent["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    old = default(sent, None, ON).obj
     assert old["spec"]["template"]["spec"]["schedulingGates"] == [GATE]
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)

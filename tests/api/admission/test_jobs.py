@@ -103,16 +103,16 @@ def test_the_author_hears_of_a_queue_and_a_class_that_do_not_exist(make: Any):
         "WorkloadPriorityClass gold does not exist: the job is not queued until it does",
     )
     assert default(named, None, SIMPLE).warnings == ()
-    assert default(named, named, LACKING).warnings == (), "told once"
+    assert default(named, named, LACKING).warnings == (), "one warning"
     assert default(relabelled(named, **{QUEUE: "Not A Name"}), None, LACKING).warnings[0].startswith("WorkloadPriority")
 
 
-@pytest.mark.parametrize(("hint", "told"), [("banana", True), ("0s", True), (7, True), ("90m", False), (None, False)])
-def test_the_author_hears_of_a_hint_that_is_no_duration(hint: Any, told: bool):
+@pytest.mark.parametrize(("hint", "warned"), [("banana", True), ("0s", True), (7, True), ("90m", False), (None, False)])
+def test_the_author_hears_of_a_hint_that_is_no_duration(hint: Any, warned: bool):
     obj = job(queue="main", annotations={names.EXPECTED_RUNTIME: hint} if hint is not None else {})
     warnings = default(obj, None, SIMPLE).warnings
-    assert bool(warnings) is told
-    if told:
+    assert bool(warnings) is warned
+    if warned:
         assert "must be a duration above zero" in warnings[0] and names.EXPECTED_RUNTIME in warnings[0]
         assert default(obj, obj, SIMPLE).warnings == ()
 
@@ -138,9 +138,9 @@ def test_the_default_queue_of_the_namespace():
     result = default(job(), None, WITH_DEFAULTS)
     assert result.obj["metadata"]["labels"] == {QUEUE: "default", CLASS: "default"}
     assert result.obj["spec"]["suspend"] is True
-    elsewhere = job()
-    elsewhere["metadata"]["namespace"] = "other"
-    assert default(elsewhere, None, WITH_DEFAULTS).obj == elsewhere
+    in_other_namespace = job()
+    in_other_namespace["metadata"]["namespace"] = "other"
+    assert default(in_other_namespace, None, WITH_DEFAULTS).obj == in_other_namespace
 
 
 def test_a_class_that_the_user_chose_stays():
@@ -794,8 +794,8 @@ def test_gpus_that_are_given_twice_must_agree(gpus: int | None, limits: Json, re
     found = [error for error in errors(gpujob(queue="main", **spec)) if "gpusPerWorker" in error]
     assert bool(found) is refused
     if refused:
-        told = "must be 4, as spec.template asks for 4 of nvidia.com/gpu per pod, or be left out"
-        assert found == [f"spec.gpusPerWorker: Invalid value: 8: {told}"]
+        detail = "must be 4, as spec.template asks for 4 of nvidia.com/gpu per pod, or be left out"
+        assert found == [f"spec.gpusPerWorker: Invalid value: 8: {detail}"]
     roles = [{"name": "worker", "replicas": 2, "gpus": gpus, "template": made}]
     assert (
         any(error.startswith("spec.roles[0].gpus:") for error in errors(gpujob(queue="main", roles=roles))) is refused

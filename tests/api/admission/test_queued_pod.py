@@ -49,8 +49,8 @@ def test_a_pod_without_a_queue_gets_that_of_its_namespace_or_is_left_alone():
     assert is_held(made)
     made = admission.default(pod(), None, AdmissionFacts(without_queue=True)).obj
     assert is_held(made)
-    elsewhere = AdmissionFacts(namespace_is_managed=lambda namespace, queued: False)
-    assert not is_held(admission.default(pod(labels={names.QUEUE_NAME: "lq"}), None, elsewhere).obj)
+    unmanaged = AdmissionFacts(namespace_is_managed=lambda namespace, queued: False)
+    assert not is_held(admission.default(pod(labels={names.QUEUE_NAME: "lq"}), None, unmanaged).obj)
 
 
 @pytest.mark.parametrize(("queued", "held"), [(True, False), (False, True)])

@@ -91,8 +91,8 @@ def test_who_names_no_queue_is_left_alone_unless_all_are_managed():
     has_default: Json = {"local_queue_exists": lambda namespace, name: True}
     assert made(plain, **has_default)["metadata"]["labels"] == {names.QUEUE_NAME: names.LOCAL_QUEUE_DEFAULT}
     assert made(plain, plain, **has_default) == plain, "what serves already goes on"
-    elsewhere: Json = {"namespace_is_managed": lambda namespace, queued: False}
-    assert made(deployment("d", "lq", 1), **elsewhere) == deployment("d", "lq", 1)
+    unmanaged: Json = {"namespace_is_managed": lambda namespace, queued: False}
+    assert made(deployment("d", "lq", 1), **unmanaged) == deployment("d", "lq", 1)
 
 
 def test_a_stateful_set_of_a_queued_leader_worker_set_is_not_queued_itself():
@@ -220,4 +220,4 @@ def test_hints_are_checked_and_told_of_where_they_do_nothing(obj: Json):
     [ignored, *unheeded] = admission.warnings(hinted)
     assert "'-1h' is ignored" in ignored
     keys = [names.CHECKPOINT_INTERVAL, names.EXPECTED_RUNTIME, names.STALL] if obj["kind"] == "Deployment" else []
-    assert [told.partition(" ")[0] for told in unheeded] == keys
+    assert [warning.partition(" ")[0] for warning in unheeded] == keys

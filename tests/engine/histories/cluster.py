@@ -123,9 +123,9 @@ class Cluster(Chance, EngineWorld):
         self.complete_evictions()
 
     def report(self, key: str, failed: tuple[tuple[str, str], ...] = ()) -> None:
-        told = WorkloadPods(key, tuple(self.pods[key]), failed)
-        self.log.append(f"put {brief(told)}")
-        self.engine.observe(Put(told))
+        footprint = WorkloadPods(key, tuple(self.pods[key]), failed)
+        self.log.append(f"put {brief(footprint)}")
+        self.engine.observe(Put(footprint))
 
     def drop_pods(self, key: str) -> None:
         if self.pods.pop(key, None) is not None:

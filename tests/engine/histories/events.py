@@ -189,8 +189,8 @@ class Events(Cluster):
             answer = self.one_of(workload.checks)
             state = self.one_of(("Ready", "Ready", "Ready", "Retry", "Rejected"))
             after = self.one_of((None, 0, 40))
-            told = CheckState(answer.name, state, "so it is", self.now, after, self.one_of((None, 1)))
-            checks = tuple(told if check.name == told.name else check for check in workload.checks)
+            state_of_check = CheckState(answer.name, state, "so it is", self.now, after, self.one_of((None, 1)))
+            checks = tuple(state_of_check if check.name == state_of_check.name else check for check in workload.checks)
             self.alter(workload, checks=checks)
 
     def forecast_anew(self) -> None:

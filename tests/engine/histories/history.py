@@ -1,4 +1,4 @@
-"""A history: what happens to a cluster, step by step, and what users would be told of it."""
+"""A history: what happens to a cluster, step by step, and what users would see of it."""
 
 from __future__ import annotations
 

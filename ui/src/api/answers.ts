@@ -49,9 +49,9 @@ export function usePolled<T>(key: string | null, known: (key: string) => T | und
         if (everySeconds) timer = setTimeout(() => void next(), everySeconds * 1000)
       } catch (error) {
         if (stopping.signal.aborted) return
-        const told = error instanceof ApiError ? error : new ApiError(String(error), 0)
-        setHeld((before) => ({ ...before, error: told, loading: false }))
-        const retry = told.status === 429 ? (told.retryAfter ?? 5) : told.status >= 500 || told.status === 0 ? 10 : 0
+        const failure = error instanceof ApiError ? error : new ApiError(String(error), 0)
+        setHeld((before) => ({ ...before, error: failure, loading: false }))
+        const retry = failure.status === 429 ? (failure.retryAfter ?? 5) : failure.status >= 500 || failure.status === 0 ? 10 : 0
         if (retry) timer = setTimeout(() => void next(), retry * 1000)
       }
     }

@@ -7,14 +7,14 @@ import { request } from './requests'
 import type { Attempt, Listed } from './types'
 
 export const MOST_ATTEMPTS = 5000
-/** An attempt may be told of some time after its end. */
+/** An attempt may be listed some time after its end. */
 const OVERLAP = 180
 const EVERY = 60
 const KEPT_VIEWS = 4
 
 interface Kept {
   at: number
-  told: Listed<Attempt>
+  list: Listed<Attempt>
 }
 const kept = new Map<string, Kept>()
 
@@ -25,7 +25,7 @@ function keep(path: string, value: Kept): void {
   if (kept.size > KEPT_VIEWS && oldest !== undefined) kept.delete(oldest)
 }
 
-const recall = (view: string): Listed<Attempt> | undefined => kept.get(view)?.told
+const recall = (view: string): Listed<Attempt> | undefined => kept.get(view)?.list
 
 /** The attempts of the last `since` seconds that a namespace may see; "" = the whole cluster. */
 export function useAttempts(namespace: string, since: number): Answer<Listed<Attempt>> {
@@ -37,14 +37,14 @@ export function useAttempts(namespace: string, since: number): Answer<Listed<Att
       const at = now()
       const back = before ? Math.ceil(at - before.at) + OVERLAP : since
       const asked = (seconds: number) => request<Listed<Attempt>>(`${path}&since=${Math.min(since, seconds)}&limit=${MOST_ATTEMPTS}`, { signal })
-      let told = await asked(back)
+      let list = await asked(back)
       if (before && back < since) {
-        const items = withNewer(before.told.items, told.items, at - since)
+        const items = withNewer(before.list.items, list.items, at - since)
         // so much has come that the list is not whole: it is asked for anew
-        told = told.more ? await asked(since) : { items: items.slice(0, MOST_ATTEMPTS), more: (before.told.more ?? false) || items.length > MOST_ATTEMPTS }
+        list = list.more ? await asked(since) : { items: items.slice(0, MOST_ATTEMPTS), more: (before.list.more ?? false) || items.length > MOST_ATTEMPTS }
       }
-      keep(view, { at, told })
-      return told
+      keep(view, { at, list })
+      return list
     },
     [path, view, since],
   )

@@ -70,9 +70,9 @@ export async function request<T>(path: string, options: Options = {}): Promise<T
   }
   noteDate(response)
   if (response.ok) return response.status === 204 ? (undefined as T) : ((await response.json()) as T)
-  const told = await readError(response)
-  if (response.status === 401) onSignedOut(told.login)
-  throw new ApiError(told.error, response.status, told.missing, told.retryAfter)
+  const fault = await readError(response)
+  if (response.status === 401) onSignedOut(fault.login)
+  throw new ApiError(fault.error, response.status, fault.missing, fault.retryAfter)
 }
 
 async function readError(response: Response) {

@@ -13,7 +13,7 @@ import type { IconName } from '../parts/icons'
 import { Chart, timeAxis, type Palette } from '../parts/chart'
 import { Commands, quoted } from '../parts/commands'
 import { DecisionWord, InputsButton, InputsDialog, inputsOfAttempt } from '../parts/decision'
-import { Answered, Failure, Panel, Scroll, Told } from '../parts/panel'
+import { Answered, Failure, Panel, Scroll, AnswerContent } from '../parts/panel'
 import { similarRuns } from '../similar'
 import { useLinks, useView } from '../view'
 import { clock, count, duration, durations, fullTime, gpus, HOLDING, inInterval, jobLabel, number, ordinal, OVER, percent } from '../words'
@@ -170,9 +170,9 @@ const drawPromises = (colours: Palette) => ({
 
 function Start({ job, answer }: { job: Job; answer: JobAnswer | undefined }) {
   const now = useNow(30)
-  const told = answer?.promises
-  const promises = told?.promises
-  const until = told?.started ?? now
+  const promised = answer?.promises
+  const promises = promised?.promises
+  const until = promised?.started ?? now
   const data = useMemo(() => {
     const rows = (promises ?? []).filter((each) => each.at <= until)
     const last = rows[rows.length - 1]
@@ -182,7 +182,7 @@ function Start({ job, answer }: { job: Job; answer: JobAnswer | undefined }) {
   if (job.state !== 'Pending' && !promises?.length) return null
   const start = job.expectedStart
   return (
-    <Panel title={job.state === 'Pending' ? 'Start' : 'What was promised'} aside={told?.record ? <span className="quiet small">{recordWords(told.record)}</span> : undefined}>
+    <Panel title={job.state === 'Pending' ? 'Start' : 'What was promised'} aside={promised?.record ? <span className="quiet small">{recordWords(promised.record)}</span> : undefined}>
       <div className="stack">
         {job.state === 'Pending' &&
           (start ? (
@@ -194,7 +194,7 @@ function Start({ job, answer }: { job: Job; answer: JobAnswer | undefined }) {
           ) : (
             <p>{job.neverFits ? 'The job never starts as it is: it asks for more than its queue can give.' : 'No start can be predicted.'}</p>
           ))}
-        {told?.started != null && promises?.[0] && <p>{cameTrue(promises[0], told.started)}</p>}
+        {promised?.started != null && promises?.[0] && <p>{cameTrue(promises[0], promised.started)}</p>}
         {data[0].length > 1 && (
           <figure>
             <Chart data={data} options={drawPromises} height={150} label={`The promised start over time. It was promised ${count(promises?.length ?? 0, 'time')}; the list below has each.`} />
@@ -326,15 +326,15 @@ function Earlier({ path, job }: { path: string; job: Job }) {
           </button>
         </div>
         {asked === '' && <p className="quiet small">Gangline plays the cluster forward for each answer, which takes some seconds. Nothing is changed.</p>}
-        {asked === 'remedies' && (remedies.data ? <RemedyList told={remedies.data} /> : remedies.error ? <Failure error={remedies.error} again={remedies.again} /> : <p className="quiet">Gangline plays the cluster forward.</p>)}
-        {asked === 'victims' && (victims.data ? <VictimList told={victims.data} job={job} /> : victims.error ? <Failure error={victims.error} again={victims.again} /> : <p className="quiet">Gangline plays one round of its decisions.</p>)}
+        {asked === 'remedies' && (remedies.data ? <RemedyList answer={remedies.data} /> : remedies.error ? <Failure error={remedies.error} again={remedies.again} /> : <p className="quiet">Gangline plays the cluster forward.</p>)}
+        {asked === 'victims' && (victims.data ? <VictimList answer={victims.data} job={job} /> : victims.error ? <Failure error={victims.error} again={victims.again} /> : <p className="quiet">Gangline plays one round of its decisions.</p>)}
       </div>
     </Panel>
   )
 }
 
-function RemedyList({ told }: { told: Remedies }) {
-  if (!told.remedies.length) return <p>{told.obstacle || 'No single change lets it start earlier by a minute or more.'}</p>
+function RemedyList({ answer }: { answer: Remedies }) {
+  if (!answer.remedies.length) return <p>{answer.obstacle || 'No single change lets it start earlier by a minute or more.'}</p>
   return (
     <Scroll label="Changes that let it start earlier">
     <table className="plain">
@@ -347,7 +347,7 @@ function RemedyList({ told }: { told: Remedies }) {
         </tr>
       </thead>
       <tbody>
-        {told.remedies.map((each) => (
+        {answer.remedies.map((each) => (
           <tr key={each.kind}>
             <td className="words">{each.change}</td>
             <td>{each.by === 'user' ? 'its author' : 'an administrator'}</td>
@@ -361,12 +361,12 @@ function RemedyList({ told }: { told: Remedies }) {
   )
 }
 
-function VictimList({ told, job }: { told: Victims; job: Job }) {
-  if (!told.victims.length) return <p>{told.obstacle || (told.starts ? 'It would start without preempting any job.' : 'It would preempt no job.')}</p>
+function VictimList({ answer, job }: { answer: Victims; job: Job }) {
+  if (!answer.victims.length) return <p>{answer.obstacle || (answer.starts ? 'It would start without preempting any job.' : 'It would preempt no job.')}</p>
   return (
     <>
       <p>
-        Were {jobLabel(job)} next, it would preempt {count(told.victims.length, 'job')}.
+        Were {jobLabel(job)} next, it would preempt {count(answer.victims.length, 'job')}.
       </p>
       <Scroll label="Jobs that it would preempt">
       <table className="plain">
@@ -380,7 +380,7 @@ function VictimList({ told, job }: { told: Victims; job: Job }) {
           </tr>
         </thead>
         <tbody>
-          {told.victims.map((each) => (
+          {answer.victims.map((each) => (
             <tr key={each.job}>
               <td>
                 {each.job} {each.user && <span className="quiet">{each.user}</span>}
@@ -587,13 +587,13 @@ function Logs({ path, job }: { path: string; job: Job }) {
         </div>
       }
     >
-      <Told answer={answer}>
+      <AnswerContent answer={answer}>
         {(data) => (
           <pre className="log" tabIndex={0} aria-label={`Logs of pod ${pod}`} ref={toEnd}>
             {data.lines.join('\n') || 'The container has written nothing.'}
           </pre>
         )}
-      </Told>
+      </AnswerContent>
     </Panel>
   )
 }

@@ -80,8 +80,8 @@ const NOTES: readonly ShownState[] = ['Running', 'Pending']
 function groupNote(jobs: Job[]): string {
   const sums = new Map<ShownState, number>()
   for (const job of jobs) sums.set(shownState(job), (sums.get(shownState(job)) ?? 0) + job.gpus)
-  const told = NOTES.flatMap((state) => (sums.has(state) ? [`${gpus(sums.get(state) ?? 0)} ${state.toLowerCase()}`] : []))
-  return [count(jobs.length, 'job'), ...told].join(', ')
+  const notes = NOTES.flatMap((state) => (sums.has(state) ? [`${gpus(sums.get(state) ?? 0)} ${state.toLowerCase()}`] : []))
+  return [count(jobs.length, 'job'), ...notes].join(', ')
 }
 
 // --- columns by annotation ---

@@ -44,13 +44,13 @@ function bookOf(namespace: string): DecisionBook {
     // whole seconds, and the window is never empty
     const until = Math.max(0, Math.floor(at - to))
     const query = new URLSearchParams({ namespace, since: String(Math.max(until + 1, Math.ceil(at - from))), until: String(until), limit: String(limit) })
-    const told = await request<DecisionList>(`api/decisions?${query}`, { signal }).catch((error: unknown) => {
+    const list = await request<DecisionList>(`api/decisions?${query}`, { signal }).catch((error: unknown) => {
       throw error instanceof ApiError && error.status === 404 ? new Error('This operator does not give its decisions.') : error
     })
-    const items = told.items.map((row) => ({
+    const items = list.items.map((row) => ({
       at: row.at, text: row.text, number: row.number, decision: row.decision, namespace: row.namespace, workload: row.workload, job: jobLabel(row), hidden: row.hidden, by: row.by,
     }))
-    return { items, more: told.more ?? false, from: told.from, record: told.record }
+    return { items, more: list.more ?? false, from: list.from, record: list.record }
   }, now)
 }
 
@@ -126,8 +126,8 @@ export function TimelinePage() {
 
   const onWhatIf = useCallback(
     async (question: Question): Promise<Outcome> => {
-      const told = await request<Outcome>('api/whatif', { method: 'POST', body: asked(question, namespace, queues.list) })
-      return { ...told, before: inTime(told.before, at), after: inTime(told.after, at) }
+      const outcome = await request<Outcome>('api/whatif', { method: 'POST', body: asked(question, namespace, queues.list) })
+      return { ...outcome, before: inTime(outcome.before, at), after: inTime(outcome.after, at) }
     },
     [queues, at, namespace],
   )

@@ -10,7 +10,7 @@ import { Badge } from '../parts/badges'
 import { Bar } from '../parts/bars'
 import { Both, InputsDialog, inputsOf, inputsOfAttempt } from '../parts/decision'
 import { NamedJob, JobLink } from '../parts/jobs'
-import { Answered, Empty, Panel, Scroll, Told } from '../parts/panel'
+import { Answered, Empty, Panel, Scroll, AnswerContent } from '../parts/panel'
 import { Swaps } from '../parts/swaps'
 import { DataTable, type Column } from '../parts/table'
 import { useLinks, useNamespace, useView } from '../view'
@@ -54,12 +54,12 @@ export function Trust() {
             {checks.error?.status === 404 ? (
               <Empty>This operator does not check its record by itself. The command gangline admin audit does.</Empty>
             ) : (
-              <Told answer={checks}>{(data) => <Checks checks={data.items} now={now} />}</Told>
+              <AnswerContent answer={checks}>{(data) => <Checks checks={data.items} now={now} />}</AnswerContent>
             )}
           </Panel>
         )}
         <Panel className="across" title="Preemptions" aside={<span className="quiet small">of the last week</span>}>
-          <Told answer={attempts}>{() => <Ledger rows={ledger ?? []} more={attempts.data?.more ?? false} />}</Told>
+          <AnswerContent answer={attempts}>{() => <Ledger rows={ledger ?? []} more={attempts.data?.more ?? false} />}</AnswerContent>
         </Panel>
         <Answered className="across" title="Swaps" aside={<span className="quiet small">gangs that lost nodes, and how long each stage took</span>} answer={swaps}>
           {(data) => <Swaps swaps={data.items} />}
@@ -399,7 +399,7 @@ function Checks({ checks, now }: { checks: RecordCheck[]; now: number }) {
           <h3>
             <Time at={each.at} /> <OpenDifference at={each.at} lines={each.recorded.length ? each.recorded : each.repeated} />
           </h3>
-          <Both told={each} />
+          <Both rounds={each} />
         </section>
       ))}
       {check.differing > check.differences.length && <p className="quiet small">The first {number(check.differences.length)} differences are listed.</p>}

@@ -12,7 +12,7 @@ import { AttemptEnd, lostWords } from '../parts/attempts'
 import { Bar, Legend, type BarPart } from '../parts/bars'
 import { Chart, timeAxis, type Palette } from '../parts/chart'
 import { JobLink } from '../parts/jobs'
-import { Empty, Panel, Told } from '../parts/panel'
+import { Empty, Panel, AnswerContent } from '../parts/panel'
 import { DataTable, type Column } from '../parts/table'
 import { useLinks, useNamespace, useView } from '../view'
 import { clock, count, day, decimal, duration, jobLabel, number, percent } from '../words'
@@ -52,18 +52,18 @@ export function Use() {
         <span className="space" />
         <Downloads sums={sums.data?.items ?? []} attempts={attempts.data?.items ?? []} by={by} days={days} />
       </div>
-      <Told answer={sums}>
+      <AnswerContent answer={sums}>
         {(data) => (
           <>
             <Tiles rows={data.items} days={days} />
             {data.items.length > 0 && (
               <>
-                <Told answer={byDay}>{(found) => <DaysOfUse rows={found.items} days={days} />}</Told>
+                <AnswerContent answer={byDay}>{(found) => <DaysOfUse rows={found.items} days={days} />}</AnswerContent>
                 <Panel title={`By ${BY.find(([id]) => id === by)?.[1] ?? by}`} flush>
                   <SumRows rows={data.items} by={by} />
                 </Panel>
                 <Panel title="Waste" aside={<span className="quiet small">the attempts that lost most, and those that held GPUs idle</span>}>
-                  <Told answer={attempts}>{(found) => <Waste attempts={found.items} more={found.more ?? false} />}</Told>
+                  <AnswerContent answer={attempts}>{(found) => <Waste attempts={found.items} more={found.more ?? false} />}</AnswerContent>
                 </Panel>
                 <p className="quiet small">
                   An attempt is one stretch in which a job held quota. It is counted for the days on which it did, also while it runs. Days are those of UTC. What a checkpoint kept is not lost. Idle time is
@@ -73,7 +73,7 @@ export function Use() {
             )}
           </>
         )}
-      </Told>
+      </AnswerContent>
     </>
   )
 }

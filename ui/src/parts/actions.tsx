@@ -101,8 +101,8 @@ function useResults(wish: Wish, queue: string) {
       setError(null)
       try {
         const body = { verb: wish.verb, targets: wish.targets.slice(0, MOST_TARGETS), preview, ...(wish.verb === 'move' ? { queue } : {}) }
-        const told = await request<{ results: ActionResult[] }>('api/actions', { method: 'POST', body, ...(signal ? { signal } : {}) })
-        setResults(told.results)
+        const answer = await request<{ results: ActionResult[] }>('api/actions', { method: 'POST', body, ...(signal ? { signal } : {}) })
+        setResults(answer.results)
         return true
       } catch (failure) {
         if (!signal?.aborted) setError(failure instanceof ApiError ? failure : new ApiError(String(failure), 0))

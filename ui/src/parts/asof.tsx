@@ -50,7 +50,7 @@ export function DateField({ label, value, onChange, fault = '' }: FieldProps) {
     // what the person types stays while it is wrong
     // eslint-disable-next-line react-hooks/exhaustive-deps -- see above
   }, [value])
-  const told = own || fault
+  const trouble = own || fault
   const change = (next: string) => {
     setText(next)
     const at = next ? fromField(next) : null
@@ -65,11 +65,11 @@ export function DateField({ label, value, onChange, fault = '' }: FieldProps) {
       <label className="field">
         <span>{label}</span>
         <input
-          type="datetime-local" className="input" value={text} min={inField(clockNow())} max={inField(clockNow() + DAYS_AHEAD * 86_400)} onChange={(event) => change(event.target.value)} aria-invalid={told !== ''} aria-describedby={note}
+          type="datetime-local" className="input" value={text} min={inField(clockNow())} max={inField(clockNow() + DAYS_AHEAD * 86_400)} onChange={(event) => change(event.target.value)} aria-invalid={trouble !== ''} aria-describedby={note}
         />
       </label>
-      <span id={note} className={told ? 'small bad-text' : 'small quiet'} role="status">
-        {told || zoneAt(shown ?? clockNow())}
+      <span id={note} className={trouble ? 'small bad-text' : 'small quiet'} role="status">
+        {trouble || zoneAt(shown ?? clockNow())}
       </span>
       {(text || fault) && (
         <button type="button" className="button" onClick={() => change('')}>

@@ -9,7 +9,7 @@ import { Badge, type Tone } from './badges'
 import { DialogBox } from './dialogs'
 import type { IconName } from './icons'
 import { JobLink } from './jobs'
-import { Empty, Scroll, Told } from './panel'
+import { Empty, Scroll, AnswerContent } from './panel'
 
 const LOOKS: Record<string, [Tone, IconName]> = {
   Admit: ['good', 'play'], CompleteAdmission: ['good', 'play'], Preempt: ['warn', 'left'], Evict: ['warn', 'eject'], Withdraw: ['idle', 'stop'], Requeue: ['wait', 'ring'], ReportPending: ['wait', 'hourglass'], Swap: ['busy', 'right'],
@@ -74,7 +74,7 @@ function Looked({ namespace, wanted }: { namespace: string; wanted: string }) {
   const answer = useAnswer<DecisionList>(path)
   const found = answer.data?.items.filter((row) => (!workload || row.workload === workload) && (!decision || row.decision === decision)).at(-1)
   return (
-    <Told answer={answer}>
+    <AnswerContent answer={answer}>
       {(data) =>
         found ? (
           <Inputs namespace={namespace} decision={found.number} />
@@ -82,25 +82,25 @@ function Looked({ namespace, wanted }: { namespace: string; wanted: string }) {
           <Empty>{data.record ? 'The record no longer has this decision, or it was another one than the engine’s.' : 'This operator keeps no record of its decisions.'}</Empty>
         )
       }
-    </Told>
+    </AnswerContent>
   )
 }
 
 function Inputs({ namespace, decision }: { namespace: string; decision: number }) {
   const answer = useAnswer<DecisionInputs>(Number.isSafeInteger(decision) ? `api/decision/${decision}?namespace=${encodeURIComponent(namespace)}` : null)
   if (answer.data === undefined && !answer.error) return <p className="quiet">The operator plays its record up to this decision, which takes some seconds.</p>
-  return <Told answer={answer}>{(data) => <Known told={data} />}</Told>
+  return <AnswerContent answer={answer}>{(data) => <Known answer={data} />}</AnswerContent>
 }
 
-function Known({ told }: { told: DecisionInputs }) {
+function Known({ answer }: { answer: DecisionInputs }) {
   const now = useNow(3600)
-  const { decision, inputs } = told
+  const { decision, inputs } = answer
   return (
     <div className="stack">
       <p>
         <DecisionWord decision={decision.decision} /> <JobLink job={decision} /> at <span title={fullTime(decision.at)}>{clock(decision.at, now)}</span>, in round {number(decision.round)}. {decision.text}
       </p>
-      <Again told={told} />
+      <Again check={answer} />
       <div className="grid">
         {decision.jobName && <KnownJob title={jobLabel(decision)} known={inputs.workload} at={decision.at} />}
         {inputs.by && <KnownJob title={decision.by ? `For ${decision.by}` : 'For the job that preempts it'} known={inputs.by} at={decision.at} />}
@@ -122,17 +122,17 @@ function Cheaper({ loss: { chosen, instead } }: { loss: NonNullable<DecisionInpu
 }
 
 /** Whether the same inputs give the same decisions. */
-export function Again({ told }: { told: Pick<DecisionInputs, 'same' | 'recorded' | 'repeated'> }) {
+export function Again({ check }: { check: Pick<DecisionInputs, 'same' | 'recorded' | 'repeated'> }) {
   return (
-    <div className={told.same ? 'notice' : 'notice bad'}>
-      {told.same ? <Badge tone="good" icon="check" word="Decided again from the same inputs: the same." /> : <Badge tone="bad" icon="cross" word="Decided again from the same inputs: something else." />}
-      <Both told={told} />
+    <div className={check.same ? 'notice' : 'notice bad'}>
+      {check.same ? <Badge tone="good" icon="check" word="Decided again from the same inputs: the same." /> : <Badge tone="bad" icon="cross" word="Decided again from the same inputs: something else." />}
+      <Both rounds={check} />
     </div>
   )
 }
 
-export function Both({ told }: { told: Pick<DecisionInputs, 'recorded' | 'repeated'> }) {
-  const lists: [string, string[]][] = [['As it was decided', told.recorded], ['Decided again', told.repeated]]
+export function Both({ rounds }: { rounds: Pick<DecisionInputs, 'recorded' | 'repeated'> }) {
+  const lists: [string, string[]][] = [['As it was decided', rounds.recorded], ['Decided again', rounds.repeated]]
   return (
     <div className="both">
       {lists.map(([title, lines]) => (

@@ -2,7 +2,7 @@
 import type { ReactNode } from 'react'
 
 const PATHS = {
-  // states: told apart by shape, so that no colour has to be seen
+  // states: distinguished by shape, so that no colour has to be seen
   play: <path d="M3 1.5v9l7.5-4.5z" fill="currentColor" />,
   half: <><circle cx="6" cy="6" r="4.4" fill="none" stroke="currentColor" strokeWidth="1.6" /><path d="M6 1.6a4.4 4.4 0 0 1 0 8.8z" fill="currentColor" /></>,
   ring: <circle cx="6" cy="6" r="4.2" fill="none" stroke="currentColor" strokeWidth="1.8" />,

@@ -33,7 +33,7 @@ export function Empty({ children }: { children: ReactNode }) {
 }
 
 /** An answer's content, its failure, or that it is on its way. */
-export function Told<T>({ answer, children }: { answer: { data: T | undefined; error: ApiError | undefined; again: () => void }; children: (data: T) => ReactNode }) {
+export function AnswerContent<T>({ answer, children }: { answer: { data: T | undefined; error: ApiError | undefined; again: () => void }; children: (data: T) => ReactNode }) {
   if (answer.data !== undefined) return <>{children(answer.data)}</>
   if (answer.error) return <Failure error={answer.error} again={answer.again} />
   return <p className="quiet small">The answer is on its way.</p>
@@ -62,7 +62,7 @@ export function Scroll({ label, children }: { label: string; children: ReactNode
 export function Answered<T>({ title, aside, className, answer, children }: { title: string; aside?: ReactNode; className?: string; answer: { data: T | undefined; error: ApiError | undefined; again: () => void }; children: (data: T) => ReactNode }) {
   return (
     <Panel title={title} aside={aside} {...(className ? { className } : {})}>
-      <Told answer={answer}>{children}</Told>
+      <AnswerContent answer={answer}>{children}</AnswerContent>
     </Panel>
   )
 }

@@ -113,7 +113,7 @@ export function Timeline(props: TimelineProps) {
 
   const change = useCallback((part: Partial<View>) => setView((before) => ({ ...before, ...part })), []);
 
-  // ---- The surface: made once, told what is new ----
+  // ---- The surface: made once, updated with what is new ----
 
   useEffect(() => {
     const element = host.current;

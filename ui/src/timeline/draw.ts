@@ -154,7 +154,7 @@ const GLYPH = 11;
 const CAP = 14;
 const hasCap = ({ x0, x1, placed }: Shape): boolean => x1 - x0 > 2.5 * CAP && placed.height >= TEXT_HEIGHT;
 
-/** How a past bar ended, as a sign of its own: no colour has to be told from another. */
+/** How a past bar ended, as a sign of its own: no colour has to be distinguished from another. */
 function drawEnd(context: Context, theme: Theme, shape: Shape): void {
   const { placed, y, x0, x1 } = shape;
   const { bar, height } = placed;

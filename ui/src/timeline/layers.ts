@@ -762,14 +762,14 @@ export class Surface {
     const box = this.layout.boxes[ghost.lane];
     const x = this.x(bar.from);
     const tall = Math.max(6, Math.min(200, (height * ghost.gpus) / Math.max(1, bar.gpus)));
-    const elsewhere = ghost.lane !== lane && box;
-    if (elsewhere) {
+    const onOtherLane = ghost.lane !== lane && box;
+    if (onOtherLane) {
       context.fillStyle = this.theme.focus;
       context.globalAlpha = 0.1;
       context.fillRect(0, box.y - this.top, this.width, box.height);
       context.globalAlpha = 1;
     }
-    const at = elsewhere ? box.y + Math.max(4, (box.height - tall) / 2) : y;
+    const at = onOtherLane ? box.y + Math.max(4, (box.height - tall) / 2) : y;
     drawGhost(context, this.theme, x, at - this.top, Math.max(4, ghost.seconds * this.pps), tall, ghost.words);
   }
 

@@ -123,8 +123,8 @@ group("a decision", () => {
       attempt("big", NOW - HOUR + 60, NOW - 60),
       attempt("other", NOW - 3 * HOUR, NOW - 60),
     ]);
-    const told = decision(7, NOW - HOUR, { decision: "Preempt", workload: "job-one", by: "job/big" });
-    expect([...barsOf(made.bars, told)].sort()).toEqual([
+    const preemption = decision(7, NOW - HOUR, { decision: "Preempt", workload: "job-one", by: "job/big" });
+    expect([...barsOf(made.bars, preemption)].sort()).toEqual([
       `past:a/job-big/${NOW - HOUR + 60}`,
       `past:a/job-one/${NOW - 3 * HOUR}`,
     ]);

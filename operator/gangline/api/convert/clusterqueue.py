@@ -139,7 +139,7 @@ def _restore_resources(spec: Json, restored: Json) -> None:
 
 
 def _derive_selector(spec: Json, notes: Json) -> None:
-    """Write out an absent selector where it means every namespace, which it does in recipes only; elsewhere it means no
+    """Write out an absent selector where it means every namespace, which it does in recipes only; otherwise it means no
     namespace.
     """
     if spec.get("namespaceSelector") is None and (RECLAIM in notes or _COVERED in notes):

@@ -282,7 +282,7 @@ def _all_used(job: Json, look: Look) -> Sequence[str]:
     return ()
 
 
-#: an object elsewhere in the cluster: its kind, and `namespace/name` or `name`
+#: another object of the cluster: its kind, and `namespace/name` or `name`
 Reference: TypeAlias = tuple[Resource, str]
 #: finds such an object; None if there is none, or if it is not known
 Look: TypeAlias = Callable[[Reference], Json | None]
@@ -358,7 +358,7 @@ class Declaration:
     found_by: tuple[str, ...] = ()
     #: it is never suspended: its pods wait in its place, one by one or in groups (`gangline.jobs.serving`)
     by_pods: bool = False
-    #: the object elsewhere that describes the job's pods; the job carries it as DESCRIPTION when it is planned
+    #: the other object that describes the job's pods; the job carries it as DESCRIPTION when it is planned
     described_by: Callable[[Json], Reference | None] = _no_reference
     #: the kinds of such objects
     descriptions: tuple[Resource, ...] = ()

@@ -1,4 +1,4 @@
-"""Kinds that make pods and are not queued themselves: a queue label on one of them has no effect, and its author is told so.
+"""Kinds that make pods and are not queued themselves: a queue label on one of them has no effect but a warning.
 
 Deployments are among them, since the configuration may leave them out. All are kinds of Kubernetes itself, which no cluster
 lacks.

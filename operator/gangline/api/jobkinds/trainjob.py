@@ -267,7 +267,7 @@ def _unused(job: Json, look: Look) -> list[str]:
     try:
         _patch({**job, DESCRIPTION: runtime}, rows)
     except JobError:
-        return []  # it is told as an error
+        return []  # it is reported as an error
     found: list[str] = []
     if "numNodes" in fields and not any(_has_the_nodes(policy, row) for row in rows):
         found.append(

@@ -219,18 +219,18 @@ def verbs() -> dict[str, Verb]:
         "cordon": cordon.cordoned,
         "uncordon": cordon.uncordoned,
     }
-    return {name: _told(change) for name, change in found.items()}
+    return {name: _with_reason(change) for name, change in found.items()}
 
 
-def _told(change: Callable[..., Awaitable[str]]) -> Verb:
+def _with_reason(change: Callable[..., Awaitable[str]]) -> Verb:
     """The change of a command, which says why it was refused as the dashboard does."""
     from gangline.ui.app import RefusedError
 
     @functools.wraps(change)
-    async def told(*arguments: Any, **options: Any) -> str:
+    async def changed(*arguments: Any, **options: Any) -> str:
         try:
             return await change(*arguments, **options)
         except click.ClickException as error:
             raise RefusedError(error.message) from error
 
-    return told
+    return changed

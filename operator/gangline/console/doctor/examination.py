@@ -59,8 +59,8 @@ class Examination:
         counts: list[tuple[int, Verdict]] = [
             (sum(finding.verdict == verdict for finding in findings), verdict) for verdict in ORDER
         ]
-        told = ", ".join(f"{count} {self.words[verdict]}" for count, verdict in counts if count)
-        return "\n".join([*lines, "", f"{told}."])
+        totals = ", ".join(f"{count} {self.words[verdict]}" for count, verdict in counts if count)
+        return "\n".join([*lines, "", f"{totals}."])
 
 
 async def _made(cluster: ClusterReads, check: Check) -> list[Finding]:

@@ -26,9 +26,9 @@ async def growing(cluster: ClusterReads, flavors: Iterable[Json], nodes: Iterabl
     found: set[str] = set()
     for flavor in flavors:
         selected = (flavor.get("spec") or {}).get("nodeLabels") or {}
-        told = (flavor["metadata"].get("annotations") or {}).get(names.AUTOSCALED)
+        declared = (flavor["metadata"].get("annotations") or {}).get(names.AUTOSCALED)
         mine = [(node, labels) for node, labels in named if selected.items() <= labels.items()]
-        if told == "true" or (told is None and selected and autoscalers.growth(selected, mine, groups, pools)):
+        if declared == "true" or (declared is None and selected and autoscalers.growth(selected, mine, groups, pools)):
             found.add(flavor["metadata"]["name"])
     return found
 
@@ -43,16 +43,18 @@ async def flavors(cluster: ClusterReads) -> Findings:
     said = False
     for flavor in await cluster.list(kube.RESOURCE_FLAVORS):
         name, spec = flavor["metadata"]["name"], flavor.get("spec") or {}
-        selected, told = (
+        selected, declared = (
             spec.get("nodeLabels") or {},
             (flavor["metadata"].get("annotations") or {}).get(names.AUTOSCALED),
         )
         mine = [(node, found) for node, found in nodes if selected.items() <= found.items()]
-        if not selected or spec.get("topologyName") or (told is None and not mine):
+        if not selected or spec.get("topologyName") or (declared is None and not mine):
             continue
-        if told is not None:
+        if declared is not None:
             said = True
-            yield ok(f"{name}: {names.AUTOSCALED} says {told}: {'quota' if told == 'true' else 'its nodes'} bounds it")
+            yield ok(
+                f"{name}: {names.AUTOSCALED} says {declared}: {'quota' if declared == 'true' else 'its nodes'} bounds it"
+            )
         elif by := autoscalers.growth(selected, mine, groups, pools):
             said = True
             yield ok(f"{name}: nodes come by {by}, so quota bounds it")

@@ -92,5 +92,5 @@ def _pods_of(pod_set: str, pods: Sequence[PodObject], job: AdoptableJob, pod_set
     """The pods of one pod set of a job. Those of which nothing says their pod set may be of any."""
     if pod_sets == 1:
         return list(pods)
-    told = job.kind.declaration.pod_set_of
-    return [pod for pod in pods if told(pod.labels) in (pod_set, "")]
+    pod_set_of = job.kind.declaration.pod_set_of
+    return [pod for pod in pods if pod_set_of(pod.labels) in (pod_set, "")]

@@ -229,10 +229,15 @@ class PodProber:
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), "kubernetes.io/hostname": self._node}
         spec["restartPolicy"] = "Never"
         spec["activeDeadlineSeconds"] = round(self._times.start + self._times.warm_up + self._times.measure + 60)
-        told = [{"name": "GANGLINE_PROGRESS_URL", "value": url}, {"name": "GANGLINE_PROGRESS_INTERVAL", "value": "1"}]
+        variables = [
+            {"name": "GANGLINE_PROGRESS_URL", "value": url},
+            {"name": "GANGLINE_PROGRESS_INTERVAL", "value": "1"},
+        ]
         for container in spec.get("containers") or []:
-            kept = [each for each in container.get("env") or [] if each.get("name") not in {t["name"] for t in told}]
-            container["env"] = [*kept, *told]
+            kept = [
+                each for each in container.get("env") or [] if each.get("name") not in {t["name"] for t in variables}
+            ]
+            container["env"] = [*kept, *variables]
         return pod
 
     def _watch(self, kinds: Sequence[str], runs: Sequence[_Running]) -> list[float] | None:

@@ -37,15 +37,15 @@ def of_trace(
     names = (node_name(number) for number in range(plan.cluster.nodes))
     flavors = {spec["nodes"]["anyOf"]["flavor"] for spec in reservations.values() if spec["nodes"].get("anyOf")}
     first, until = round(plan.first * 1000), round(plan.last * 1000) + 2 * LONGEST
-    told = [
+    changes = [
         *(_change(first, kube.NODES.kind, name, {"labels": {HOST: name, **_LABELS}}) for name in names),
         *(_change(first, kube.RESOURCE_FLAVORS.kind, name, {"spec": {"nodeLabels": _LABELS}}) for name in flavors),
         *(_change(first, kube.CLUSTER_QUEUES.kind, name, _queue(gpus)) for name, gpus in nominal.items()),
         *(_change(first, kube.LOCAL_QUEUES.kind, f"{NAMESPACE}/{name}", {}) for name in nominal),
         *changes_of(reservations, quota_plans, first),
     ]
-    planned, troubles = reserved.planned(told, until)
-    quotas, lacking = calendar.quotas(told, until)
+    planned, troubles = reserved.planned(changes, until)
+    quotas, lacking = calendar.quotas(changes, until)
     return replace(planned, quotas=tuple(quotas)), [*troubles, *lacking]
 
 

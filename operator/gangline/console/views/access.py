@@ -56,7 +56,7 @@ class AttendedClient(ApiClient):
     async def exchange(self, call: Call) -> bytes:
         if self._heard:
             return await super().exchange(call)
-        answer = asyncio.create_task(self._told(call))
+        answer = asyncio.create_task(self._answer(call))
         try:
             done, _ = await asyncio.wait({answer}, timeout=SILENCE / 2)
             if not done and not await self._is_there():
@@ -65,19 +65,19 @@ class AttendedClient(ApiClient):
         finally:
             answer.cancel()
 
-    async def _told(self, call: Call) -> bytes:
+    async def _answer(self, call: Call) -> bytes:
         try:
-            told = await super().exchange(call)
+            body = await super().exchange(call)
         except ApiError as error:
             self._heard |= error.status > 0
             raise
         self._heard = True
-        return told
+        return body
 
     async def _is_there(self) -> bool:
         """Whether the server answers a question that costs it nothing, whatever it answers."""
         with suppress(ApiError):
-            await self._told(Call("get", Resource("", "", "version"), "GET", "/version", within=SILENCE / 2))
+            await self._answer(Call("get", Resource("", "", "version"), "GET", "/version", within=SILENCE / 2))
         return self._heard
 
 

@@ -239,7 +239,7 @@ async def followed(
     pause: Callable[[float], Awaitable[Any]] = asyncio.sleep,
 ) -> AsyncGenerator[LogLine]:
     """The lines of a pod as they are printed, each once, until the pod has ended and all are read, or it is gone."""
-    position, told = Position(), ""
+    position, reported = Position(), ""
     while True:
         try:
             phase = (await api.get(PODS, namespace, pod.name)).get("status", {}).get("phase") or ""
@@ -255,7 +255,7 @@ async def followed(
                         yield parsed(line, pod.rank)
             if over:
                 return
-            told = ""
+            reported = ""
         except NotFound:
             return
         except Invalid:  # its container has not started
@@ -265,8 +265,8 @@ async def followed(
         except ApiError as error:
             if not error.retryable:
                 raise
-            if told != str(error):
-                told = str(error)
+            if reported != str(error):
+                reported = str(error)
                 terminal.say(f"({pod.prefix}: {error.message}; reading goes on)", err=True)
         await pause(AGAIN_AFTER)
 

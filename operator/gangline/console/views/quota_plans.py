@@ -26,14 +26,14 @@ async def quota_plans(api: ApiClient) -> list[Json]:
 
 def changes(found: Iterable[Json], now: float, until: float) -> list[str]:
     """A line for the next change of each plan that comes by `until` (seconds)."""
-    told: list[tuple[float, str]] = []
+    found_changes: list[tuple[float, str]] = []
     for each in found:
         change = (each.get("status") or {}).get("nextChange")
         if change and (at := instant(change["time"]) / 1000) <= until:
             queue, name = each["spec"]["clusterQueue"], each["metadata"]["name"]
             quotas = _quotas(change.get("quotas") or ())
-            told.append((at, f"Quota of {queue} {clock.when(at, now)}: {quotas} (QuotaPlan {name})"))
-    return [line for _, line in sorted(told)]
+            found_changes.append((at, f"Quota of {queue} {clock.when(at, now)}: {quotas} (QuotaPlan {name})"))
+    return [line for _, line in sorted(found_changes)]
 
 
 def lines(rows: Sequence[tuple[str, Json | None]], now: float) -> list[str]:

@@ -70,15 +70,15 @@ def lines(facts: ReservationFacts, span: Span | None, jobs: Sequence[StoppedJob]
     stopped = [job for job in jobs if job.ends > at]
     if not stopped:
         return ["No running job is expected to be stopped"]
-    told = [
+    texts = [
         f"Would be stopped: {job.name}, with {job.gpus} GPUs, expected to end {clock.when(job.ends, now)}; it will have worked"
         f" {job.lost(at):.1f} GPU-hours, of which its checkpoints keep their part"
         for job in stopped[:_NAMED]
     ]
     if len(stopped) > _NAMED:
-        told.append(f"… and {len(stopped) - _NAMED} more jobs")
+        texts.append(f"… and {len(stopped) - _NAMED} more jobs")
     later = max(job.ends for job in stopped) + facts.deadline.stop_before / 1000
-    return [*told, f"A start {clock.when(later, now)} is expected to stop none of them"]
+    return [*texts, f"A start {clock.when(later, now)} is expected to stop none of them"]
 
 
 async def on(api: ApiClient, nodes: Collection[str]) -> list[StoppedJob] | None:

@@ -65,12 +65,14 @@ def as_the_engine_says(
     """
     if view.hidden or view.state is not JobState.PENDING or view.reason not in _EXPLAINED_BY_ENGINE:
         return view, ""
-    told = source.engine.explain(view.key)
-    if told is None or told.message == NOT_TRIED:
+    explanation = source.engine.explain(view.key)
+    if explanation is None or explanation.message == NOT_TRIED:
         return view, ""
-    if told.reason not in (view.reason or "PendingEvaluation", FOR_OTHER_JOBS, NEVER_SATISFIED):
+    if explanation.reason not in (view.reason or "PendingEvaluation", FOR_OTHER_JOBS, NEVER_SATISFIED):
         return view, ""
-    return replace(view, reason=told.reason, message=sight.text(told.message, jobs)), sight.text(told.needs, jobs)
+    return replace(view, reason=explanation.reason, message=sight.text(explanation.message, jobs)), sight.text(
+        explanation.needs, jobs
+    )
 
 
 def awaited_ends(source: Source, view: WorkloadView, jobs: Mapping[str, str]) -> Iterator[Line]:
@@ -130,12 +132,12 @@ def with_warnings(view: WorkloadView, warned: Mapping[str, Sequence[Warned]], no
     if not since:
         return view
     newest = sorted(since, key=lambda each: -each.at)[:MOST_WARNINGS]
-    told = [f"{each.reason}, {age(now - each.at)} ago: {each.note}" for each in newest]
+    texts = [f"{each.reason}, {age(now - each.at)} ago: {each.note}" for each in newest]
     if view.reason == WAITS:  # what else keeps its Workload from being created is not known
         view = replace(view, reason=newest[0].reason, message=newest[0].note)
-        told = told[1:]
-    obstacle = view.obstacle or (told[0] if told and view.state is JobState.STARTING else "")
-    return replace(view, warnings=(*view.warnings, *told), obstacle=obstacle)
+        texts = texts[1:]
+    obstacle = view.obstacle or (texts[0] if texts and view.state is JobState.STARTING else "")
+    return replace(view, warnings=(*view.warnings, *texts), obstacle=obstacle)
 
 
 def with_job(view: WorkloadView, job: JobObject) -> WorkloadView:

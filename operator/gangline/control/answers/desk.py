@@ -215,8 +215,8 @@ class Desk:
             return found
         spaces = {key.partition("/")[0] for key, _ in self._called(name, lambda space: space != namespace)}
         sight = await asker.sight(spaces, ())
-        elsewhere = sorted(space for space in spaces if sight.sees(space))
-        hint = f"; there is one in {', '.join(elsewhere)}: use -n {elsewhere[0]}" if elsewhere else ""
+        other_spaces = sorted(space for space in spaces if sight.sees(space))
+        hint = f"; there is one in {', '.join(other_spaces)}: use -n {other_spaces[0]}" if other_spaces else ""
         raise NoSuchJobError(f"no job {f'{kind}/' if kind else ''}{name} in namespace {namespace}{hint}")
 
     def _called(self, name: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, WorkloadObject]]:

@@ -188,12 +188,12 @@ class JobAnswers(Desk):
         known = await self._times(keys, sight, routes) if with_times else {}
         away = {queue: self._fallen_back(queue) for queue in {view.cluster_queue for view in views}}
         found: list[Json] = []
-        for number, (key, view, told) in enumerate(zip(keys, shown, views, strict=True)):
+        for number, (key, view, full_view) in enumerate(zip(keys, shown, views, strict=True)):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
             item = as_item(view, known.get(key) if with_times else None)
-            more = {"annotations": self._annotations(told, annotations)} if annotations and not view.hidden else {}
-            found.append(item | {"fallenBack": away[told.cluster_queue], **more})
+            more = {"annotations": self._annotations(full_view, annotations)} if annotations and not view.hidden else {}
+            found.append(item | {"fallenBack": away[full_view.cluster_queue], **more})
         return found
 
     def _annotations(self, view: WorkloadView, keys: Sequence[str]) -> dict[str, str]:
@@ -240,11 +240,11 @@ class JobAnswers(Desk):
         if self._waits(view.key) and ledger.of(view.key) is None:
             await self._foresight.outlook(view.key)  # the answer is its first promise
         sight = await asker.sight({namespace}, self._own_queues(namespace, routes))
-        jobs, told = self.job_names(), ledger.of(view.key)
-        rows = [each.as_json() for each in told.promises] if told is not None else []
+        jobs, wait = self.job_names(), ledger.of(view.key)
+        rows = [each.as_json() for each in wait.promises] if wait is not None else []
         rows = [row | {field: sight.text(row[field], jobs) for field in ("because", "cause")} for row in rows]
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
-        started = told.started / 1000 if told is not None and told.started else None
+        started = wait.started / 1000 if wait is not None and wait.started else None
         promised = self.source.engine.promised_start(view.key)
         found = {
             "promises": rows,
@@ -293,8 +293,8 @@ class JobAnswers(Desk):
         explained += [Line(label, text) for label, text in wrong.lines()]
         if views[0].state is JobState.PENDING:
             explained += circumstances.awaited_ends(self.source, views[0], names)
-            if told := self.source.engine.order_text(queue):
-                explained.append(Line("order", told))
+            if order_text := self.source.engine.order_text(queue):
+                explained.append(Line("order", order_text))
         if views[0].state is JobState.PENDING and waits_for_preempted(views[0]):
             victims = victims_of(views[0], views[1:])
             explained += [Line("stopping", text) for text in stopping_lines(self.source, sight, victims)]
@@ -313,9 +313,9 @@ class JobAnswers(Desk):
         holders = [key for key, raw in self._workloads() if self._holds(raw, cohort)]
         spaces = {key.partition("/")[0] for key in (view.key, *holders)}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        told = await remedies.remedies(self.source, self._foresight, sight, self.job_names(), view.key)
+        offers = await remedies.remedies(self.source, self._foresight, sight, self.job_names(), view.key)
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
-        return as_item(shown, None), told
+        return as_item(shown, None), offers
 
     async def story(self, asker: Asker, namespace: str, kind: str, name: str) -> tuple[Json, list[Json]]:
         """A job of the namespace and what this process remembers of its history; times in seconds, null for just now."""

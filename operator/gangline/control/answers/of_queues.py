@@ -115,9 +115,9 @@ class QueueAnswers(Desk):
         of_them = raw is not None and machines.flavors_of(raw, machines.labels_of(self.source.mirror, offered))
         if raw is None or not (sight.everything or of_them):
             raise NoSuchNodeError(f"there is no node {node} of a flavor that the queues of namespace {namespace} offer")
-        told = await self._foresight.evacuation(node) if found else ()
+        evacuation = await self._foresight.evacuation(node) if found else ()
         return moves.rows(
-            self.source, sight, found, told, lambda key, raw: accounts.read(self.source, key, raw, routes)
+            self.source, sight, found, evacuation, lambda key, raw: accounts.read(self.source, key, raw, routes)
         )
 
     async def shares(
@@ -134,8 +134,8 @@ class QueueAnswers(Desk):
         counted = await accounts.tallies(self.source, await self._brief(self._workloads()), set(queues), routes)
         spaces = {space for (space, _), queue in routes.items() if queue in queues}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        told = await shares.shares(self.source, queues, counted)
-        rows = [row for each in told if (row := shares.seen_by(sight, each)) is not None]
+        full_rows = await shares.shares(self.source, queues, counted)
+        rows = [row for each in full_rows if (row := shares.seen_by(sight, each)) is not None]
         return Listed(*page.cut(rows))
 
     async def capacity(
@@ -183,9 +183,9 @@ class QueueAnswers(Desk):
             raise NotWaitingError(f"{view.job} does not wait in a queue: it is {view.state.lower()}")
         spaces = {key.partition("/")[0] for key, _ in self._workloads()}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        told = await accounts.would_preempt(self.source, self._foresight, view, sight, self.job_names(), routes)
+        preemption = await accounts.would_preempt(self.source, self._foresight, view, sight, self.job_names(), routes)
         _, (shown,) = await self._shown(asker, [view], self._own_queues(namespace, routes), routes)
-        return as_item(shown, None), told
+        return as_item(shown, None), preemption
 
     async def what_if_changed(self, asker: Asker, namespace: str, given: object) -> Json:
         """What a change would do, asked in a namespace: see `changes`. Only who sees everything may ask about quotas and nodes.

@@ -40,7 +40,7 @@ from gangline.objects import WorkloadObject
 
 #: Workloads of which the record is looked for before other tasks get their turn
 _AT_ONCE: Final = 1000
-#: the last reserved starts of a queue that are told one by one
+#: the last reserved starts of a queue that are listed one by one
 _STARTS: Final = 20
 #: parts of the record that one answer reads, each bounded, to find decisions of a ClusterQueue
 _PARTS: Final = 4
@@ -167,26 +167,26 @@ class RecordAnswers(Desk):
         if part is None:
             raise NoSuchDecisionError("the record has not any more what was known before this decision")
         try:
-            told = await record.inputs(each, part)
+            inputs = await record.inputs(each, part)
         except NotRepeatableError as error:
             raise NoSuchDecisionError(str(error)) from error
         except ReplayError as error:
             raise TooSlowError(str(error)) from error
-        keys = decided.keys_in(told)
+        keys = decided.keys_in(inputs)
         subjects = await self._subjects([each], routes, keys)
         spaces = {key.partition("/")[0] for key in keys} | decided.namespaces_of([each])
         sight = await asker.sight(spaces, self._own_queues(namespace or each.namespace, routes))
         jobs = self.job_names({key: of.job_name for key, of in subjects.items()})
-        return {"decision": decided.row(each, subjects, sight, jobs), **decided.inputs_seen(told, subjects, sight)}
+        return {"decision": decided.row(each, subjects, sight, jobs), **decided.inputs_seen(inputs, subjects, sight)}
 
     async def record_check(self, asker: Asker) -> Json | None:
         """The last check of the whole record; None where there is none. It never waits for one."""
         record = self.source.record
         if record is None:
             return None
-        told = record.check()
-        sight = await asker.sight({key.partition("/")[0] for key in decided.keys_in(told)}, ())
-        return {**told, "differences": [each | decided.rounds_seen(each, sight) for each in told["differences"]]}
+        check = record.check()
+        sight = await asker.sight({key.partition("/")[0] for key in decided.keys_in(check)}, ())
+        return {**check, "differences": [each | decided.rounds_seen(each, sight) for each in check["differences"]]}
 
     async def _subjects(
         self,
@@ -282,9 +282,9 @@ class RecordAnswers(Desk):
     ) -> list[Json]:
         spaces = {each.namespace for each in found} | {each.by.partition("/")[0] for each in found if each.by}
         sight = await asker.sight(spaces, self._own_queues(namespace, routes))
-        told = await self._hindsight(found) if cheaper else None
+        hindsight = await self._hindsight(found) if cheaper else None
         now, rows = self.source.now() / 1000, list[Json]()
-        for number, row in enumerate(attempts.rows(found, sight, self.job_names(), now, told)):
+        for number, row in enumerate(attempts.rows(found, sight, self.job_names(), now, hindsight)):
             if number % _ROWS == _ROWS - 1:
                 await asyncio.sleep(0)
             rows.append(row)
@@ -299,8 +299,8 @@ class RecordAnswers(Desk):
             PreemptedSpan(f"{each.namespace}/{each.workload}", round(1000 * each.reserved), round(1000 * (ended + 1)))
             for each, ended in preempted  # conditions have whole seconds
         ]
-        told = await self.source.record.hindsight(spans)
-        return {each.key: what for (each, _), what in zip(preempted, told, strict=True)}
+        verdicts = await self.source.record.hindsight(spans)
+        return {each.key: what for (each, _), what in zip(preempted, verdicts, strict=True)}
 
     async def usage(
         self,

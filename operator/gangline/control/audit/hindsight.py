@@ -67,7 +67,7 @@ class Hindsights:
             done, _ = await asyncio.wait({self._task}, timeout=max(0.0, until - loop.time()))
             if not done:
                 break
-        return [self._told(found.get(place)) for place in range(len(spans))]
+        return [self._result(found.get(place)) for place in range(len(spans))]
 
     async def close(self) -> None:
         """End a replay that is running."""
@@ -76,7 +76,7 @@ class Hindsights:
             with contextlib.suppress(asyncio.CancelledError):
                 await running
 
-    def _told(self, found: tuple[RecordedDecision, RecordPart | None] | None) -> Hindsight:
+    def _result(self, found: tuple[RecordedDecision, RecordPart | None] | None) -> Hindsight:
         if found is None:
             return Hindsight(unknown=_NOT_RECORDED)
         decision, part = found
@@ -120,16 +120,16 @@ class Hindsights:
             answers = await replay_process.cheaper(parts, places)
         except ReplayError as error:
             trouble = str(error)
-        told = [each for answer in answers for each in answer]
+        verdicts = [each for answer in answers for each in answer]
         for place, (decision, _) in enumerate(run):
-            self._note(decision.number, told[place] if place < len(told) else {}, trouble)
+            self._note(decision.number, verdicts[place] if place < len(verdicts) else {}, trouble)
 
-    def _note(self, number: int, told: Mapping[str, Json], trouble: str) -> None:
-        if "cheaper" in told:
-            self._known[number] = Hindsight(told["cheaper"])
+    def _note(self, number: int, verdict: Mapping[str, Json], trouble: str) -> None:
+        if "cheaper" in verdict:
+            self._known[number] = Hindsight(verdict["cheaper"])
             self._failed.pop(number, None)
         else:
-            why = str(told.get("notRepeatable", trouble))
+            why = str(verdict.get("notRepeatable", trouble))
             self._failed[number] = Hindsight(unknown=why), asyncio.get_running_loop().time() + RETRY
             self._failed.move_to_end(number)
         for kept in (self._known, self._failed):

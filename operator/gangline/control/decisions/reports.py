@@ -1,4 +1,4 @@
-"""What people are told about decisions and objects: events, notices and conditions.
+"""Reports on decisions and objects: events, notices and conditions.
 
 - `Announcements` records events and sends notices in response to the messages that parts publish.
 - `Troubles` reports objects that cannot be handled: an event on the object, and for a Workload also its condition.

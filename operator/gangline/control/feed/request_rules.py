@@ -52,7 +52,7 @@ class RequestRules:
         self.images = False
         #: those of namespaces with limits, as far as they were asked for, and those of all others
         self._by_namespace: dict[str, NamespaceRules] = {}
-        self._elsewhere = NamespaceRules.of(NO_LIMITS, {}, resources)
+        self._without_limits = NamespaceRules.of(NO_LIMITS, {}, resources)
         self._changed_namespaces: set[str] = set()
         self._changed_classes: set[str] = set()
         self._changed_claims: dict[str, set[str]] = {}  # by namespace
@@ -65,7 +65,7 @@ class RequestRules:
             return found
         ranges, claims = self._ranges.get(namespace), self._claims.get(namespace)
         if ranges is None and claims is None:
-            return self._elsewhere
+            return self._without_limits
         limits = namespace_rules.together(each for _, each in sorted((ranges or {}).items(), key=lambda pair: pair[0]))
         self._by_namespace[namespace] = found = NamespaceRules.of(
             limits,
@@ -108,7 +108,7 @@ class RequestRules:
 
     def _forget(self) -> None:
         """Drop the rules made for each namespace, since something that all have in common has changed."""
-        self._elsewhere = NamespaceRules.of(
+        self._without_limits = NamespaceRules.of(
             NO_LIMITS, self._overheads, self.resources, cards=self._cards, images=self.images
         )
         self._by_namespace.clear()

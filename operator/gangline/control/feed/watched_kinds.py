@@ -138,5 +138,5 @@ def resources() -> list[Resource]:
 
 
 def _foreign() -> list[Resource]:
-    """The kinds that other controllers queue: those that own what is not queued again, and those that are sent elsewhere."""
+    """The kinds that other controllers queue: those that own what is not queued again, and those sent to other clusters."""
     return list(dict.fromkeys([*jobkinds.external(), *EXTERNAL]))

@@ -166,10 +166,10 @@ class Ledger:
         started early it is known too soon.
         """
         found: defaultdict[str, list[float]] = defaultdict(list)
-        for told in self._open.values():
-            first = told.first
-            if told.queue in queues and first.drawn is not None and first.drawn < now:
-                found[told.queue].append(_excess(first, now))
+        for wait in self._open.values():
+            first = wait.first
+            if wait.queue in queues and first.drawn is not None and first.drawn < now:
+                found[wait.queue].append(_excess(first, now))
         for queue in queues:
             if (record := self.records.get(queue)) is not None:
                 found[queue] += (excess for due, excess in record.outcomes if due < now)
@@ -199,8 +199,8 @@ def _get(room: SharedRoom[str, PromisesOfWait], workload: str) -> PromisesOfWait
     return room.get(namespace_of(workload), workload)
 
 
-def _put(room: SharedRoom[str, PromisesOfWait], workload: str, told: PromisesOfWait) -> None:
-    room.put(namespace_of(workload), workload, told)
+def _put(room: SharedRoom[str, PromisesOfWait], workload: str, wait: PromisesOfWait) -> None:
+    room.put(namespace_of(workload), workload, wait)
 
 
 def queues_in(seen: Outlook) -> dict[str, str]:

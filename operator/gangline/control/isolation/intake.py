@@ -24,7 +24,7 @@ from gangline.objects import Stored, WorkloadObject, view
 
 #: bytes of JSON up to which levels are not counted, as long as there are no more than 254
 _SMALL: Final = 8192
-#: bytes of memory for the objects of one namespace, unless the process is told its own limit: 5,000 jobs of 3 KB with their
+#: bytes of memory for the objects of one namespace, unless the process has its own limit: 5,000 jobs of 3 KB with their
 #: Workloads take about 150 MB. Those that are kept may grow beyond that, and those with quota are kept beyond that, up to half as
 #: much again: what runs has to be seen.
 MOST_OF_NAMESPACE: Final = 512 << 20

@@ -99,7 +99,7 @@ class Quarantine:
         """The number of objects in quarantine, by kind."""
         return Counter((resource.kind,) for resource, _ in self._errors)
 
-    def told(self, most: int) -> Iterator[tuple[Resource, str, str]]:
+    def latest(self, most: int) -> Iterator[tuple[Resource, str, str]]:
         """The latest objects in quarantine, this many at most: kind, key, and what failed."""
         for (resource, key), errors in itertools.islice(reversed(self._errors.items()), most):
             yield resource, key, "; ".join(f"{stage}: {what}" for stage, what in errors.items())

@@ -2,7 +2,7 @@
 
 `JobStandings` says how a job stands, by its kind and name. `Dependencies` keeps an index from jobs to the Workloads that wait for
 them, so that a change costs only these. It writes on a Workload which of its dependencies have come true: that lasts, whatever
-becomes of the other jobs, and lets the Workload into its queue. The engine is told the rest, for reasons and simulations.
+becomes of the other jobs, and lets the Workload into its queue. The engine gets the rest, for reasons and simulations.
 """
 
 from __future__ import annotations
@@ -217,13 +217,13 @@ def judged(standings: Iterable[tuple[Dependency, JobStanding]]) -> DependencyVer
 
 
 def described(verdicts: DependencyVerdicts, key: str) -> model.Dependencies:
-    """What the engine is told about a Workload that waits for other jobs."""
+    """The fact for the engine about a Workload that waits for other jobs."""
     if verdicts.never:
-        told = _some(
+        text = _some(
             [f"{each.title} can't {each.state.verb} any more: it {job.remark}" for each, job in verdicts.never]
         )
-        return model.Dependencies(key, told, f"{_WAYS_ON}.", never=True)
-    told = _some([f"for {each.words}: it {job.remark}" for each, job in verdicts.open])
+        return model.Dependencies(key, text, f"{_WAYS_ON}.", never=True)
+    text = _some([f"for {each.words}: it {job.remark}" for each, job in verdicts.open])
     needs = _some([f"{each.title} has to {each.state.verb}" for each, _ in verdicts.open])
     awaited: tuple[model.Awaited, ...] = ()
     if all(job.workloads and each.state is not DependencyState.FAILED for each, job in verdicts.open):
@@ -232,7 +232,7 @@ def described(verdicts: DependencyVerdicts, key: str) -> model.Dependencies:
             for each, job in verdicts.open
             for workload in job.workloads
         )
-    return model.Dependencies(key, f"Waits {told}", f"{needs}.", awaited=awaited)
+    return model.Dependencies(key, f"Waits {text}", f"{needs}.", awaited=awaited)
 
 
 def _some(words: Sequence[str]) -> str:
@@ -249,7 +249,9 @@ class Dependencies(Reconciler[str]):
     def __init__(self, context: Context, observe: Callable[[model.Change], None]) -> None:
         mirror = context.mirror
         exists = mirror.has(kube.WORKLOADS)
-        super().__init__(context, KeySet[str](lambda key: exists(key) or key in self._waits_for or key in self._told))
+        super().__init__(
+            context, KeySet[str](lambda key: exists(key) or key in self._waits_for or key in self._engine_has)
+        )
         self.kinds = tuple(JOB_KINDS)
         self._observe = observe
         self._standings = JobStandings(mirror)
@@ -267,8 +269,8 @@ class Dependencies(Reconciler[str]):
         self._met_before: dict[str, tuple[str, frozenset[str]]] = {}
         #: Workloads that wait for themselves
         self._in_circles: set[str] = set()
-        #: what the engine was told last
-        self._told: dict[str, model.Dependencies] = {}
+        #: the facts that the engine has
+        self._engine_has: dict[str, model.Dependencies] = {}
 
     # --- what has changed ---------------------------------------------------------------------------------------------
 
@@ -295,7 +297,7 @@ class Dependencies(Reconciler[str]):
             before = self._standings.name_of(key, None)
             self._standings.note(key, workload)
             named = workload is not None and names.AFTER in workload.annotations
-            if named or key in self._waits_for or key in self._told:
+            if named or key in self._waits_for or key in self._engine_has:
                 self._changed.add(key)
             if self._dependents:
                 namespace, _, name = key.partition("/")
@@ -361,11 +363,11 @@ class Dependencies(Reconciler[str]):
             return
         circle = self._circle(key)
         self._note_circle(key, closed=bool(circle))
-        told = _of_circle(key, circle) if circle else described(verdicts, key)
-        self._tell(key, told)
+        waits = _of_circle(key, circle) if circle else described(verdicts, key)
+        self._tell(key, waits)
         cancels = dependencies.policy(workload.annotations) is DependencyPolicy.CANCEL
         if verdicts.never and cancels and workload.active and not workload.is_true(names.DEACTIVATION_TARGET):
-            self._change(key, key, dependency_changes.cancel(told.message))
+            self._change(key, key, dependency_changes.cancel(waits.message))
 
     def _known_to_be_met(self, key: str, workload: WorkloadObject | None) -> frozenset[str]:
         """What has come true for the job of a Workload, perhaps while it had another one."""
@@ -394,21 +396,21 @@ class Dependencies(Reconciler[str]):
 
     def _met(self, met: Sequence[Dependency], answer: WorkloadObject | None) -> None:
         if answer is not None:
-            told = ", ".join(each.words for each in met[:_NAMED])
+            met_text = ", ".join(each.words for each in met[:_NAMED])
             self._recorder.record(
-                answer, "Normal", "DependenciesMet", f"The workload need not wait any more for {told}"
+                answer, "Normal", "DependenciesMet", f"The workload need not wait any more for {met_text}"
             )
 
-    def _tell(self, key: str, told: model.Dependencies | None) -> None:
+    def _tell(self, key: str, waits: model.Dependencies | None) -> None:
         """Tell the engine what is known of the jobs that a Workload waits for."""
-        if self._told.get(key) == told:
+        if self._engine_has.get(key) == waits:
             return
-        if told is None:
-            del self._told[key]
+        if waits is None:
+            del self._engine_has[key]
             self._observe(model.Gone(model.Dependencies, key))
         else:
-            self._told[key] = told
-            self._observe(model.Put(told))
+            self._engine_has[key] = waits
+            self._observe(model.Put(waits))
 
     def _note_circle(self, key: str, *, closed: bool) -> None:
         """Look at those that wait for this Workload, which are in its circle, when that closes or opens."""
@@ -478,9 +480,9 @@ def _record(
 
 def _of_circle(key: str, circle: Sequence[str]) -> model.Dependencies:
     more = ["…"] if len(circle) > _NAMED else []
-    told = " → ".join([*circle[:_NAMED], *more, circle[0]])
+    path = " → ".join([*circle[:_NAMED], *more, circle[0]])
     needs = f"Remove the annotation {names.AFTER} of one of these jobs."
-    return model.Dependencies(key, f"The jobs wait for each other: {told}", needs, never=True)
+    return model.Dependencies(key, f"The jobs wait for each other: {path}", needs, never=True)
 
 
 def as_submitted(

@@ -166,7 +166,7 @@ def _resize(
             PatchWorkload(newest, {"spec": {"podSets": pod_sets}, **_outdated(view, newest)}),
             Note("Normal", "UpdatedWorkload", f"Updated workload slice: {newest.key}"),
         ]
-    if elastic.runs_elsewhere(view.job) and not newest.admitted:
+    if elastic.runs_on_other_cluster(view.job) and not newest.admitted:
         return []  # that cluster holds one slice beside the one that runs: it has to take this one first
     body = slices.successor(job_workload.new_workload(view, pod_sets, lookups), newest)
     return [CreateWorkload(body), Note("Normal", "CreatedWorkload", f"Created Workload: {key_of(body)}")]

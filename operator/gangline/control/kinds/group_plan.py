@@ -330,10 +330,10 @@ def _say_what_is_missing(kept: PodGroup, workload: WorkloadObject, missing: bool
     if kept.alone:
         return []
     rows = workload.conditions
-    told: Json = {"conditions": [dict(row) for row in rows]}
+    status: Json = {"conditions": [dict(row) for row in rows]}
     change = run_changes.missing_pods(missing)
-    change(told, now)
-    return [] if told["conditions"] == rows else [ChangeStatus(workload, "replacement", change)]
+    change(status, now)
+    return [] if status["conditions"] == rows else [ChangeStatus(workload, "replacement", change)]
 
 
 def _leave(view: GroupView, workload: WorkloadObject) -> list[Step]:

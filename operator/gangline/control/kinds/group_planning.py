@@ -27,7 +27,7 @@ from gangline.kube.resources import ObjectKey, Resource
 from gangline.objects import PodObject, Stored, WorkloadObject
 
 
-class Elsewhere(Protocol):
+class OtherClusters(Protocol):
     def sends(self, workload: WorkloadObject) -> bool:
         """Whether the pods of the Workload wait here, and run in another cluster if they run at all."""
         ...
@@ -41,8 +41,8 @@ class Elsewhere(Protocol):
         ...
 
 
-class Nowhere:
-    """Implements `Elsewhere`: there are no other clusters."""
+class NoOtherClusters:
+    """Implements `OtherClusters`: there are no other clusters."""
 
     def sends(self, workload: WorkloadObject) -> bool:
         return False
@@ -54,7 +54,7 @@ class Nowhere:
         return False
 
 
-NOWHERE: Final[Elsewhere] = Nowhere()
+NO_OTHER_CLUSTERS: Final[OtherClusters] = NoOtherClusters()
 
 
 #: Kueue's name of the integration
@@ -70,15 +70,19 @@ class GroupPlanning(Planner):
     kinds = (kube.PODS,)
 
     def __init__(
-        self, context: Context, index: GroupIndex, families: ServedParents, elsewhere: Elsewhere = NOWHERE
+        self,
+        context: Context,
+        index: GroupIndex,
+        families: ServedParents,
+        other_clusters: OtherClusters = NO_OTHER_CLUSTERS,
     ) -> None:
-        """`families` say what the owner of a group's pods wants of it; `elsewhere`: other clusters, in which the pods may run."""
+        """`families` say what the owner of a group's pods wants of it; `other_clusters`: those in which the pods may run."""
         super().__init__(context, index.changed, (POD_GROUPS, kube.PODS))
         managed = context.mirror.managed
         self.enabled = managed.pods or bool(managed.pods_of)
         self._index = index
         self._families = families
-        self._elsewhere = elsewhere
+        self._other_clusters = other_clusters
         self._pods = context.pods
         self._now = context.now
         exists = context.mirror.has(kube.WORKLOADS)
@@ -180,8 +184,8 @@ class GroupPlanning(Planner):
             demand=demand,
             managed=bool(group.leader.queue) or self._mirror.managed.without_queue,
             active=any(self._uses_quota(pod) for pod in group.pods) or self._runs_there(workload),
-            sent=workload is not None and self._elsewhere.sends(workload),
-            ready_there=workload is not None and self._elsewhere.pods_ready(workload),
+            sent=workload is not None and self._other_clusters.sends(workload),
+            ready_there=workload is not None and self._other_clusters.pods_ready(workload),
             not_kept=self._not_kept.pop(ref, ()),
             now=now,
         )
@@ -194,7 +198,7 @@ class GroupPlanning(Planner):
         self._follow(ref, about, lambda: group_plan.plan(view, self._mirror), of)
 
     def _runs_there(self, workload: WorkloadObject | None) -> bool:
-        return workload is not None and self._elsewhere.sends(workload) and self._elsewhere.may_run(workload)
+        return workload is not None and self._other_clusters.sends(workload) and self._other_clusters.may_run(workload)
 
     def _seen(self, pod: GroupPod) -> GroupPod:
         """The pod as its group counts it. A deleted pod that was left behind holds no place, as long as its

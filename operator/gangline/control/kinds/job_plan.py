@@ -83,7 +83,7 @@ def plan(view: JobView, lookups: Lookups) -> list[Step]:
     if not workload.deleting and not workload.finished and (held := _hold(view, workload)) is not None:
         return steps + held
     if workload.finished:
-        return steps + drop_finalizer(workload) + ([] if outcome else _finished_elsewhere(view, workload))
+        return steps + drop_finalizer(workload) + ([] if outcome else _finished_before_job(view, workload))
     if outcome is not None:
         return [
             *steps,
@@ -169,9 +169,9 @@ def _nested_too_deep(view: JobView) -> list[Step]:
 
     With a queued owner among those that were looked at, it still waits for that one.
     """
-    told = f"Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {MOST_OWNERS}"
+    message = f"Terminated search for Kueue-managed Job because ancestor depth exceeded limit of {MOST_OWNERS}"
     held = _hold_with_ancestor(view) if view.managed_ancestor and view.waits_with_ancestor else []
-    return [*held, Note("Warning", "JobNestingTooDeep", told)]
+    return [*held, Note("Warning", "JobNestingTooDeep", message)]
 
 
 def _make_anew(view: JobView) -> list[Step]:
@@ -357,10 +357,10 @@ def _start_accepted(workload: WorkloadObject) -> list[Step]:
 def _checks_so_far(workload: WorkloadObject) -> list[Step]:
     """An event with the messages of admission checks whose controllers still decide."""
     checks = workload.checks if workload.holds_quota else ()
-    told = [
+    messages = [
         f"{row['name']}: {row['message']}" for row in checks if row.get("state") == "Pending" and row.get("message")
     ]
-    return [Note("Normal", "UpdatedAdmissionCheck", "; ".join(told)[:_LONGEST_NOTE])] if told else []
+    return [Note("Normal", "UpdatedAdmissionCheck", "; ".join(messages)[:_LONGEST_NOTE])] if messages else []
 
 
 def _is_outdated(view: JobView, workload: WorkloadObject) -> bool:
@@ -474,7 +474,7 @@ def _out_of_sync(view: JobView, workload: WorkloadObject) -> list[Step]:
     return [*_sync(view, None), ChangeStatus(workload, "finish", run_changes.finish_because("OutOfSync", message))]
 
 
-def _finished_elsewhere(view: JobView, workload: WorkloadObject) -> list[Step]:
+def _finished_before_job(view: JobView, workload: WorkloadObject) -> list[Step]:
     """Stop a job whose Workload was declared finished while the job was not: it must not run without quota."""
     if view.kind.is_suspended(view.job):
         return []

@@ -111,8 +111,8 @@ class Planner(Reconciler[JobRef]):
     # --- plans ---
 
     def _follow(self, ref: JobRef, about: Stored, plan: Callable[[], Iterable[steps.Step]], of: Sequence[Json]) -> None:
-        """Plan within the time that these objects may take, and carry the plan out. A job that cannot be planned is told why, and
-        tried again after a pause.
+        """Plan within the time that these objects may take, and carry the plan out. A job that cannot be planned gets an event
+        with the reason, and is tried again after a pause.
         """
         try:
             planned = limited(plan, of=of)

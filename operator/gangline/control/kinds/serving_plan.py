@@ -63,7 +63,7 @@ def plan(view: ParentView, lookups: Lookups) -> list[Step]:
     size, pod_sets = kind.size(parent), kind.pod_sets(parent)
     present, surplus = _by_index(view, size)
     steps: list[Step] = [DeleteWorkload(each) for each in surplus if not each.deleting]
-    if not parents.comes_from_elsewhere(parent):
+    if not parents.comes_from_other_cluster(parent):
         missing = (index for index in range(size) if index not in present)
         groups = (ServingGroup(kind.workload_name(parent, index), pod_sets, _index(view, index)) for index in missing)
         steps += _make(view, list(islice(groups, AT_ONCE)), lookups)

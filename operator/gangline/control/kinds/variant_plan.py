@@ -266,7 +266,7 @@ def _admit_parent(made: VariantPlan, parent: WorkloadObject, admitted: Sequence[
     if running is None:
         _evict_for(made, parent, "ConcurrentAdmission", "No variant is running")
         return
-    if running.admission != parent.admission:  # its pods were placed elsewhere
+    if running.admission != parent.admission:  # its pods were placed on other nodes
         made.then(ChangeStatus(parent, "admission", status_changes.admit_as_variant(running)))
     if (change := _run_facts(parent, running)) is not None:
         made.then(ChangeStatus(running, "run", change))
@@ -285,8 +285,8 @@ def _run_facts(parent: WorkloadObject, variant: WorkloadObject) -> Change | None
     """The change that gives a variant the facts of the run that its parent has and the engine needs; None where it has them."""
     ready = parent.condition(names.PODS_READY)
     known = variant.condition(names.PODS_READY)
-    told = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
-    facts = {field: parent.status.get(field) for field in told}
+    fields = ("reclaimablePods", "accumulatedPastExecutionTimeSeconds")
+    facts = {field: parent.status.get(field) for field in fields}
     same = all(variant.status.get(field) == value for field, value in facts.items())
     seen = ("status", "reason", "lastTransitionTime")
     if same and (ready is None or (known is not None and all(known.get(f) == ready.get(f) for f in seen))):

@@ -43,7 +43,7 @@ class Variants(Planner):
         self._parents: set[str] = set()
         #: what decided about the families of each queue when it was last seen: of a LocalQueue, and of a ClusterQueue
         self._known: dict[tuple[Resource, str], object] = {}
-        #: ClusterQueues whose policy is not in force, which they have not been told yet
+        #: ClusterQueues whose policy is not in force, and which have no event about it yet
         self._idle: set[str] = set()
         #: families to look at later, in any case
         self._later: dict[str, int] = {}
@@ -162,13 +162,13 @@ class Variants(Planner):
         )
         if made.due is not None:
             self._later[key] = made.due
-        for step, told in made.steps:
-            if not self._carry_out(ref, workload, step, partial(self._tell, told) if told is not None else None):
+        for step, event in made.steps:
+            if not self._carry_out(ref, workload, step, partial(self._tell, event) if event is not None else None):
                 return
 
-    def _tell(self, told: family.VariantEvent, answer: Json | None) -> None:
+    def _tell(self, event: family.VariantEvent, answer: Json | None) -> None:
         if answer is not None:
-            self._recorder.record(told.about, "Normal", told.happened, told.said)
+            self._recorder.record(event.about, "Normal", event.happened, event.said)
 
     def _variants_of(self, parent: WorkloadObject) -> list[WorkloadObject]:
         owned = self._mirror.workloads_of(parent)

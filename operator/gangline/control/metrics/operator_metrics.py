@@ -28,7 +28,7 @@ disable_created_metrics()
 
 
 class _Counts(Collector):
-    """Counters or gauges whose values are kept elsewhere, read when they are scraped."""
+    """Counters or gauges whose values other objects keep, read when they are scraped."""
 
     def __init__(
         self,
@@ -230,9 +230,11 @@ class Metrics:
         spent = "CPU seconds of the processes that play the floor's counterfactuals."
         self.registry.register(_Counts("gangline_floor_cpu_seconds", spent, [], lambda: {(): cpu()}))
         for name, about in (("mean", "Mean wait"), ("tail", "Mean of the longest fiftieth of the waits")):
-            told = f"{about} of the workloads of a cohort, as the floor's counterfactual of this mode has it."
+            help_text = f"{about} of the workloads of a cohort, as the floor's counterfactual of this mode has it."
             read = partial(_waits, comparisons, name)
-            family = _Counts(f"gangline_floor_{name}_wait_seconds", told, ["tree", "mode"], read, GaugeMetricFamily)
+            family = _Counts(
+                f"gangline_floor_{name}_wait_seconds", help_text, ["tree", "mode"], read, GaugeMetricFamily
+            )
             self.registry.register(family)
 
     def show_phases(self, runs: Callable[[], Mapping[str, int]]) -> None:

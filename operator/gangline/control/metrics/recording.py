@@ -119,7 +119,7 @@ class KueueMetrics:
         """Count a copy of a workload that was created in a worker cluster."""
         self._add("multikueue_workloads_dispatched_total", queue, (queue, cluster, self.role))
 
-    def admitted_elsewhere(self, queue: str, cluster: str) -> None:
+    def admitted_on_other_cluster(self, queue: str, cluster: str) -> None:
         """Count a workload of this ClusterQueue that a worker cluster admitted."""
         self._add("multikueue_workloads_admitted_total", queue, (queue, cluster, self.role))
 

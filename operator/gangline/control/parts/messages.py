@@ -126,7 +126,7 @@ class StartExpected:
 
 @dataclass(frozen=True, slots=True)
 class StartMoved:
-    """Users were told that a workload's expected start moved; `text` says by how much."""
+    """A workload's expected start moved, of which users were notified; `text` says by how much."""
 
     workload: WorkloadObject
     text: str

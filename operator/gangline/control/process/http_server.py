@@ -84,7 +84,7 @@ class ProgressEndpoint:
 
 
 class HttpServer:
-    """Serves plain HTTP, and probes in the thread of `lifeline`. `page`: None where metrics are served elsewhere. `leading` says
+    """Serves plain HTTP, and probes in the thread of `lifeline`. `page`: None where another server has metrics. `leading` says
     whether this process accepts progress reports."""
 
     def __init__(

@@ -39,7 +39,7 @@ WATCHED: tuple[Resource, ...] = (
     kube.LOCAL_QUEUES,
     kube.GPU_JOBS,
 )
-#: After this time, in seconds, a process that was told to end is killed.
+#: After this time, in seconds, a process that was asked to end is killed.
 LONGEST_SHUTDOWN = 60.0
 #: Bearer tokens are renewed after this time.
 LOGIN_PERIOD = datetime.timedelta(minutes=10)

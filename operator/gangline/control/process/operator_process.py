@@ -72,8 +72,8 @@ DRAIN = 10.0
 STEP = 15.0
 #: outcomes of writes that no API server has refused
 NOT_REFUSED = ("done", "skipped", "retried", "replaced", "aborted")
-#: objects that could not be handled, of which people are told
-_TOLD = 50
+#: objects that could not be handled, and are shown by name
+_MOST_SHOWN = 50
 
 
 class Operator:
@@ -263,7 +263,8 @@ class Operator:
             "history": self._history_state(),
             "notListed": self._unlisted(),
             "quarantined": [
-                {"kind": resource.kind, "key": key, "error": error} for resource, key, error in quarantine.told(_TOLD)
+                {"kind": resource.kind, "key": key, "error": error}
+                for resource, key, error in quarantine.latest(_MOST_SHOWN)
             ],
         }
 
@@ -390,7 +391,7 @@ class Operator:
         if not self.options.leader_election:
             await self._take_the_lead()
             await asyncio.Event().wait()
-        await ensure_namespace(self._client, self.options.lease.namespace, told=self._note_unready)
+        await ensure_namespace(self._client, self.options.lease.namespace, report=self._note_unready)
         main, started = asyncio.get_running_loop(), asyncio.Event()
         client = self._client.for_another_thread()
         elector = Elector(

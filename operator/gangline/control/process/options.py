@@ -38,16 +38,16 @@ log = logging.getLogger(__name__)
 RETRY: Final = 1.0
 
 
-async def ensure_namespace(client: ApiClient, name: str, *, told: Callable[[str], None] = lambda _: None) -> None:
-    """Make sure that the namespace exists. Retries until it does; `told` gets what is in the way, and "" in the end."""
+async def ensure_namespace(client: ApiClient, name: str, *, report: Callable[[str], None] = lambda _: None) -> None:
+    """Make sure that the namespace exists. Retries until it does; `report` gets what is in the way, and "" in the end."""
     trouble = ""
     while said := await _trouble(client, name):
         if said != trouble:
             log.warning("%s", said)
-            told(said)
+            report(said)
         trouble = said
         await asyncio.sleep(RETRY)
-    told("")
+    report("")
 
 
 async def _trouble(client: ApiClient, name: str) -> str:

@@ -30,7 +30,7 @@ SLOW_LISTS = 10.0
 class Watches:
     """A watch of each kind whose objects the mirror keeps, and one of pods, which does not hold up the others.
 
-    `deliver` names their receivers, before they run. `on_rewind` is told when the store was restored from a backup.
+    `deliver` names their receivers, before they run. `on_rewind` is called when the store was restored from a backup.
     """
 
     def __init__(self, client: ApiClient, *, on_rewind: Callable[[str], None]) -> None:

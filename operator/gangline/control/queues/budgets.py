@@ -160,7 +160,7 @@ class Budgets(Part):
         #: waiting workloads by account, and the other way round
         self._waiters: dict[Account, dict[str, None]] = {}
         self._accounts_of: dict[str, tuple[Account, ...]] = {}
-        self._told: dict[str, tuple[str, str, bool, int | None]] = {}
+        self._engine_has: dict[str, tuple[str, str, bool, int | None]] = {}
         self._pending: dict[str, None] = {}
         #: (policy, budget, owner, level) -> when it was announced last
         self._announced: dict[tuple[str, str, str, int], float] = {}
@@ -236,7 +236,7 @@ class Budgets(Part):
     def act(self, now: int) -> None:
         if (changed := self._changed_policies.take()) or self._regrouped:
             self._configure(changed)
-        if not self._use.budgets and not self._told:
+        if not self._use.budgets and not self._engine_has:
             self._changed.take()
             self.due = None
             return
@@ -263,7 +263,7 @@ class Budgets(Part):
         """The clock was put back: an earlier period may be the present one again."""
         if any(begin < kept for (begin, _), kept in zip(self._use.spans(at), self._kept_from, strict=True)):
             self._read_again()
-        self._told = dict.fromkeys(self._told, _NOT_SURE)
+        self._engine_has = dict.fromkeys(self._engine_has, _NOT_SURE)
         self._dirty.update(dict.fromkeys(self._use.accounts()))
         self._pending.update(dict.fromkeys(self._mirror.workloads))
 
@@ -550,14 +550,14 @@ class Budgets(Part):
                 self._accounts_of.pop(key, None)
         found = self._verdict(key, accounts, now)
         if found is None:
-            if self._told.pop(key, None) is not None:
+            if self._engine_has.pop(key, None) is not None:
                 self._observe(model.Gone(SpentBudget, key))
             return
         about, spent = found
         # what is used grows meanwhile: that alone is no news
         news = (*about, spent.holds, spent.until)
-        if self._told.get(key) != news:
-            self._told[key] = news
+        if self._engine_has.get(key) != news:
+            self._engine_has[key] = news
             self._observe(model.Put(spent))
 
     def _concerned(self, raw: WorkloadObject) -> tuple[Account, ...]:

@@ -48,7 +48,7 @@ class ClusterRecord(Part):
         self._most = options.most_bytes
         self._now = now
         self._recorder: Recorder | None = None
-        self._told = ""
+        self._reported_error = ""
 
     def observe(self, resource: Resource, event: Event) -> None:
         if self._recorder is not None:
@@ -71,16 +71,16 @@ class ClusterRecord(Part):
         try:
             recorder = Recorder(self._folder, self._now, self._most)
         except OSError as error:
-            if self._told != str(error):
+            if self._reported_error != str(error):
                 log.error("the cluster is not recorded: %s", error)
-            self._told = str(error)
+            self._reported_error = str(error)
             return
         jobs = [resource for resource in self.kinds if resource not in RECORDED]
         for resource in (*jobs, *RECORDED):  # jobs first: their hints are kept with their Workloads
             for obj in self._mirror.objects.get(resource, {}).values():
                 recorder.observe(resource, Upsert(obj))
             recorder.listed(resource)
-        self._recorder, self._told = recorder, ""
+        self._recorder, self._reported_error = recorder, ""
         log.info("recording the cluster in %s", self._folder)
 
     async def close(self) -> None:

@@ -3,7 +3,7 @@
 Equal statements about one object within `window` seconds become one Event with a count, updated at most every `refresh` seconds.
 Only `in_flight` events are handed to the writer at a time, those of each namespace in turn. Beyond `backlog` more, the oldest of
 the namespace with most of them are dropped and counted: under pressure the newest matter. The API server keeps each event for an
-hour. So of a namespace `burst` are written at once, and `rate` a second; one that exceeds this is told by an event.
+hour. So of a namespace `burst` are written at once, and `rate` a second; an event says that one exceeds this.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Allowance:
     left: float
     at: float
     #: it was said that none is left
-    told: bool = False
+    reported: bool = False
 
 
 class Warned(NamedTuple):
@@ -168,17 +168,19 @@ class EventRecorder:
             return
         if not self._may_write(namespace, now):
             self.dropped += 1
-            if self._allowances[namespace].told:
+            if self._allowances[namespace].reported:
                 return
-            self._allowances[namespace].told = True
+            self._allowances[namespace].reported = True
             log.warning(
                 "events about objects of namespace %s: %d at once and %g per second are written; others are dropped",
                 namespace,
                 self._burst,
                 self._rate,
             )
-            told = f"More events about objects of namespace {namespace} than {self._rate:g} per second are not written"
-            statement = known_by = statement._replace(type="Warning", reason="EventsDropped", note=told)
+            message = (
+                f"More events about objects of namespace {namespace} than {self._rate:g} per second are not written"
+            )
+            statement = known_by = statement._replace(type="Warning", reason="EventsDropped", note=message)
             action = ""
         wall = self._wall()
         series = _Series(
@@ -213,7 +215,7 @@ class EventRecorder:
             self._allowances.popitem(last=False)
         allowance.left = min(self._burst, allowance.left + (now - allowance.at) * self._rate)
         allowance.at = now
-        allowance.told = allowance.told and allowance.left < self._burst / 2
+        allowance.reported = allowance.reported and allowance.left < self._burst / 2
         if allowance.left < 1:
             return False
         allowance.left -= 1

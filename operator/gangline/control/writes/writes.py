@@ -157,7 +157,7 @@ class Writes:
     def _replaced(self, asked: _Asked, by: Write) -> None:
         """Let a newer write in the same slot answer for this one, too."""
         if isinstance(by.tag, _Asked):
-            by.tag.waiting[:0] = _still_told(asked.waiting)
+            by.tag.waiting[:0] = _still_concerned(asked.waiting)
         self._end_quietly(asked.key, doubt=asked.doubt)
 
     def _submit(self, write: Write) -> None:
@@ -243,7 +243,7 @@ class Writes:
         entry = _Change(change, priority, doubt, not_before, [(owner, done, failed)])
         old = bundle.queued.pop(slot, None)
         if old is not None:
-            entry.waiting = _still_told(old.waiting) + entry.waiting
+            entry.waiting = _still_concerned(old.waiting) + entry.waiting
             entry.doubt = entry.doubt or old.doubt
         self._begin(key, doubt=entry.doubt)
         if old is not None:  # only now: otherwise the object would briefly not be in doubt
@@ -375,6 +375,6 @@ class Writes:
         return None
 
 
-def _still_told(replaced: Waiting) -> Waiting:
+def _still_concerned(replaced: Waiting) -> Waiting:
     """The submitters of a write that a newer one replaced, as far as that one's result concerns them."""
     return [(owner, None, failed) for owner, _, failed in replaced if owner is not None or failed is not None]

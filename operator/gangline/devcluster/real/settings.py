@@ -160,7 +160,7 @@ def kube_proxy(kubeconfig: Path) -> dict[str, Any]:
 
 def corefile(kubeconfig: Path) -> str:
     """DNS of the cluster's own names; all others are answered at once: there is no other network. Answers are not cached, as on
-    kubeadm's clusters: a gang that starts again elsewhere asks for names that just changed.
+    kubeadm's clusters: a gang that starts again on other nodes asks for names that just changed.
     """
     return f"""\
 .:53 {{
@@ -194,7 +194,7 @@ def _toml(value: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
 GPU: Final = "nvidia.com/gpu"
 #: the value of the label of node pools on real nodes
 POOL: Final = "real"
-#: that a node pretends to have unless told otherwise
+#: that a node pretends to have unless the settings say otherwise
 GPUS: Final = 8
 _DEVICES: Final = re.compile(r"^nvidia\d+$")
 _FILE: Final = "real.json"

@@ -292,8 +292,8 @@ def _dependent(gang: WorkloadState, store: Store) -> Explanation:
 
 def _divided(family: Iterable[WorkloadState]) -> Explanation:
     """Why the parent of variants waits: what each of these waits for."""
-    told = sorted((",".join(gang.allowed_flavors or ()), gang.key, gang.attempts.reported[1]) for gang in family)
-    each = "; ".join(f"{flavor} ({key}): {why or 'not tried yet'}" for flavor, key, why in told)
+    reasons = sorted((",".join(gang.allowed_flavors or ()), gang.key, gang.attempts.reported[1]) for gang in family)
+    each = "; ".join(f"{flavor} ({key}): {why or 'not tried yet'}" for flavor, key, why in reasons)
     return Explanation(WAITS_ITS_TURN, f"The workload is tried on several flavors at a time. {each}")
 
 

@@ -35,7 +35,7 @@ class PendingReasons:
         self._store = store
         self._reserving = reserving
         #: when reserved starts were last reported
-        self._told_start: dict[str, Millis] = {}
+        self._start_reported: dict[str, Millis] = {}
         self._tried: dict[str, Attempt] = {}
         #: workloads that still need the report that the representative of their shape got
         self._echoes: deque[WorkloadState] = deque()
@@ -54,7 +54,7 @@ class PendingReasons:
         if gang.workload.admission is not None:  # the parent of variants: one of these holds its quota
             return None
         explanation = unplaced(gang, self._store)
-        if explanation is not None and explanation.reason == WAITS_ITS_TURN:  # its variants are told why they wait
+        if explanation is not None and explanation.reason == WAITS_ITS_TURN:  # its variants get the reasons
             return None
         if explanation is not None:
             return self._report_pending(gang, explanation)
@@ -70,8 +70,13 @@ class PendingReasons:
         """Report the reason of the last attempt again, where another one was reported meanwhile: nothing has changed, so the
         workload is not tried again and that reason holds.
         """
-        verdict, told = verdict_of(gang), gang.attempts.reported[0]
-        if verdict is None or not told or told == gang.attempts.last_reason[0] or not gang.attempts.last_reason[0]:
+        verdict, reported = verdict_of(gang), gang.attempts.reported[0]
+        if (
+            verdict is None
+            or not reported
+            or reported == gang.attempts.last_reason[0]
+            or not gang.attempts.last_reason[0]
+        ):
             return None
         _note_reported(gang, gang.attempts.last_reason)
         return ReportPending(gang.key, gang.uid, attempted(queue, *gang.attempts.last_reason, verdict))
@@ -111,11 +116,11 @@ class PendingReasons:
         minute.
         """
         decisions: list[Decision] = []
-        told: dict[str, Millis] = {}
+        reported: dict[str, Millis] = {}
         for gang in self._reserving.reserved_gangs():
-            queue, last = queue_of(gang), self._told_start.get(gang.key)
+            queue, last = queue_of(gang), self._start_reported.get(gang.key)
             if last is not None:
-                told[gang.key] = last
+                reported[gang.key] = last
             if queue is None or gang.holds or (last is not None and now < last + MOVED_PAUSE):
                 continue
             speaker = queue.pending.representative(gang)
@@ -134,8 +139,8 @@ class PendingReasons:
                 gang.attempts.reported = (reason, message)
                 gang.journal.note(gang, f"{reason}: {message}", "ReportPending")
                 decisions.append(ReportPending(gang.key, gang.uid, attempted(queue, reason, message, verdict)))
-            told[gang.key] = now
-        self._told_start = told
+            reported[gang.key] = now
+        self._start_reported = reported
         return decisions
 
     def tell_echoes(self) -> list[Decision]:
@@ -166,9 +171,9 @@ class PendingReasons:
         return ReportPending(gang.key, gang.uid, explanation)
 
 
-def _note_reported(gang: WorkloadState, told: tuple[str, str]) -> None:
-    gang.attempts.reported = told
-    gang.journal.note(gang, f"{told[0]}: {told[1]}", "ReportPending")
+def _note_reported(gang: WorkloadState, reason: tuple[str, str]) -> None:
+    gang.attempts.reported = reason
+    gang.journal.note(gang, f"{reason[0]}: {reason[1]}", "ReportPending")
     queue = queue_of(gang)
     if queue is not None:
         queue.pending.note_reported(gang)

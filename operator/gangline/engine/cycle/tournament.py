@@ -17,7 +17,7 @@ Key: TypeAlias = "tuple[bool, bool, DominantShare, int, int]"
 
 
 class Tournament:
-    """What a pick changes lies on its way to the root; results of matches elsewhere are kept."""
+    """What a pick changes lies on its way to the root; results of other matches are kept."""
 
     def __init__(
         self,

@@ -167,8 +167,8 @@ class Assigner:
         self._note_lack(short)
         lacking = next(pod_set for pod_set in assignment.pod_sets if pod_set.name == short.member.name)
         can_never_fit = capacity_request.can_never_fit() is not None
-        told = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
-        if not told and (
+        lacks_capacity = any(obstacle.kind == CAPACITY for obstacle in lacking.obstacles)
+        if not lacks_capacity and (
             assignment.mode is Mode.FIT or can_never_fit
         ):  # else the gang waits for quota, with Kueue's message
             lacking.obstacles = [*lacking.obstacles, _no_room(lacking.flavor, capacity_request, short)]

@@ -61,11 +61,11 @@ class Floor:
         #: who waits in reality, and since when nobody does
         self._waiting: dict[str, None] = {}
         self._quiet_since: Millis = 0
-        #: what the worlds have not been told yet, oldest first; and by world, how much of it was
+        #: what the worlds have not received yet, oldest first; and by world, how much of it was
         self._feed: list[tuple[Millis, Change | Workload]] = []
         self._fed: dict[Mode, int] = {}
         #: starts and stops that are later than what is compared, by lane
-        self._told: dict[int, deque[tuple[Millis, str, bool, Millis]]] = {
+        self._uncounted: dict[int, deque[tuple[Millis, str, bool, Millis]]] = {
             lane: deque() for lane in (REAL, *LANE.values())
         }
         self._jobs: dict[str, WorkloadWaits] = {}
@@ -182,13 +182,13 @@ class Floor:
             if job.runs_since is None:
                 job.runs_since = workload.admitted_at or self._now
                 self._lengths.started(key)
-                self._told[REAL].append((job.runs_since, key, True, 0))
+                self._uncounted[REAL].append((job.runs_since, key, True, 0))
         elif job.runs_since is not None and workload.admission is None:
             ran = self._now - job.runs_since
             saved = workload.kept(ran)
             job.saved += saved
             job.runs_since = None
-            self._told[REAL].append((self._now, key, False, ran - saved))
+            self._uncounted[REAL].append((self._now, key, False, ran - saved))
         self._feed.append((self._now, workload))
 
     def _gone(self, key: str) -> None:
@@ -279,10 +279,10 @@ class Floor:
 
     def _wake_up(self) -> None:
         """The worlds begin with what was before this instant: whoever really started in it has not started in them."""
-        before = [news for news in self._told[REAL] if news[0] < self._now or not news[2]]
+        before = [news for news in self._uncounted[REAL] if news[0] < self._now or not news[2]]
         for mode in MODES:
             if mode in self._lanes:
-                self._told[LANE[mode]] = deque(before)
+                self._uncounted[LANE[mode]] = deque(before)
                 self._begin(mode)
 
     def _play(self, now: Millis) -> None:
@@ -301,7 +301,7 @@ class Floor:
 
     def _tell(self, until: Millis) -> None:
         """Count what has happened until then; while it sleeps, what happens in reality counts in all lanes."""
-        for lane, news in self._told.items():
+        for lane, news in self._uncounted.items():
             while news and news[0][0] <= until:
                 at, key, started, lost = news.popleft()
                 job = self._jobs.get(key)
@@ -322,7 +322,7 @@ class Floor:
                 world.submit(fact)
         else:
             world.advance(self._now, self._now)
-        self._told[LANE[mode]].extend(world.news)
+        self._uncounted[LANE[mode]].extend(world.news)
         world.news.clear()
 
     def _branch(self, mode: Mode) -> None:
@@ -334,7 +334,7 @@ class Floor:
         for job in self._jobs.values():
             job.waited[lane], job.since[lane] = job.waited[REAL], job.since[REAL]
         if self._worlds:
-            self._told[lane] = deque(self._told[REAL])
+            self._uncounted[lane] = deque(self._uncounted[REAL])
             self._begin(mode)
 
     def _begin(self, mode: Mode) -> None:

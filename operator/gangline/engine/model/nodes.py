@@ -42,7 +42,7 @@ class Node:
     ready: bool = True
     unschedulable: bool = False
     uid: str = ""
-    #: type -> (status, when it last changed); Ready=Unknown is told from Ready=False here
+    #: type -> (status, when it last changed); Ready=Unknown differs from Ready=False here
     conditions: Mapping[str, tuple[str, Millis]] = field(default_factory=dict[str, tuple[str, Millis]])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     #: what the hardware has (status.capacity): allocatable below it means degraded devices
@@ -118,7 +118,7 @@ class ReservedWindow:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A workload was told to leave the nodes of a soft window until an instant, since another one needs them.
+    """A workload was asked to leave the nodes of a soft window until an instant, since another one needs them.
 
     The engine decides that. As a fact it is what an earlier engine decided, so that nobody gets another deadline.
     """

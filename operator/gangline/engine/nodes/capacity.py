@@ -379,7 +379,7 @@ class Capacity:
         gone, left = {*lost, *self.given_up(gang)}, {*gang.nodes.refusing, *gang.workload.avoid}
 
         def counts(pod: BoundPod) -> bool:
-            """A pod that ends on an unusable node, or that its node refuses, does not: its successor goes elsewhere."""
+            """A pod that ends on an unusable node, or that its node refuses, does not: its successor goes to another node."""
             if pod.pod_set != member.name or pod.node in gone or (pod.refused and pod.node in left):
                 return False
             return not pod.terminating or self.health.usable(pod.node)

@@ -49,7 +49,7 @@ class CapacityRequest:
     def shortage(self) -> Shortage | None:
         """What is missing, as things are."""
         short = self._shortage()
-        return short if short is None or short.member.shape.power is None else self._told_apart(short)
+        return short if short is None or short.member.shape.power is None else self._with_power_caps(short)
 
     def _shortage(self) -> Shortage | None:
         capacity = self._capacity
@@ -72,7 +72,7 @@ class CapacityRequest:
         finally:
             packer.undo()
 
-    def _told_apart(self, short: Shortage) -> Shortage:
+    def _with_power_caps(self, short: Shortage) -> Shortage:
         """The shortage, with the caps of power that alone are in the way."""
         each, rooms = short.member, self._capacity.rooms
         power = rooms.ledger.power

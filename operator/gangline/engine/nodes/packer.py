@@ -1,8 +1,8 @@
 """The packer: finds a node assignment for a gang, so that all of it has room at the same time.
 
 Bound pods stay on their node. The others get room where the gang had it before, then in rooms that are in use, then in idle
-ones, and last on nodes that failed it. Pods are sent there (`Engine.places_of`); where one is bound elsewhere all the same, the
-pod index corrects what was assumed.
+ones, and last on nodes that failed it. Pods are sent there (`Engine.places_of`); where one is bound to another node all the same,
+the pod index corrects what was assumed.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class CardLedger:
         self._on_cards: dict[str, dict[str, int]] = {}
         #: workload -> the nodes on whose cards its pods were seen
         self._seen_on: dict[str, set[str]] = {}
-        #: node -> the workloads with pods on its cards that have seats elsewhere only
+        #: node -> the workloads with pods on its cards that have seats on other hosts only
         self._strayed: dict[str, set[str]] = {}
         #: nodes where somebody may have a seat on a card that is lost
         self._doubtful: set[str] = set()
@@ -237,6 +237,6 @@ class CardLedger:
         fewer = frozenset(name for name in used & listed.keys() if not listed[name].healthy and not listed[name].named)
         return LostCards(failed, fewer if cards.partial else fewer | (used - listed.keys()))
 
-    def seen_elsewhere(self) -> set[str]:
+    def seen_on_other_hosts(self) -> set[str]:
         """Workloads with seats on cards and with pods on the cards of a host where they have none."""
         return {key for keys in self._strayed.values() for key in keys}

@@ -102,7 +102,7 @@ class _Holder:
 
 
 class Watcher(Protocol):
-    """Told of nodes, of the pods of others, and of workloads that take nothing any more, after the ledger has changed."""
+    """Gets changes of nodes, of the pods of others, and of workloads that take nothing any more, once they are in the ledger."""
 
     def node_put(self, tracked: TrackedNode, old: Node | None) -> None: ...
     def node_gone(self, name: str) -> None: ...
@@ -114,7 +114,7 @@ class Watcher(Protocol):
 
 
 class SpotWatcher(Protocol):
-    """Told of what is taken of spots of one flavor (or of hosts), after the ledger has changed."""
+    """Gets changes of what is taken of spots of one flavor (or of hosts), once they are in the ledger."""
 
     def spot_shifted(self, key: LeafKey, amounts: Requests, sign: int) -> None: ...
 
@@ -130,7 +130,7 @@ class NodeLedger:
         #: host -> its nodes; more than one only where labels are wrong
         self._hosts: dict[str, list[str]] = {}
         #: usage by assigned pods on nodes that are not known (any more)
-        self._elsewhere: dict[str, dict[str, int]] = {}
+        self._on_unknown_nodes: dict[str, dict[str, int]] = {}
         self._placed: dict[Spot, dict[str, int]] = {}
         self._foreign_pods: dict[str, ForeignPod] = {}
         self._foreign: dict[str, dict[str, int]] = {}
@@ -193,7 +193,7 @@ class NodeLedger:
             self.version += 1
             self.openings.extend((node,) if old is None else (old, node))
         if tracked is None:
-            taken, others = self._elsewhere.pop(name, {}), self._others.setdefault(name, {})
+            taken, others = self._on_unknown_nodes.pop(name, {}), self._others.setdefault(name, {})
             tracked = self.nodes[name] = TrackedNode(node, usable, taken, self._settle(host, name), others)
         else:
             if old is not None and host_of(old) != host:
@@ -216,7 +216,7 @@ class NodeLedger:
         self.openings.append(tracked.node)  # the flavors of which it was the last node are bounded by quota alone now
         self._unsettle(host_of(tracked.node), name)
         if tracked.assigned:
-            self._elsewhere[name] = tracked.assigned
+            self._on_unknown_nodes[name] = tracked.assigned
         if not tracked.others:
             del self._others[name]
         if self.power is not None:
@@ -553,14 +553,14 @@ class NodeLedger:
     def shift_node(self, name: str, amounts: Mapping[str, int], count: int) -> None:
         """Assigned pods take `count` times these amounts more of a node (negative: less)."""
         tracked = self.nodes.get(name)
-        held = tracked.assigned if tracked is not None else self._elsewhere.setdefault(name, {})
+        held = tracked.assigned if tracked is not None else self._on_unknown_nodes.setdefault(name, {})
         shift(held, amounts, count)
         if tracked is not None:
             self.changes.append(name)
             if self.power is not None:
                 self.power.renew(name)
         elif not held:
-            del self._elsewhere[name]
+            del self._on_unknown_nodes[name]
 
     def has_room(self, assigned: Assigned) -> bool:
         """Whether all of this fits beside what is taken."""

@@ -142,7 +142,7 @@ class PowerDomain:
 
 
 class PowerLedger:
-    """The power domains of the nodes of one ledger. `shifted` is told of the nodes for which other amounts may be left."""
+    """The power domains of the nodes of one ledger. `shifted` is called with the nodes for which other amounts may be left."""
 
     def __init__(
         self,

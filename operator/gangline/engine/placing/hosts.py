@@ -31,7 +31,7 @@ class Host:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     cards: Sequence[CardRoom] = ()
     #: which pod sits on which card is known; otherwise only how full each card is
-    told_apart: bool = True
+    knows_cards_of_pods: bool = True
     #: image -> bytes of it that the host has
     images: Mapping[str, int] = field(default_factory=dict[str, int])
     #: dataset -> bytes of it that the host has near

@@ -251,7 +251,7 @@ def _host(leaf: Leaf) -> Host:
         idle_watts=idle_watts,
         gpu_watts=gpu_watts,
         power=leaf.power,
-        told_apart=False,
+        knows_cards_of_pods=False,
     )
 
 

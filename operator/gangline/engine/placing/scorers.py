@@ -174,7 +174,7 @@ def _card_balance(_: Args) -> Scorer:
     """
 
     def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
-        if not (place.host.cards and place.host.told_apart):
+        if not (place.host.cards and place.host.knows_cards_of_pods):
             return MOST * 100 // (100 + place.host.busy() // max(1, accelerators(place.host.total)))
         return _calm(ask, place)
 
@@ -197,7 +197,7 @@ def _class_affinity(_: Args) -> Scorer:
     """
 
     def measure(ask: PodRequest, place: HostPlace, _: Field) -> int:
-        if not (place.host.cards and place.host.told_apart):
+        if not (place.host.cards and place.host.knows_cards_of_pods):
             own, others = place.host.others_kinds(ask.kind)
             return 0 if others else (100 if own else 50) * POINT
         return _alike(ask, place)

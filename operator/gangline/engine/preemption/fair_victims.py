@@ -12,7 +12,7 @@ from gangline.engine.preemption.preemptor import (
     FAIR_SHARING,
     IN_QUEUE,
     RECLAMATION,
-    candidates_elsewhere,
+    candidates_of_other_queues,
     own_candidates,
     preemptible,
 )
@@ -91,7 +91,7 @@ def preemptible_for(need: Need, *, fair: bool) -> list[WorkloadState]:
     """All workloads that the policies allow to be preempted for this one, whether or not that would be enough."""
     if fair:
         return _candidates(need)
-    groups = (own_candidates(need), *candidates_elsewhere(need, {}))
+    groups = (own_candidates(need), *candidates_of_other_queues(need, {}))
     return list({candidate.gang: None for group in groups for part in group for candidate in part})
 
 

@@ -143,7 +143,7 @@ class _Search:
     pod_sets: Sequence[tuple[PodSet, int, Sequence[Flavor]]]
     most: int
     left: int = TRIALS
-    #: movers that have no room elsewhere
+    #: movers that have no room on other nodes
     stay: set[WorkloadState] = field(default_factory=set[WorkloadState])
 
 

@@ -39,10 +39,10 @@ from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode
 from gangline.engine.topology.topologies import Topologies
 
 # --- candidates -------------------------------------------------------------------------------------------------------
-# Candidates of classic preemption: in the own queue by priority, elsewhere in the tree the holders of queues above quota.
+# Candidates of classic preemption: in the own queue by priority, in other queues of the tree the holders above quota.
 #
 # In a cohort of 100 queues, every release makes 100 heads look for victims, mostly among the same workloads. So the list of
-# candidates elsewhere is kept (`Known`) for as long as no queue of the tree gets more than it had. Until then the list is
+# candidates of other queues is kept (`Known`) for as long as no queue of the tree gets more than it had. Until then the list is
 # complete and in the right order, but may have workloads that a trial removed or whose queue is no longer above its quota:
 # `still_candidate` filters those.
 
@@ -123,7 +123,7 @@ def own_candidates(need: Need) -> Candidates:
     return _in_order([Candidate(gang, IN_QUEUE) for gang in preemptible(need, need.queue, policy)], need)
 
 
-def candidates_elsewhere(need: Need, known: Known) -> tuple[Candidates, Candidates]:
+def candidates_of_other_queues(need: Need, known: Known) -> tuple[Candidates, Candidates]:
     """Candidates in other queues, from the parent cohort upward: those that may be reclaimed by right, and those for which
     priority has to decide.
 
@@ -379,7 +379,7 @@ def _awaited(need: Need) -> list[Victim]:
 def classic_victims(need: Need, known: Known) -> list[Victim]:
     queue = need.queue
     own = own_candidates(need)
-    by_right, by_priority = candidates_elsewhere(need, known)
+    by_right, by_priority = candidates_of_other_queues(need, known)
     groups = (by_right, by_priority, own)
     if own is NO_CANDIDATES and by_right is NO_CANDIDATES and by_priority is NO_CANDIDATES:
         return []

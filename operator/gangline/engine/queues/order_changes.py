@@ -76,12 +76,12 @@ class OrderChanges:
         ordering, order = queue.config.ordering, queue.order
         if ordering is None or order is None:
             return ""
-        told = f"The queue's order is {_named(order.key, order.window)}"
+        text = f"The queue's order is {_named(order.key, order.window)}"
         if order.full and not order.window and ordering.when_full is not None:
-            told += f", since the {ordering.when_full.of} is full"
+            text += f", since the {ordering.when_full.of} is full"
         for step in ordering.steps[_begun(ordering, self._now) :][:1]:
-            told += f" until {minute_text(step.at)}, then {_named(step.key, step.window)}"
-        return told
+            text += f" until {minute_text(step.at)}, then {_named(step.key, step.window)}"
+        return text
 
     def next_due(self, now: Millis) -> Millis | None:
         """When the next window begins or ends."""

@@ -177,7 +177,7 @@ class PendingQueue:
         gang.enter(LifecycleState.INADMISSIBLE, cause)
 
     def take_out(self, gang: WorkloadState, into: LifecycleState = LifecycleState.MOVING) -> None:
-        """Remove a workload that is gone or moves elsewhere. Does nothing if it is not here."""
+        """Remove a workload that is gone or moves to another queue. Does nothing if it is not here."""
         bucket = _bucket_of(gang)
         if bucket is not None:
             gang.bucket = gang.entry = None

@@ -238,8 +238,8 @@ class Promises:
         alike, others = list[ReservedHead](), list[ReservedHead]()
         for head in self._of_queue.get(queue, ()):
             (alike if head.size == size else others).append(head)
-        elsewhere = (head for head in reversed(self._latest.values()) if head.cluster_queue != queue)
-        others += islice(elsewhere, _OF_QUEUE)
+        in_other_queues = (head for head in reversed(self._latest.values()) if head.cluster_queue != queue)
+        others += islice(in_other_queues, _OF_QUEUE)
         missable = self._missable.get(queue, MISSED)
         for head in self.open.values():
             if head.cluster_queue == queue:

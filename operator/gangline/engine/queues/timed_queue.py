@@ -40,9 +40,9 @@ class TimedBucket(Bucket):
         "on",
         "question",
         "reported",
+        "reported_at",
         "representative",
         "shape",
-        "told_at",
         "varying",
     )
 
@@ -62,7 +62,7 @@ class TimedBucket(Bucket):
         self.representative: WorkloadState | None = None
         #: the reason reported for every workload in it, "" if one arrived since
         self.reported = ""
-        self.told_at: Millis = -RETELL
+        self.reported_at: Millis = -RETELL
         #: what `quick_check` has to count for its shape, None = not computed yet
         self.question: Question | None = None
 
@@ -464,13 +464,13 @@ class TimedQueue(PendingQueue):
         for bucket in self._of_shape.get(gang.shape, ()):
             if not bucket.blocked or bucket.reported == reason:
                 continue
-            due = self.now >= bucket.told_at + RETELL
+            due = self.now >= bucket.reported_at + RETELL
             if due:
-                bucket.told_at = self.now
+                bucket.reported_at = self.now
             bucket.reported = reason
             for place in bucket.line:
-                told = place.gang.attempts.reported[0]
-                if place.gang is not gang and told != reason and (due or not told):
+                reported = place.gang.attempts.reported[0]
+                if place.gang is not gang and reported != reason and (due or not reported):
                     yield place.gang
 
 

@@ -44,7 +44,7 @@ class Healing:
         self._store = store
         self.breaker = Breaker(store)
         #: nodes whose loss was reported
-        self._told: set[str] = set()
+        self._reported_lost: set[str] = set()
         #: gangs for which room is kept that others still use
         self._awaiting: set[str] = set()
         #: moved gangs whose places on hosts with lost cards are still taken, with these hosts
@@ -108,7 +108,7 @@ class Healing:
             keys.update(store.node_ledger.placed_on(node))
         for host in self._cards.hosts():
             keys.update(store.node_ledger.placed_on(host))
-        keys.update(store.node_ledger.cards.seen_elsewhere())
+        keys.update(store.node_ledger.cards.seen_on_other_hosts())
         self._awaiting &= store.gangs.keys()
         gangs = (store.gangs.get(key) for key in sorted(keys))
         return [
@@ -262,7 +262,7 @@ class Healing:
         return {**dict.fromkeys(sorted(left), (CARD_FAILED, now)), **self._cards.under(seats, now)}
 
     def _leave_early(self, gang: WorkloadState, policy: Recovery, now: Millis) -> list[Decision]:
-        """Move off nodes that it is to leave, or that will be taken away if the policy wants that; if there is room elsewhere."""
+        """Move off nodes that it is to leave, or that will be taken away if the policy wants that; if other nodes have room."""
         health = self._store.health
         if self.breaker.open_for(gang):
             return []
@@ -300,9 +300,9 @@ class Healing:
     def _warn(self) -> list[Decision]:
         """Report once each lost node with gangs on it."""
         lost = self._store.health.lost()
-        self._told &= lost.keys()
-        news = [node for node in lost if node not in self._told and self._store.somebody_on(node)]
-        self._told.update(news)
+        self._reported_lost &= lost.keys()
+        news = [node for node in lost if node not in self._reported_lost and self._store.somebody_on(node)]
+        self._reported_lost.update(news)
         return [Warn("Node", node, "NodeLost", f"Node {node} counts as lost: {lost[node].kind}") for node in news]
 
     def _forget_deleted(self, now: Millis) -> None:

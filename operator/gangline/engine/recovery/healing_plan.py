@@ -54,7 +54,7 @@ class HealingPlan:
         return True
 
     def _mended(self, admission: Admission) -> Admission | None:
-        """The pods of all lost hosts are placed elsewhere, as if they had been on one host."""
+        """The pods of all lost hosts are placed on other hosts, as if they had been on one host."""
         store, gang = self._store, self._gang
         queue = queue_of(gang)
         assert queue is not None, gang

@@ -1,11 +1,11 @@
 """Recalls: others leave the nodes of a soft window once a workload needs them for whom the window is.
 
 Others may use the nodes of a soft window as if there were none. When a workload waits that the window is for, does not fit, and
-would fit without others on these nodes, the fewest of them are recalled: they are told to save their work, and are stopped after
+would fit without others on these nodes, the fewest of them are recalled: they are asked to save their work, and are stopped after
 the window's notice, not before it begins. From then on nobody else starts there until that workload has started, or waits no
 more. Whoever needs no longer what was recalled for it recalls nobody: a recall that has not been carried out ends with its cause.
 
-All of it follows from the present in each round. Only the deadlines are kept: who was told one keeps it.
+All of it follows from the present in each round. Only the deadlines are kept: a workload that has one keeps it.
 """
 
 from __future__ import annotations
@@ -201,9 +201,10 @@ class _Plan:
         then by priority, the newest first.
         """
         found = {key: each for window in mine for key, each in self._on(window).items()}
-        told = self._store.recalls
+        recalled = self._store.recalls
         return sorted(
-            found.values(), key=lambda each: (each.key not in told, each.priority, -each.quota.reserved_at, each.uid)
+            found.values(),
+            key=lambda each: (each.key not in recalled, each.priority, -each.quota.reserved_at, each.uid),
         )
 
     def _on(self, window: ReservedWindow) -> dict[str, WorkloadState]:
@@ -267,10 +268,10 @@ class _Plan:
     def _recall(
         self, victim: WorkloadState, gang: WorkloadState, mine: Iterable[ReservedWindow], now: Millis
     ) -> Recall:
-        """Who was told a deadline keeps it. A new one is a whole second, as statuses keep it."""
-        told = self._store.recalls.get(victim.key)
+        """A workload that has a deadline keeps it. A new one is a whole second, as statuses keep it."""
+        known = self._store.recalls.get(victim.key)
         first = next(window for window in mine if victim.key in self._on(window))
-        until = -(-max(now + first.notice, first.begin) // SECOND) * SECOND if told is None else told.until
+        until = -(-max(now + first.notice, first.begin) // SECOND) * SECOND if known is None else known.until
         return Recall(victim.key, first.reservation, until, gang.key)
 
 

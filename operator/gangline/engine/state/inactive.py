@@ -30,40 +30,40 @@ def why_inactive(
     if missing:
         found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
     controllers = {check.name: checks[check.name].controller for check in config.checks if check.name in checks}
-    elsewhere = sorted(name for name, controller in controllers.items() if controller == ELSEWHERE)
+    multikueue = sorted(name for name, controller in controllers.items() if controller == ELSEWHERE)
     missing = [check.name for check in config.checks if check.name not in checks]
     if missing:
         found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"))
     idle = [check.name for check in config.checks if check.name in checks and not checks[check.name].active]
     if idle:
         found.append(("AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {','.join(idle)}"))
-    found += _misused_elsewhere(config, elsewhere, [n for n, c in controllers.items() if c == PROVISIONING])
-    for flavor in offered if not elsewhere else ():  # else the topologies are those of other clusters
+    found += _misused_multikueue(config, multikueue, [n for n, c in controllers.items() if c == PROVISIONING])
+    for flavor in offered if not multikueue else ():  # else the topologies are those of other clusters
         topology = flavors[flavor].topology if flavor in flavors else ""
         if topology and topology not in topologies:
             found.append(("TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{flavor}"'))
     placed = config.placement is not None and not config.placement.dry_run
-    if placed and OF_POLICY not in topologies and not elsewhere:
+    if placed and OF_POLICY not in topologies and not multikueue:
         found.append(("PodsUnknown", "has a placement policy, and pods of others are not all known yet"))
     if not found:
         return "", ""
     return found[0][0], f"Can't admit new workloads: {', '.join(text for _, text in found)}."
 
 
-def _misused_elsewhere(config: ClusterQueue, elsewhere: list[str], provisioning: list[str]) -> list[tuple[str, str]]:
-    """What is wrong with `elsewhere`, the checks that send workloads to other clusters: one is allowed, for all flavors."""
+def _misused_multikueue(config: ClusterQueue, multikueue: list[str], provisioning: list[str]) -> list[tuple[str, str]]:
+    """What is wrong with `multikueue`, the checks that send workloads to other clusters: one is allowed, for all flavors."""
     found: list[tuple[str, str]] = []
-    if len(elsewhere) > 1:
-        text = f"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {','.join(elsewhere)}"
+    if len(multikueue) > 1:
+        text = f"Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {','.join(multikueue)}"
         found.append(("MultipleMultiKueueAdmissionChecks", text))
-    by_flavor = sorted(check.name for check in config.checks if check.name in elsewhere and check.on_flavors)
+    by_flavor = sorted(check.name for check in config.checks if check.name in multikueue and check.on_flavors)
     if by_flavor:
         text = f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {','.join(by_flavor)}"
         found.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
-    if elsewhere and provisioning:
+    if multikueue and provisioning:
         text = (
             "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: "
-            f"{','.join(elsewhere)}, {','.join(sorted(provisioning))}"
+            f"{','.join(multikueue)}, {','.join(sorted(provisioning))}"
         )
         found.append(("MultiKueueWithProvisioningRequest", text))
     return found

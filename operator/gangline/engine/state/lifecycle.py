@@ -218,7 +218,7 @@ class Lifecycle:
         return f"The workload must leave its nodes: {self._store.windows.text(window, nodes)}"
 
     def _warn_of_end(self, gang: WorkloadState, now: Millis) -> tuple[Warn | None, Millis | None]:
-        """Tell a running workload, once, by when it must have saved its work, and when that is to be told."""
+        """The warning for a running workload, once, by when it must have saved its work; and when that warning is due."""
         if not gang.admitted or gang.evicting:
             return None, None
         change = self._store.quotas_ahead.recall_of(gang)

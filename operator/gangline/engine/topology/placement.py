@@ -42,7 +42,7 @@ from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 #: The controller of admission checks that add nodes, and the one of those that send workloads to other clusters.
 PROVISIONING, ELSEWHERE = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
-#: Placement waits until they are done; workloads that run elsewhere are placed there.
+#: Placement waits until they are done; workloads that run in another cluster are placed there.
 DELAYING = frozenset({PROVISIONING, ELSEWHERE})
 PENDING, READY = "Pending", "Ready"
 
@@ -236,7 +236,7 @@ def mend(
     gates: Mapping[str, bool],
     policy: PlacementPolicy | None = None,
 ) -> Admission | None:
-    """The admission with the pods of a failed host placed elsewhere, on none that a policy excludes; None if that is not
+    """The admission with the pods of a failed host placed on other hosts, on none that a policy excludes; None if that is not
     possible.
     """
     mended: dict[str, TopologyAssignment] = {}

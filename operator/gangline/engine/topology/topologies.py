@@ -165,7 +165,7 @@ class Topologies:
 
     def _rebuild(self, name: str) -> None:
         """A flavor or its topology changed: its ledger starts afresh, and holders of domains above the host may belong
-        elsewhere.
+        to another ledger.
         """
         self._empty.clear()
         flavor = self._flavors.get(name)

@@ -85,7 +85,7 @@ class JobAttempt:
     unready: float = 0.0  #: seconds after `ready` in which pods were not, such as while a node was replaced
     unready_since: float | None = None
     checkpoint: float | None = None  #: a stop loses work in steps of so many seconds; None = all of it
-    stopped: float | None = None  #: it was told to stop; its pods then had their grace
+    stopped: float | None = None  #: the stop was requested; its pods then had their grace
     ended: float | None = None
     end: str = ""
     reason: str = ""
@@ -119,7 +119,7 @@ class JobAttempt:
 
     @property
     def stopping(self) -> float | None:
-        """The seconds from when it was told to stop until its pods were gone; None for one that ended otherwise."""
+        """The seconds from when the stop was requested until its pods were gone; None for one that ended otherwise."""
         if self.stopped is None or self.ended is None or self.end not in (EVICTED, PREEMPTED):
             return None
         return max(0.0, self.ended - self.stopped)

@@ -222,11 +222,11 @@ def _predict(
     found: list[_Predicted] = []
     for row in held:
         mine, theirs = (features_of(profiles.get(name), gpu, mode) for name in row[:2])
-        told = [(None, *each[1:]) if families.get(name, name) == family else each
+        without_own = [(None, *each[1:]) if families.get(name, name) == family else each
                 for name, each in zip(row[:2], (mine, theirs), strict=True)]  # fmt: skip
         used = sum(1.0 if each[1] is None else each[1] for each in (mine, theirs))
         # a pair of a class with itself is not predicted by itself
-        expected = by_prior(prior, *((mine, theirs) if row.mine != row.beside else told))
+        expected = by_prior(prior, *((mine, theirs) if row.mine != row.beside else without_own))
         found.append(
             _Predicted(
                 family,
@@ -234,7 +234,7 @@ def _predict(
                 constant,
                 1 / max(1.0, used),
                 within(expected),
-                within(by_prior(prior, *told)),
+                within(by_prior(prior, *without_own)),
             )
         )
     return found
@@ -250,8 +250,8 @@ def _joined(found: Sequence[_Predicted], name: str) -> JoinScore:
         if mine > beside or back not in measured:
             continue
         wanted = _joins(measured[family, mine, beside], measured[back])
-        told = _joins(expected[family, mine, beside], expected[back])
-        pairs, should, would, right = pairs + 1, should + wanted, would + told, right + (wanted and told)
+        predicted = _joins(expected[family, mine, beside], expected[back])
+        pairs, should, would, right = pairs + 1, should + wanted, would + predicted, right + (wanted and predicted)
     return JoinScore(pairs, should, would, right)
 
 
@@ -324,7 +324,7 @@ def after_probes(
             continue
         shown = {held[place] for place in rng.permutation(len(held))[:probes].tolist()}
         seen = {*kept, *shown}
-        told = {
+        known = {
             name: JobProfile(
                 name,
                 tuple(
@@ -336,7 +336,7 @@ def after_probes(
             )
             for name, profile in profiles.items()
         }
-        speeds = PairSpeeds(told, (fit(told, kept, gpu, mode),))
+        speeds = PairSpeeds(known, (fit(known, kept, gpu, mode),))
         for row in held:
             expected = speeds.on_card(row.mine, row.beside, device)
             if row not in shown and expected is not None:

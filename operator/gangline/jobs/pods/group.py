@@ -160,14 +160,14 @@ def _check_agreement(group: PodGroup, total: int) -> None:
         if pod.phase == "Failed":
             continue
         if pod.queue != leader.queue:
-            told = f"pods '{leader.name}' and '{pod.name}' has different queue names: {leader.queue}!={pod.queue}"
-            raise JobError(told)
+            message = f"pods '{leader.name}' and '{pod.name}' has different queue names: {leader.queue}!={pod.queue}"
+            raise JobError(message)
         if not group.alone and pod.total != total:
-            told = (
+            message = (
                 f"pods '{leader.name}' and '{pod.name}' has different '{names.POD_GROUP_TOTAL}' values: "
                 f"{total}!={pod.total}"
             )
-            raise JobError(told)
+            raise JobError(message)
 
 
 # --- the state of a group ---------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def older(pod: PodObject, member: GroupPod) -> bool:
     return pod.uid == member.uid and pod.revision < as_revision(member.version)
 
 
-# --- A pod that waits because its owner is queued, as far as it is told to which group it belongs ---------------------
+# --- A pod that waits because its owner is queued, as far as its labels say to which group it belongs ------------------
 
 
 #: label of Kubernetes on pods of StatefulSets: the revision of their template

@@ -51,7 +51,7 @@ def rules(declaration: Declaration) -> KindRules | None:
         if own or declaration.left_alone(job):
             return own
         errors = [*_prebuilt(declaration, job, old), *_frozen(declaration, job, old)]
-        # what an object elsewhere describes is looked at by the operator
+        # the operator looks at what another object describes
         return errors if declaration.descriptions else [*errors, *_pods(behaviour, job, old)]
 
     common = jobs.job_rules(
@@ -66,11 +66,11 @@ def rules(declaration: Declaration) -> KindRules | None:
     def default(job: Json, old: Json | None, context: AdmissionFacts) -> list[str]:
         if declaration.left_alone(job):
             return []
-        told = common.default(job, old, context)
+        warnings = common.default(job, old, context)
         if old is None and jobs.queue_name(job):
             declaration.prepare(job)
         changed = old is None or job.get("spec") != old.get("spec")
-        return [*told, *declaration.unused(job, context.look)] if changed and jobs.queue_name(job) else told
+        return [*warnings, *declaration.unused(job, context.look)] if changed and jobs.queue_name(job) else warnings
 
     def warn(job: Json) -> list[str]:
         if not jobs.queue_name(job):

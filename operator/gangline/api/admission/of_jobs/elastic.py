@@ -80,10 +80,10 @@ def resizes(job: Json) -> bool:
     declaration = _declaration(job)
     if not is_elastic(job) or declaration is None or not declaration.elastic:
         return False
-    return not declaration.sized_by or not runs_elsewhere(job)
+    return not declaration.sized_by or not runs_on_other_cluster(job)
 
 
-def runs_elsewhere(job: Json) -> bool:
+def runs_on_other_cluster(job: Json) -> bool:
     """Whether the job's controller in this cluster leaves the job to another cluster."""
     declaration = _declaration(job)
     return (
@@ -104,7 +104,7 @@ def _templates(job: Json) -> list[Path]:
         return [_TEMPLATE]
     try:
         places = declaration.behaviour.places(job)
-    except JobError:  # reported elsewhere
+    except JobError:  # the checks of the job report it
         return []
     return [place.path for place in places if place.default is None and mapping_at(job, place.path)]
 

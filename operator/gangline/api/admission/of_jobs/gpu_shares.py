@@ -24,11 +24,11 @@ def check(path: str, template: Json) -> list[FieldError]:
 def expose(obj: Json) -> None:
     """The variables by which containers learn their cards, in all templates that ask for them."""
     for path, template in islice(_templates(obj), _MOST_TEMPLATES):
-        told = share_annotations.with_variable(template)
-        if told is not template and path:
-            put(obj, path, told)
-        elif told is not template:
-            obj.update(told)
+        exposed = share_annotations.with_variable(template)
+        if exposed is not template and path:
+            put(obj, path, exposed)
+        elif exposed is not template:
+            obj.update(exposed)
 
 
 def doubts(obj: Json) -> list[str]:

@@ -173,8 +173,8 @@ def _gpus(role: _Role, resource: str) -> list[FieldError]:
     asked = _asked_for(role.template, resource)
     if asked is None or not isinstance(role.gpus, int) or role.gpus == asked or role.gpus < 0:
         return []
-    told = f"must be {asked}, as {role.template_path} asks for {asked} of {resource} per pod, or be left out"
-    return [invalid(role.gpus_path, role.gpus, told)]
+    detail = f"must be {asked}, as {role.template_path} asks for {asked} of {resource} per pod, or be left out"
+    return [invalid(role.gpus_path, role.gpus, detail)]
 
 
 def _asked_for(template: Json, resource: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What the author of a job is told on apply, and what refuses nothing: names that do not exist yet, hints without effect."""
+"""Warnings for the author of a job on apply, which refuse nothing: names that do not exist yet, hints without effect."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def runtime_hint_fault(job: Json) -> str:
 def hint(job: Json, old: Json | None) -> list[str]:
     """Warnings about annotations that are ignored, unless they were ignored before this write."""
     known = [] if old is None else _ignored(old)
-    return [told for told in _ignored(job) if told not in known]
+    return [fault for fault in _ignored(job) if fault not in known]
 
 
 def _ignored(job: Json) -> list[str]:
     return [
-        told
-        for told in (
+        fault
+        for fault in (
             runtime_hint_fault(job),
             node_loss_fault(job),
             _dependency_fault(job),
             *_unread(job),
             *identifiers.ignored(job),
         )
-        if told
+        if fault
     ]
 
 

@@ -134,8 +134,8 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
     version = versions.chosen(ours.get("kueueCompatibility"), default_version)
     gates = feature_gates.load(mapping(root.get("featureGates"), "featureGates"), version)
     jobs = managed_jobs.load(root, gates)
-    elsewhere = multikueue.load(root, gates)
-    declared, external = external_frameworks.settled(jobs.declared, elsewhere.external)
+    multikueue_settings = multikueue.load(root, gates)
+    declared, external = external_frameworks.settled(jobs.declared, multikueue_settings.external)
     process, ignored = manager.load(root)
     resources = mapping(root.get("resources"), "resources")
     metrics, unused = metrics_settings.load(mapping(root.get("metrics"), "metrics"), gates)
@@ -161,7 +161,7 @@ def load(body: Any, *, default_version: str = versions.NEWEST) -> Configuration:
         tls=tls,
         ignored=tuple(sorted([*ignored, *unused, *untaken, *_without_effect(root)])),
         jobs=replace(jobs, declared=declared),
-        multikueue=replace(elsewhere, external=external),
+        multikueue=replace(multikueue_settings, external=external),
         gates=gates,
         warnings=(
             *gates.unheeded(),

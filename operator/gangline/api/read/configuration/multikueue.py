@@ -66,7 +66,7 @@ class MultiKueueSettings:
     insecure_allowed: bool = False
     #: custom resources that other controllers queue, and that are sent, too
     external: tuple[Resource, ...] = ()
-    #: what changes in a job here while it runs elsewhere is passed on, for kinds that have such fields
+    #: what changes in a job here while it runs in another cluster is passed on, for kinds that have such fields
     jobs_follow: bool = True
     #: quotas here follow those of the clusters, where a MultiKueueConfig says so
     sums_quotas: bool = False
@@ -111,8 +111,8 @@ def load(root: Json, gates: Gates) -> MultiKueueSettings:
 
 
 def sent(managed: ManagedJobs, settings: MultiKueueSettings) -> list[Resource]:
-    """The kinds of jobs that are sent: those that are managed and can run elsewhere, those that the section names, and those
-    whose pods wait here.
+    """The kinds of jobs that are sent: those that are managed and can run in another cluster, those that the section names,
+    and those whose pods wait here.
     """
     kinds = [each for each in (*jobkinds.BUILT_IN, *managed.declared) if each.managed_by]
     listed = [

@@ -57,8 +57,8 @@ def _each(
         async with access.client(kubeconfig, context) as api:
             where = namespace or api.login.namespace
             for name in names:
-                told = await change(api, where, name, dry_run=dry_run)
-                terminal.say(told + (" (dry run: nothing is changed)" if dry_run else ""))
+                message = await change(api, where, name, dry_run=dry_run)
+                terminal.say(message + (" (dry run: nothing is changed)" if dry_run else ""))
 
     access.run(work())
 

@@ -274,10 +274,10 @@ def show(
     JOB is a name or kind/name for the operator; a UID, a name, or namespace/name for a history.
     """
     if ctx.get_parameter_source("db") is ParameterSource.DEFAULT and (
-        told := access.run(_operators(job, kubeconfig, context, namespace))
+        answer := access.run(_operators(job, kubeconfig, context, namespace))
     ):
-        body = dated(told, jobs.INSTANTS)
-        terminal.say(document(output.kind, body) if output.kind else _show_operators(told, time.time()))
+        body = dated(answer, jobs.INSTANTS)
+        terminal.say(document(output.kind, body) if output.kind else _show_operators(answer, time.time()))
         return
     with _open(db) as store:
         found = _readable(store.find)(job)
@@ -323,16 +323,16 @@ async def _operators(job: str, kubeconfig: Path | None, context: str | None, nam
     return jobs.as_json(item)
 
 
-def _show_operators(told: Json, now: float) -> str:
-    forecast = told["forecast"]
-    runs = jobs.runtime_text(told) or "not known"
-    lines = [f"{told['kind'].lower()}/{told['name']} in namespace {told['namespace']}: {told['state'].lower()}"]
-    if told["elapsedSeconds"] is not None:
-        lines.append(f"has run for {age(told['elapsedSeconds'])}")
+def _show_operators(answer: Json, now: float) -> str:
+    forecast = answer["forecast"]
+    runs = jobs.runtime_text(answer) or "not known"
+    lines = [f"{answer['kind'].lower()}/{answer['name']} in namespace {answer['namespace']}: {answer['state'].lower()}"]
+    if answer["elapsedSeconds"] is not None:
+        lines.append(f"has run for {age(answer['elapsedSeconds'])}")
     source = f", from {forecast['source']} ({forecast['samples']} runs)" if forecast else ""
     lines.append(f"runs for {runs}{source}")
-    if told["expectedStart"] is not None:
-        lines.append(f"starts in {jobs.start_text(told, now)}, {told['because']}")
+    if answer["expectedStart"] is not None:
+        lines.append(f"starts in {jobs.start_text(answer, now)}, {answer['because']}")
     return "\n".join(lines)
 
 

@@ -344,7 +344,7 @@ async def _tried(api: ApiClient, wishes: TeamWishes, kinds: Sequence[NodeKind]) 
     until = time.monotonic() + _PATIENCE
     while True:
         try:
-            told = (await asking.create(api, f"/namespaces/{wishes.namespace}/whatifs", body))["status"]
+            whatif = (await asking.create(api, f"/namespaces/{wishes.namespace}/whatifs", body))["status"]
             break
         except asking.NoAnswerError as error:  # the queue is new: the operator may not have seen it yet
             if time.monotonic() > until:
@@ -354,9 +354,9 @@ async def _tried(api: ApiClient, wishes: TeamWishes, kinds: Sequence[NodeKind]) 
         except (asking.NotServedError, asking.NotAllowedError) as error:
             terminal.say(f"? whether a job would start is not known: {error}")
             return True
-    starts = told["startsInSeconds"]
+    starts = whatif["startsInSeconds"]
     if starts is None:
-        terminal.say(f"✗ {what} would not start: {told['obstacle'] or 'no reason is given'}")
+        terminal.say(f"✗ {what} would not start: {whatif['obstacle'] or 'no reason is given'}")
         return False
     when = "at once" if starts["p50"] < 1 else f"in {age(starts['p50'])}"
     terminal.say(f"✓ {what} would start {when}.")

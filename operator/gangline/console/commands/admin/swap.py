@@ -30,7 +30,7 @@ from gangline.objects import WorkloadObject
 
 # --- swap now ---------------------------------------------------------------------------------------------------------
 #
-# `gangline admin swap now` and `dry-run`: the gangs of a node move elsewhere, now, or what would become of them.
+# `gangline admin swap now` and `dry-run`: the gangs of a node move to other nodes, now, or what would become of them.
 #
 # The request is a taint on the node. Whichever operator leads acts on it for as long as it is there: nothing is lost if this
 # command or the operator is killed at any moment.
@@ -126,10 +126,10 @@ async def _tell(api: ApiClient, namespace: str, nodes: list[str]) -> None:
 async def moves(api: ApiClient, namespace: str, node: str) -> list[Json]:
     """The operator's answer. Raises click.ClickException."""
     try:
-        told = await asking.get(api, f"/namespaces/{quote(namespace)}/flavornodes/{quote(node, safe='')}/moves")
+        answer = await asking.get(api, f"/namespaces/{quote(namespace)}/flavornodes/{quote(node, safe='')}/moves")
     except own_rights.NoOperator as error:
         raise own_rights.refusal(error) from error
-    return [{"node": node, **row} for row in told["gangs"]]
+    return [{"node": node, **row} for row in answer["gangs"]]
 
 
 async def vacated(api: ApiClient, name: str) -> str:

@@ -254,7 +254,7 @@ def change(tool: ChangingTool, given: Given, around: Surroundings, previews: Pre
     with terminal.captured() as printed:
         try:
             fields = access.run(_change(tool, given, around, previews))
-            return envelope.told(tool.name, fields, printed.err), True
+            return envelope.answer_with_fields(tool.name, fields, printed.err), True
         except click.ClickException as error:
             return envelope.refusal(tool.name, error.format_message(), printed.err), False
         except envelope.TooLongAnswerError:

@@ -102,7 +102,7 @@ def refusal(command: str, error: str, remarks: Sequence[str] = ()) -> Document:
     return _envelope(command, {"error": marked(error)}, remarks)
 
 
-def told(command: str, fields: Mapping[str, Document], remarks: Sequence[str] = ()) -> Document:
+def answer_with_fields(command: str, fields: Mapping[str, Document], remarks: Sequence[str] = ()) -> Document:
     """An answer with fields of its own, whose texts are marked already. Raises TooLongAnswerError."""
     return _fitting(_envelope(command, fields, remarks))
 

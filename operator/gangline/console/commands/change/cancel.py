@@ -46,15 +46,15 @@ async def cancel(
 
     A job may end, or be deleted, at any time.
     """
-    told: list[str] = []
+    messages: list[str] = []
     for name in found:
         try:
             terminal.say(await cancelled(api, namespace, name, dry_run=dry_run))
         except targets.NoSuchJob as error:
-            told += [error.message] if tell_missing else []
+            messages += [error.message] if tell_missing else []
         except MadeAgainError as error:
-            told.append(error.message)
-    return told
+            messages.append(error.message)
+    return messages
 
 
 async def cancelled(

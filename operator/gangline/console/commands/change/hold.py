@@ -79,7 +79,7 @@ async def _each(
     found: Sequence[str], choice: JobChoice, change: Callable[[str], Awaitable[str]], *, dry_run: bool
 ) -> None:
     """Change one after the other, and say what was done. Of those that filters chose, one that started, ended or was deleted
-    meanwhile is told and costs the others nothing.
+    meanwhile is reported and costs the others nothing.
     """
     for name in found:
         try:

@@ -65,8 +65,8 @@ def command(
 
     async def work() -> None:
         async with access.client(kubeconfig, context) as api:
-            told = await notifying(api, namespace or api.login.namespace, job, wanted, dry_run=dry_run)
-            terminal.say(told + (" (dry run: nothing is changed)" if dry_run else ""))
+            message = await notifying(api, namespace or api.login.namespace, job, wanted, dry_run=dry_run)
+            terminal.say(message + (" (dry run: nothing is changed)" if dry_run else ""))
 
     access.run(work())
 

@@ -47,9 +47,9 @@ def command(
                 return
 
             async def look() -> list[Json]:
-                told = await _asked(api, where, job)
-                remarks.remark(summary(told))
-                return told["victims"]
+                answer = await _asked(api, where, job)
+                remarks.remark(summary(answer))
+                return answer["victims"]
 
             await presenting.present(VICTIMS, shape, look)
 
@@ -63,33 +63,33 @@ async def _asked(api: ApiClient, namespace: str, job: str) -> Json:
         raise own_rights.refusal(error) from error
 
 
-def show(told: Json, shape: Presentation) -> None:
+def show(answer: Json, shape: Presentation) -> None:
     """Print an answer: as a document whole, but for victims that the filters leave out."""
     if shape.format.kind in DOCUMENTS:
-        victims = shape.selection.of(VICTIMS, told["victims"], time.time())
+        victims = shape.selection.of(VICTIMS, answer["victims"], time.time())
         body = {
-            "job": told["job"]["jobName"],
-            "starts": told["starts"],
+            "job": answer["job"]["jobName"],
+            "starts": answer["starts"],
             "victims": victims,
-            "obstacle": told["obstacle"],
+            "obstacle": answer["obstacle"],
         }
         terminal.say(document(shape.format.kind, body))
         return
-    if told["victims"]:
-        presenting.show(VICTIMS, shape, told["victims"])
+    if answer["victims"]:
+        presenting.show(VICTIMS, shape, answer["victims"])
     if shape.format.kind in ("", "wide"):
-        terminal.say(summary(told))
+        terminal.say(summary(answer))
 
 
-def summary(told: Json) -> str:
-    job = told["job"]
+def summary(answer: Json) -> str:
+    job = answer["job"]
     before = f" (it is {job['position'] + 1}th in its queue)" if job.get("position") else ""
-    if told["starts"]:
+    if answer["starts"]:
         return f"{job['jobName']} would start without preempting anybody, were it next{before}"
-    if not told["victims"]:
-        return f"{job['jobName']} would preempt nobody: {told['obstacle'] or 'nothing is known of why'}"
-    hours = sum(each["lostGpuHours"] for each in told["victims"])
-    jobs = counted(len(told["victims"]), "job")
+    if not answer["victims"]:
+        return f"{job['jobName']} would preempt nobody: {answer['obstacle'] or 'nothing is known of why'}"
+    hours = sum(each["lostGpuHours"] for each in answer["victims"])
+    jobs = counted(len(answer["victims"]), "job")
     return f"{jobs} would be preempted for {job['jobName']}, {hours:.1f} GPU-hours lost{before}"
 
 

@@ -111,26 +111,26 @@ async def _promises(kubeconfig: Path | None, context: str | None, namespace: str
             raise click.ClickException(f"promises are kept by the running operator: {error}") from error
 
 
-def _show_promises(told: Json, output: OutputFormat) -> None:
+def _show_promises(answer: Json, output: OutputFormat) -> None:
     if output.kind in DOCUMENTS:
         names = ("promises", "started", "record")
-        body = {"job": told["job"]["jobName"], **{name: told[name] for name in names}}
+        body = {"job": answer["job"]["jobName"], **{name: answer[name] for name in names}}
         terminal.say(document(output.kind, dated(body, ("promises.at", "promises.p50", "promises.p90", "started"))))
         return
-    if not told["promises"]:
+    if not answer["promises"]:
         terminal.say(
             "nothing was promised: it did not wait while expected starts were computed, or starts beyond their horizon",
             err=True,
         )
         return
     now = time.time()
-    presenting.echo(promise_rows(told["promises"], now))
-    for line in outcome_lines(told, now):
+    presenting.echo(promise_rows(answer["promises"], now))
+    for line in outcome_lines(answer, now):
         terminal.say(*wrapped(line, presenting.width()))
 
 
 def promise_rows(promises: Sequence[Json], now: float) -> Rows:
-    """One row per promise, the first one first. What moves by seconds is told with them."""
+    """One row per promise, the first one first. Instants have their seconds, since promises may move by seconds."""
     cells = tuple(
         (
             f"{clock.exact(row['at'], now)} ({clock.distance(row['at'], now)})",
@@ -143,10 +143,10 @@ def promise_rows(promises: Sequence[Json], now: float) -> Rows:
     return Rows(("SAID", "P50", "P90", "CAUSE"), cells)
 
 
-def outcome_lines(told: Json, now: float) -> list[str]:
+def outcome_lines(answer: Json, now: float) -> list[str]:
     """Lines about the start of a job: against its first promise, by its reservation, and the record of its queue."""
     lines: list[str] = []
-    first, started = told["promises"][0], told["started"]
+    first, started = answer["promises"][0], answer["started"]
     if started is not None:
         off = started - first["p50"]
         side = "exactly at" if abs(off) < 1 else f"{age(abs(off))} {'after' if off > 0 else 'before'}"
@@ -155,10 +155,10 @@ def outcome_lines(told: Json, now: float) -> list[str]:
         lines.append(
             f"started {clock.exact(started, now)} ({clock.distance(started, now)}): {side} the first p50, {kept}"
         )
-    if (promised := told.get("promisedBy")) is not None:
+    if (promised := answer.get("promisedBy")) is not None:
         lines.append(f"its reservation: promised to start by {clock.exact(promised, now)}")
-    if told["record"] is not None:
-        lines.append(f"ClusterQueue {told['job']['clusterQueue']}: {jobs.record_text(told['record'])}")
+    if answer["record"] is not None:
+        lines.append(f"ClusterQueue {answer['job']['clusterQueue']}: {jobs.record_text(answer['record'])}")
     return lines
 
 
@@ -171,32 +171,32 @@ async def _accuracy(kubeconfig: Path | None, context: str | None, namespace: str
             where = namespace or api.login.namespace
             return await asking.get(api, f"/namespaces/{where}/forecastaccuracies")
         except own_rights.NoOperator as error:
-            told = await reach.ask(api, "/accuracy")
-            if told is None:
+            answer = await reach.ask(api, "/accuracy")
+            if answer is None:
                 raise click.ClickException(f"accuracy is kept by the running operator: {error}") from error
-            queues = await _queues_named(api, told.get("queues") or {})
-            return {**told, "items": told.get("runtimes") or [], "queues": queues}
+            queues = await _queues_named(api, answer.get("queues") or {})
+            return {**answer, "items": answer.get("runtimes") or [], "queues": queues}
 
 
-async def _queues_named(api: ApiClient, told: Mapping[str, Any]) -> Json:
+async def _queues_named(api: ApiClient, records: Mapping[str, Any]) -> Json:
     """The operator's records by the names of ClusterQueues: it tells anybody, and so names none."""
     from gangline.control.forecasting.forecasting import alias
 
-    if not told:
+    if not records:
         return {}
     try:
         listed = (await api.list(kube.CLUSTER_QUEUES)).items
     except ApiError:  # a user who may not list them
         return {}
-    named = ((queue["metadata"]["name"], told.get(alias(queue["metadata"]["uid"]))) for queue in listed)
+    named = ((queue["metadata"]["name"], records.get(alias(queue["metadata"]["uid"]))) for queue in listed)
     return {name: record for name, record in sorted(named) if record is not None}
 
 
 def _show_accuracy(accuracy: Mapping[str, Any], output: OutputFormat) -> None:
     if output.kind in DOCUMENTS:
-        told = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
-        told |= {name: accuracy.get(name) for name in ("starts", "queues")}
-        terminal.say(document(output.kind, dated(told, ("since",))))
+        body = {"since": accuracy.get("since"), "model": accuracy.get("model"), "runtimes": accuracy["items"]}
+        body |= {name: accuracy.get(name) for name in ("starts", "queues")}
+        terminal.say(document(output.kind, dated(body, ("since",))))
         return
     runtimes, starts = accuracy["items"], accuracy.get("starts") or {}
     terminal.say(accuracy.get("model", {}).get("reason", ""))

@@ -102,13 +102,13 @@ def command(
         if reserved is not None:
             fields["reservation"] = _reservation(reserved)
         change = {name: value for name, value in fields.items() if value not in (None, "")}
-        told = access.run(_changed(kubeconfig, context, namespace, change))
+        changed = access.run(_changed(kubeconfig, context, namespace, change))
         if reserved is not None:
-            told["command"] = f"kubectl apply -f {shlex.quote(str(reserved))}"
+            changed["command"] = f"kubectl apply -f {shlex.quote(str(reserved))}"
         if output.kind:
-            terminal.say(document(output.kind, told))
+            terminal.say(document(output.kind, changed))
         else:
-            terminal.say(*change_lines(told, presenting.width()))
+            terminal.say(*change_lines(changed, presenting.width()))
         return
     if duration is not None or gpus is not None or queue or flavor:
         raise click.UsageError("--time, --gpus, --queue and --flavor change what is there: name it instead of a file")
@@ -183,34 +183,34 @@ def _show(answer: Json) -> None:
     terminal.say(*what_if.answer_lines(answer, presenting.width()))
 
 
-def change_lines(told: Json, columns: int | None) -> list[str]:
+def change_lines(answer: Json, columns: int | None) -> list[str]:
     """What a change would do, as lines for a terminal of so many columns; None: for a pipe."""
     lines: list[str] = []
-    if told["before"] is not None or told["after"] is not None:
+    if answer["before"] is not None or answer["after"] is not None:
         lines.append(
-            f"The job would start {what_if.interval(told['after'])} instead of {what_if.interval(told['before'])}."
+            f"The job would start {what_if.interval(answer['after'])} instead of {what_if.interval(answer['before'])}."
         )
-    if told["gpuHours"]:
+    if answer["gpuHours"]:
         lines.append(
-            f"The run would take {abs(told['gpuHours']):g} GPU-hours {'more' if told['gpuHours'] > 0 else 'less'}."
+            f"The run would take {abs(answer['gpuHours']):g} GPU-hours {'more' if answer['gpuHours'] > 0 else 'less'}."
         )
-    if told["headDelaySeconds"]:
-        lines.append(f"A reserved head would start up to {age(told['headDelaySeconds'])} later.")
-    if told.get("gpuHoursLost") is not None:
-        stopped = bounded.some([row["job"] for row in told["stopped"]], 10) or "Nobody"
-        lines.append(f"{stopped} would be stopped, and {told['gpuHoursLost']:g} GPU-hours of work lost.")
-    lines += [told["note"]] if told["note"] else []
+    if answer["headDelaySeconds"]:
+        lines.append(f"A reserved head would start up to {age(answer['headDelaySeconds'])} later.")
+    if answer.get("gpuHoursLost") is not None:
+        stopped = bounded.some([row["job"] for row in answer["stopped"]], 10) or "Nobody"
+        lines.append(f"{stopped} would be stopped, and {answer['gpuHoursLost']:g} GPU-hours of work lost.")
+    lines += [answer["note"]] if answer["note"] else []
     lines = [part for line in lines for part in wrapped(line, columns)]
     cells = tuple(
         (row["job"], f"{age(row['seconds'])} {word}")
-        for word, rows in (("earlier", told["gains"]), ("later", told["loses"]))
+        for word, rows in (("earlier", answer["gains"]), ("later", answer["loses"]))
         for row in rows
     )
     if cells:
         lines += ["", *presenting.styled(Rows(("JOB", "WOULD START"), cells), columns)]
     else:
         lines.append("No other job would start earlier or later.")
-    return [*lines, "", f"This would apply it: {told['command']}"] if told["command"] else lines
+    return [*lines, "", f"This would apply it: {answer['command']}"] if answer["command"] else lines
 
 
 def _as_json(answer: Json) -> dict[str, Any]:

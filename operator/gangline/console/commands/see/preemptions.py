@@ -168,7 +168,7 @@ def _by(row: Json) -> str:
     return row["by"]
 
 
-def _told(found: Sequence[Json]) -> list[str]:
+def _totals(found: Sequence[Json]) -> list[str]:
     """How often, what was lost, by which rules and between which queues."""
     whole, jobs = _sum(found), len({(row["namespace"], _job(row)) for row in found})
     times = counted(whole.preemptions, "preemption")
@@ -179,17 +179,17 @@ def _told(found: Sequence[Json]) -> list[str]:
     ]
     pairs = _sums(found, _queues)
     if len(pairs) > 1 or any(first != last for (first, last), _ in pairs):
-        told = ", ".join(f"{first or '?'} for {last or '?'}: {each}" for (first, last), each in pairs[:_SHOWN])
-        lines.append(f"by queue: {told}{', …' if len(pairs) > _SHOWN else ''}")
+        by_queue = ", ".join(f"{first or '?'} for {last or '?'}: {each}" for (first, last), each in pairs[:_SHOWN])
+        lines.append(f"by queue: {by_queue}{', …' if len(pairs) > _SHOWN else ''}")
     return lines
 
 
 def _cheaper(row: Json) -> float | None:
     """How many GPU-hours less another choice of victims would have lost, 0 for none; None where that is not known."""
-    told = row.get("hindsight")
-    if told is None or told["unknown"]:
+    hindsight = row.get("hindsight")
+    if hindsight is None or hindsight["unknown"]:
         return None
-    cheaper = told["cheaper"]
+    cheaper = hindsight["cheaper"]
     return cheaper["chosen"]["lostGpuHours"] - cheaper["instead"]["lostGpuHours"] if cheaper is not None else 0.0
 
 
@@ -273,7 +273,7 @@ LISTING: Final[Listing[Json]] = Listing(
     style=lambda row: "dim" if row["hidden"] else "",
     user=lambda row: tuple(name for name in (row["user"], row["namespace"]) if name),
     queue=lambda row: tuple(name for name in (row["clusterQueue"], row["localQueue"]) if name),
-    remarks=lambda found: [*_told(found), *_hindsight(found)],
+    remarks=lambda found: [*_totals(found), *_hindsight(found)],
 )
 #: the same for the preemptions of one job: what is known of each
-OF_JOB: Final = replace(LISTING, remarks=lambda found: [*_told(found), *_hindsight_of_job(found)])
+OF_JOB: Final = replace(LISTING, remarks=lambda found: [*_totals(found), *_hindsight_of_job(found)])

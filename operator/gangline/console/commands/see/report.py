@@ -189,11 +189,11 @@ class Report:
 
     def remarks(self) -> list[str]:
         """What one should know of the numbers."""
-        told = [f"from {self.instant(self.start)} to {self.instant(self.end)} ({self.zone})"]
+        found = [f"from {self.instant(self.start)} to {self.instant(self.end)} ({self.zone})"]
         if self.prices is not None and (missing := self.prices.without_price(self.total.sums)):
             named = ", ".join(f"{flavor or '?'} ({hours:.1f} GPU-hours)" for flavor, hours in sorted(missing.items()))
-            told.append(f"these flavors have no price, and cost nothing here: {named}")
-        return told
+            found.append(f"these flavors have no price, and cost nothing here: {named}")
+        return found
 
     def listing(self) -> Listing[ReportRow]:
         return listing(self.by, self.prices.currency if self.prices is not None else "")

@@ -58,10 +58,10 @@ async def _why(
             show(view, lines, follows=waits)
         offers = await _remedies(api, where, job) if waits else {}
         if output.kind:
-            told = [[line.label, line.text] for line in (*lines, *remedy_lines(offers))]
+            rows = [[line.label, line.text] for line in (*lines, *remedy_lines(offers))]
             body = {
                 **dated(briefs.as_json(view), INSTANTS),
-                "explanation": told,
+                "explanation": rows,
                 "remedies": offers.get("remedies", []),
             }
             terminal.say(document(output.kind, body))
@@ -134,7 +134,9 @@ async def _looked_up(api: ApiClient, namespace: str, job: str, error: Exception)
     seen = await own_rights.look(api, namespace, error)
     view = own_rights.find(seen, namespace, job)
     if view is None:
-        raise click.ClickException(await _no_workload(api, namespace, job) or _elsewhere(seen, namespace, job))
+        raise click.ClickException(
+            await _no_workload(api, namespace, job) or _in_other_namespaces(seen, namespace, job)
+        )
     return view, seen
 
 
@@ -190,7 +192,7 @@ async def _local_queues(api: ApiClient, namespace: str) -> list[str]:
         return []
 
 
-def _elsewhere(seen: AnswerSnapshot, namespace: str, job: str) -> str:
+def _in_other_namespaces(seen: AnswerSnapshot, namespace: str, job: str) -> str:
     kind, _, name = job.rpartition("/")
     found = sorted({v.namespace for v in seen.workloads if matches(v, singular(kind), name)})
     if found:
@@ -229,9 +231,9 @@ def rendered(view: WorkloadView, lines: list[Line], columns: int | None, *, foll
     new = view.message and not any(line.text.endswith(view.message) for line in lines)
     facts = [*lines, Line("message", view.message)] if new else lines
     title = wrapped(f"{view.job} in namespace {view.namespace}, workload {view.name}", columns)
-    told: list[str] = [*title] if columns is None else [terminal.style(part, bold=True) for part in title]
+    printed: list[str] = [*title] if columns is None else [terminal.style(part, bold=True) for part in title]
     width = _WIDEST if follows else max(len(fact.label) for fact in facts)
-    return [*told, *_aligned(facts, width, columns)]
+    return [*printed, *_aligned(facts, width, columns)]
 
 
 def remedies_rendered(offers: Json, columns: int | None) -> list[str]:
@@ -241,12 +243,12 @@ def remedies_rendered(offers: Json, columns: int | None) -> list[str]:
 
 def _aligned(facts: Sequence[Line], width: int, columns: int | None) -> list[str]:
     """Facts with their labels in a column of this width; a label that repeats is printed once."""
-    told: list[str] = []
+    printed: list[str] = []
     before = ""
     for fact in facts:
         label, before = "" if fact.label == before else fact.label, fact.label
         for part in wrapped(fact.text, columns and columns - width - 4):
             head = f"  {label:{width}}  "
-            told.append((head if columns is None else terminal.style(head, bold=True)) + part)
+            printed.append((head if columns is None else terminal.style(head, bold=True)) + part)
             label = ""
-    return told
+    return printed

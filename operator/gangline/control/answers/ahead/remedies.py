@@ -184,23 +184,23 @@ def _quota(
             missing.setdefault(o.flavor, {})[o.resource] = more
     name = sight.queue_name(queue.name)
     for flavor, amounts in missing.items():
-        told = ", ".join(f"+{quantity.format(n, resource)} {resource}" for resource, n in amounts.items())
+        increase = ", ".join(f"+{quantity.format(n, resource)} {resource}" for resource, n in amounts.items())
         nominal = with_quota(queue, flavor, amounts, _more_nominal)
         yield Remedy(
             f"nominalQuota {flavor}",
             ADMINISTRATOR,
-            f"nominalQuota of {flavor} in ClusterQueue {name} {told}",
+            f"nominalQuota of {flavor} in ClusterQueue {name} {increase}",
             (Put(nominal),),
         )
         if (raised := with_quota(queue, flavor, amounts, _may_borrow)) != queue:
-            said = f"borrowingLimit of {flavor} in ClusterQueue {name} {told}"
+            said = f"borrowingLimit of {flavor} in ClusterQueue {name} {increase}"
             yield Remedy(f"borrowingLimit {flavor}", ADMINISTRATOR, said, (Put(raised),))
         for cohort in _limiting(source, queue, flavor, amounts):
             if (
                 cohort in cohorts
                 and (wider := with_quota(cohorts[cohort], flavor, amounts, _may_borrow)) != cohorts[cohort]
             ):
-                said = f"borrowingLimit of {flavor} in cohort {cohort} {told}"
+                said = f"borrowingLimit of {flavor} in cohort {cohort} {increase}"
                 yield Remedy(f"borrowingLimit {flavor} of {cohort}", ADMINISTRATOR, said, (Put(wider),))
 
 

@@ -34,7 +34,7 @@ _FIRST_ROWS_END: Final = {"k8s.io/initial-events-end": "true"}
 
 
 @dataclass(slots=True)
-class _Told:
+class _ClientView:
     """What one client knows: the numbers and tables of its rows, as they were at a revision."""
 
     scope: Scope
@@ -47,14 +47,14 @@ class _Told:
     def line(self, entry: Entry) -> bytes:
         """The line about a changed row; b"" if the client need not know."""
         row, number = entry.row, entry.number
-        told = entry.encoded(self.sight, self.jobs) if row.is_in(self.scope) else b""
-        if not told:
+        encoded = entry.encoded(self.sight, self.jobs) if row.is_in(self.scope) else b""
+        if not encoded:
             return self.gone(number)
         kind = b"MODIFIED" if number in self.rows else b"ADDED"
         self.rows[number] = row.table
         return b'{"type":"%b",%b"metadata":{"name":"r%x","resourceVersion":"%d"},"table":"%b","row":%b}}\n' % (
             *(kind, self.head, number, entry.since),
-            *(row.table.encode(), told),
+            *(row.table.encode(), encoded),
         )
 
     def gone(self, number: int) -> bytes:
@@ -81,9 +81,9 @@ async def stream(
     until = time.monotonic() + seconds
     async with table.watched():
         scope, sight = await seen()
-        told = _Told(scope, sight, jobs, b'"object":{"kind":"%b","apiVersion":"%b",' % _texts(head))
+        client = _ClientView(scope, sight, jobs, b'"object":{"kind":"%b","apiVersion":"%b",' % _texts(head))
         async with event_stream.begun(request) as response:
-            await _send_rows(response, table, told, head, first=True)
+            await _send_rows(response, table, client, head, first=True)
             sent = checked = time.monotonic()
             while not ending.is_set() and (now := time.monotonic()) < until:
                 if now - checked >= RIGHTS:
@@ -97,29 +97,29 @@ async def stream(
                         break
                     checked = now
                 await table.next_look(min(BEAT, until - now))
-                if table.gone(told.revision) is None:
+                if table.gone(client.revision) is None:
                     await event_stream.send(response, event_stream.failure(410, "Expired", "too much has changed"))
                     break
-                if table.revision != told.revision or time.monotonic() - sent >= BEAT:
-                    await _send_rows(response, table, told, head)
+                if table.revision != client.revision or time.monotonic() - sent >= BEAT:
+                    await _send_rows(response, table, client, head)
                     sent = time.monotonic()
     return response
 
 
 async def _send_rows(
-    response: web.StreamResponse, table: LiveTable, told: _Told, head: Json, *, first: bool = False
+    response: web.StreamResponse, table: LiveTable, client: _ClientView, head: Json, *, first: bool = False
 ) -> None:
-    """Send what changed since the client was told last, and the moment at which all of it was so."""
+    """Send what changed since the last rows that the client got, and the moment at which all of it was so."""
     revision, at = table.revision, table.at
-    changed, gone = table.rows(told.revision), table.gone(told.revision) or []
-    lines = [told.gone(each.number) for each in gone]
+    changed, gone = table.rows(client.revision), table.gone(client.revision) or []
+    lines = [client.gone(each.number) for each in gone]
     for number, entry in enumerate(changed):
         if number % AT_ONCE == AT_ONCE - 1:
             await event_stream.send_lines(response, b"".join(lines))
             lines = []
             await asyncio.sleep(0)
-        lines.append(told.line(entry))
-    told.revision = revision
+        lines.append(client.line(entry))
+    client.revision = revision
     meta: Json = {"resourceVersion": str(revision), **({"annotations": _FIRST_ROWS_END} if first else {})}
     await event_stream.send_lines(response, b"".join(lines))
     await event_stream.send(response, {"type": "BOOKMARK", "object": {**head, "metadata": meta, "at": at}})

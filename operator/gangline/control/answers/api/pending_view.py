@@ -140,10 +140,10 @@ class Visibility:
         forecasting = self._forecasting
         if forecasting is None:
             return self._answer({"message": "this operator makes no forecasts"}, 404)
-        told = forecasting.accuracy()
+        accuracy = forecasting.accuracy()
         known = self._controller.mirror.objects[kube.CLUSTER_QUEUES]
-        queues = {alias(known[name].uid): record for name, record in told["queues"].items() if name in known}
-        return self._answer({**told, "queues": queues})
+        queues = {alias(known[name].uid): record for name, record in accuracy["queues"].items() if name in known}
+        return self._answer({**accuracy, "queues": queues})
 
     def _answer(self, body: Json, status: int = 200) -> Response:
         answer = orjson.dumps({"cluster": self._controller.mirror.cluster_id(), **body})

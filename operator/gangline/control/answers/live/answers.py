@@ -198,8 +198,8 @@ class LiveAnswers(Desk):
     async def _queue_rows(self, routes: Routes) -> list[QueueRow]:
         queues = sorted(self.source.mirror.objects[kube.CLUSTER_QUEUES])
         counted = await accounts.tallies(self.source, await self._brief(self._workloads()), set(queues), routes)
-        told = await shares.shares(self.source, queues, counted)
-        return [QueueRow(each, each["clusterQueue"]) for each in told]
+        rows = await shares.shares(self.source, queues, counted)
+        return [QueueRow(each, each["clusterQueue"]) for each in rows]
 
     def _node_rows(self) -> list[NodeRow]:
         source = self.source
@@ -365,8 +365,10 @@ def _key(row: LiveRow) -> str:
         case JobRow():
             return row.view.uid or row.view.key
         case QueueRow():
-            told = row.told
-            return "/".join((told["level"], told["clusterQueue"], told["namespace"], told["localQueue"], told["name"]))
+            fields = row.full_row
+            return "/".join(
+                (fields["level"], fields["clusterQueue"], fields["namespace"], fields["localQueue"], fields["name"])
+            )
         case NodeRow():
             return row.machine.name
         case RunRow():

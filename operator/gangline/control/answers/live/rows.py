@@ -95,9 +95,9 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A ClusterQueue, a LocalQueue or one of its users. `told`: the row for who sees everything."""
+    """A ClusterQueue, a LocalQueue or one of its users. `full_row`: the row for who sees everything."""
 
-    told: Json
+    full_row: Json
     queue: str
 
     @property
@@ -108,10 +108,10 @@ class QueueRow:
         return scope.queues is None or self.queue in scope.queues
 
     def is_personal(self, sight: Sight) -> bool:
-        return self.told["level"] != shares.CLUSTER_QUEUE and sight.sees(self.told["namespace"])
+        return self.full_row["level"] != shares.CLUSTER_QUEUE and sight.sees(self.full_row["namespace"])
 
     def as_json(self, sight: Sight, jobs: Mapping[str, str]) -> Json | None:
-        return shares.seen_by(sight, self.told)
+        return shares.seen_by(sight, self.full_row)
 
 
 @dataclass(frozen=True, slots=True)

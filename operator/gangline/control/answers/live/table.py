@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: seconds between two looks at least, and the part of the time that looks may take
 PERIOD: Final = 2.0
 SHARE: Final = 0.1
-#: rows that are gone and remembered, for those who have not been told yet
+#: rows that are gone and remembered, for clients to which that was not sent yet
 MOST_GONE: Final = 20_000
 #: revisions whose changed rows are found at once; who is behind by more looks through all rows
 RECENT: Final = 32
@@ -52,8 +52,8 @@ class Entry:
         return found
 
     def _encode(self, sight: Sight, jobs: Mapping[str, str]) -> bytes:
-        told = self.row.as_json(sight, jobs)
-        return b"" if told is None else orjson.dumps(told)
+        row = self.row.as_json(sight, jobs)
+        return b"" if row is None else orjson.dumps(row)
 
 
 @dataclass(frozen=True, slots=True)

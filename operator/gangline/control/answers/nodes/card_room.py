@@ -21,7 +21,7 @@ def lines(flavor: str, nodes: Iterable[Machine], shares: Sequence[Share]) -> Ite
     for share in shares[:_MOST] if cards else ():
         fitting = sum(1 for card in cards if _fits(card, share))
         said = f"{flavor}: a pod asks for {_asked(share)} of a card; {fitting} of {len(cards)} cards have that free"
-        unseen = sum(sitter.pods for each in known for sitter in each.elsewhere)
+        unseen = sum(sitter.pods for each in known for sitter in each.on_some_card)
         beside = f" ({unseen} pods sit on cards of which nobody says which)" if unseen else ""
         yield f"{said}{'' if fitting else _most(cards)}{beside}"
 

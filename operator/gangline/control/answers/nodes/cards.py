@@ -80,21 +80,21 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class CardsSeen:
-    """The cards of a node. `elsewhere`: owners of pods that sit on some card of the node, where nobody says on which."""
+    """The cards of a node. `on_some_card`: owners of pods that sit on some card of the node, where nobody says on which."""
 
     cards: tuple[Card, ...]
-    elsewhere: tuple[Sitter, ...] = ()
+    on_some_card: tuple[Sitter, ...] = ()
 
     def seen_by(self, sight: Sight) -> CardsSeen:
         return CardsSeen(
             tuple(replace(card, sitters=_seen(sight, card.sitters)) for card in self.cards),
-            _seen(sight, self.elsewhere),
+            _seen(sight, self.on_some_card),
         )
 
     def as_json(self) -> dict[str, Any]:
         return {
             "cards": [each.as_json() for each in self.cards],
-            "onSomeCard": [each.as_json() for each in self.elsewhere],
+            "onSomeCard": [each.as_json() for each in self.on_some_card],
         }
 
 

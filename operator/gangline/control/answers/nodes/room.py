@@ -146,10 +146,10 @@ def _flavor_lines(
             max((each.free(resource) for each in usable), default=0),
         )
         all_of_it = sum(each.capacity.get(resource, 0) for each in nodes)
-        told = (
+        text = (
             f"{flavor}: {count(free, resource)} of {amount(all_of_it, resource)} free on {counted(len(usable), 'node')}"
         )
-        yield "nodes", f"{told}, at most {amount(most, resource)} on one of them" if len(usable) > 1 else told
+        yield "nodes", f"{text}, at most {amount(most, resource)} on one of them" if len(usable) > 1 else text
     if sick := [each for each in nodes if each.trouble]:
         named = bounded.some((_sick(each, now) for each in sick[:NAMED]), NAMED, of=len(sick))
         yield "nodes", f"{flavor}: {len(sick)} of {counted(len(nodes), 'node')} can't be used: {named}"

@@ -89,9 +89,9 @@ async def would_preempt(
     source: Source, foresight: EngineOutlooks, view: WorkloadView, sight: Sight, jobs: Mapping[str, str], routes: Routes
 ) -> Json:
     """The jobs that a waiting job would preempt now, were it next, each with what it would lose."""
-    told = await foresight.preemption(view.key)
+    preemption = await foresight.preemption(view.key)
     rows: list[Json] = []
-    for each in told.victims:
+    for each in preemption.victims:
         raw = source.mirror.workloads.get(each.workload)
         seen = read(source, each.workload, raw, routes) if raw is not None else None
         if seen is None:
@@ -115,4 +115,4 @@ async def would_preempt(
                 "lostGpuHours": round(seen.gpus * each.unsaved / 3600, 3),
             }
         )
-    return {"starts": told.starts, "victims": rows, "obstacle": sight.text(told.obstacle, jobs)}
+    return {"starts": preemption.starts, "victims": rows, "obstacle": sight.text(preemption.obstacle, jobs)}

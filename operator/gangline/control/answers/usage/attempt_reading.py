@@ -51,7 +51,7 @@ FindPreemptor = Callable[[str, str], Preemptor | None]
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ends, or is about to end: see `JobAttempt`. `told`: when it was told to stop, 0 = it was not."""
+    """How an attempt ends, or is about to end: see `JobAttempt`. `stop_requested`: when a stop was requested, 0 = none was."""
 
     end: str
     reason: str = ""
@@ -59,7 +59,7 @@ class AttemptEnd:
     by: str = ""
     by_job: str = ""
     by_queue: str = ""
-    told: float = 0.0
+    stop_requested: float = 0.0
 
 
 #: for one that was not watched at its end
@@ -155,12 +155,14 @@ def about_to_end(raw: WorkloadObject, find: FindPreemptor) -> AttemptEnd | None:
     evicted, preempted = raw.true_condition(names.EVICTED), raw.true_condition(names.PREEMPTED)
     if evicted is None:
         return None
-    told = _since(evicted)
+    stop_requested = _since(evicted)
     if preempted is not None:
-        return replace(_preempted(preempted.get("reason", ""), preempted.get("message", ""), find), told=told)
+        return replace(
+            _preempted(preempted.get("reason", ""), preempted.get("message", ""), find), stop_requested=stop_requested
+        )
     reason = evicted.get("reason", "")
     cause = reason.removeprefix(names.DEACTIVATED_DUE_TO) or reason
-    return AttemptEnd(EVICTED, cause, evicted.get("message", ""), told=told)
+    return AttemptEnd(EVICTED, cause, evicted.get("message", ""), stop_requested=stop_requested)
 
 
 def ended(
@@ -190,7 +192,7 @@ def closed(attempt: JobAttempt, end: AttemptEnd, at: float) -> JobAttempt:
     last = max(at, attempt.reserved, attempt.started or 0.0, attempt.ready or 0.0)
     return replace(
         _ready_until(attempt, last),
-        stopped=end.told if attempt.reserved <= end.told <= last else None,
+        stopped=end.stop_requested if attempt.reserved <= end.stop_requested <= last else None,
         ended=last,
         end=end.end,
         reason=end.reason,

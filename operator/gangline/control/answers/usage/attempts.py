@@ -53,7 +53,7 @@ def rows(
         lost, useful = stages.ended - stages.losing, stages.losing - stages.working
         called = {each.by: each.by_job} if each.by else jobs
         by_space = each.by.partition("/")[0]
-        told = visible or (
+        reason_visible = visible or (
             bool(each.by) and sight.sees(by_space)
         )  # a preemptor's owner knows whom it preempted, by label
         name = f"{each.workload if visible else label}.{each.number}"
@@ -77,13 +77,15 @@ def rows(
             "ready": each.ready,
             "ended": each.ended,
             "end": each.end,
-            "reason": each.reason if told else "",
+            "reason": each.reason if reason_visible else "",
             "text": sight.text(each.text, called) if visible else "",
-            "rule": PREEMPTIONS.get(each.reason, "") if told and each.end == PREEMPTED else "",
-            "by": sight.name(each.by, called) if each.by and told else "",
+            "rule": PREEMPTIONS.get(each.reason, "") if reason_visible and each.end == PREEMPTED else "",
+            "by": sight.name(each.by, called) if each.by and reason_visible else "",
             "byNamespace": by_space if sight.sees(by_space) else "",
-            "byClusterQueue": sight.queue_name(each.by_queue) if told else "",
-            "hindsight": _hindsight(hindsight[each.key]) if told and hindsight and each.key in hindsight else None,
+            "byClusterQueue": sight.queue_name(each.by_queue) if reason_visible else "",
+            "hindsight": _hindsight(hindsight[each.key])
+            if reason_visible and hindsight and each.key in hindsight
+            else None,
             "savedSeconds": each.saved(now),
             "lostSeconds": lost,
             "lostGpuHours": _hours(hour * lost),

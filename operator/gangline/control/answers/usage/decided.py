@@ -183,26 +183,26 @@ def nodes_of(decision: model.Decision | None) -> list[str]:
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def keys_in(told: Json) -> set[str]:
+def keys_in(answer: Json) -> set[str]:
     """The keys of the Workloads that the inputs of a decision, or the differences of a check, name."""
-    found = {key for key in map(_key_of, (*told.get("recorded", ()), *told.get("repeated", ()))) if key}
-    for each in told.get("differences", ()):
+    found = {key for key in map(_key_of, (*answer.get("recorded", ()), *answer.get("repeated", ()))) if key}
+    for each in answer.get("differences", ()):
         found |= keys_in(each)
-    known = told.get("inputs", {})
+    known = answer.get("inputs", {})
     found |= {known[name]["workload"] for name in ("workload", "by") if known.get(name)}
     return found | ({known["queue"]["head"]} - {""} if known.get("queue") else set[str]())
 
 
-def inputs_seen(told: Json, subjects: Mapping[str, EventSubject], sight: Sight) -> Json:
+def inputs_seen(answer: Json, subjects: Mapping[str, EventSubject], sight: Sight) -> Json:
     """The inputs of a decision as the asker may see them."""
-    known, queue = told["inputs"], told["inputs"]["queue"]
+    known, queue = answer["inputs"], answer["inputs"]["queue"]
     if queue is not None:
         head = job_of(queue["head"], subjects, sight) if queue["head"] else ""
         queue = {**queue, "name": sight.queue_name(queue["name"]), "head": head}
     return {
-        "same": told["same"],
-        "version": told["version"],
-        **rounds_seen(told, sight),
+        "same": answer["same"],
+        "version": answer["version"],
+        **rounds_seen(answer, sight),
         "inputs": {
             **known,
             "workload": _workload_seen(known["workload"], subjects, sight),
@@ -212,9 +212,9 @@ def inputs_seen(told: Json, subjects: Mapping[str, EventSubject], sight: Sight) 
     }
 
 
-def rounds_seen(told: Json, sight: Sight) -> Json:
+def rounds_seen(answer: Json, sight: Sight) -> Json:
     """The recorded and the repeated decisions of a round, each as its kind and the Workload."""
-    return {name: [_named(each, sight) for each in told[name]] for name in ("recorded", "repeated")}
+    return {name: [_named(each, sight) for each in answer[name]] for name in ("recorded", "repeated")}
 
 
 def _workload_seen(known: Json | None, subjects: Mapping[str, EventSubject], sight: Sight) -> Json | None:

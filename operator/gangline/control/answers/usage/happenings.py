@@ -205,7 +205,7 @@ class Happenings(Part):
         for key in sorted(self._changed.take()):
             try:
                 self._note(key, self._since)
-            except Exception as error:  # an event that can't be told is no reason to leave its object out of decisions
+            except Exception as error:  # an object stays in decisions although its event can't be logged
                 log.debug("an event is not told: %r", error)
 
     def _note(self, key: str, since: float) -> None:
@@ -217,13 +217,13 @@ class Happenings(Part):
                     self.log.add(DELETED, known.subject)
             return
         state, reason, message, at = judge(raw)
-        told = reason if state in (JobState.PENDING, JobState.INACTIVE) else ""
-        if known is not None and (known.state, known.reason) == (state, told):
+        reason_shown = reason if state in (JobState.PENDING, JobState.INACTIVE) else ""
+        if known is not None and (known.state, known.reason) == (state, reason_shown):
             return
-        if known is not None and state is JobState.INACTIVE and known.reason == told:
+        if known is not None and state is JobState.INACTIVE and known.reason == reason_shown:
             return  # why it waited before is still there: what made it inactive follows
         view = view_of_workload(self._mirror, raw)
-        self._known[key] = _Known(state, told, of := subject_of(view))
+        self._known[key] = _Known(state, reason_shown, of := subject_of(view))
         if known is None and view.created >= since:
             self.log.add(SUBMITTED, of)
             if state is JobState.PENDING and not reason:

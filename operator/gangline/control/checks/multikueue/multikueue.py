@@ -22,7 +22,7 @@ from gangline.control.isolation.time_limit import limited
 from gangline.control.kernel.context import Context
 from gangline.control.kinds.group_index import GroupIndex
 from gangline.control.parts.messages import RemoteQuotasMoved, WriteResolved
-from gangline.jobs import EXTERNAL, elsewhere
+from gangline.jobs import EXTERNAL, on_other_cluster
 from gangline.jobs.serving import BY_RESOURCE
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
@@ -47,7 +47,11 @@ class MultiKueue(CarryingOut):
         self._groups = groups
         self._messages = context.messages
         self._now = context.now
-        sent = [kind for each in kinds_sent(context.mirror.managed, settings) if (kind := elsewhere(each)) is not None]
+        sent = [
+            kind
+            for each in kinds_sent(context.mirror.managed, settings)
+            if (kind := on_other_cluster(each)) is not None
+        ]
         waiting = [kind.resource for kind in sent if kind.pods_wait] if settings.enabled else []
         self.kinds = (kube.MULTI_KUEUE_CLUSTERS, *EXTERNAL, *waiting)
         jobs = LocalJobs(context.mirror, EXTERNAL.keys(), groups.members)
@@ -93,7 +97,7 @@ class MultiKueue(CarryingOut):
             if isinstance(event, Removed):
                 self._pod_writes.forget(event.uid)
         elif resource in BY_RESOURCE and isinstance(event, Upsert):
-            name, kind = BY_RESOURCE[resource].workload_name(event.obj, 0), elsewhere(resource)
+            name, kind = BY_RESOURCE[resource].workload_name(event.obj, 0), on_other_cluster(resource)
             self._changed.add(f"{event.obj.namespace}/{name}")
             self._changed.update(self._families.members(kind, {event.obj.name: event.obj}))
         elif isinstance(event, Upsert | Removed):

@@ -46,7 +46,7 @@ def of_node(cards: NodeCards) -> Change:
 class InventoryFeed(Part):
     """Feeds the inventory. An object that cannot be read is quarantined, and what it said before stays in force.
 
-    `count_anew` is called when shares may count differently; `tell` is told of each node whose cards or users have changed.
+    `count_anew` is called when shares may count differently; `tell` is called with each node whose cards or users have changed.
     `selectors`: where the selectors of claims are evaluated, in its own time.
     """
 

@@ -54,7 +54,7 @@ class _Run:
     #: steps per second alone, once that is known; and beside one pod of a class
     alone: float | None = None
     beside: dict[str, float] = field(default_factory=dict[str, float])
-    told: set[str] = field(default_factory=set[str])
+    reported: set[str] = field(default_factory=set[str])
 
     def close(self) -> None:
         """End the stretch, and note its rate if it was long enough."""
@@ -72,8 +72,8 @@ class _Run:
 
     def samples(self) -> Iterator[Sample]:
         for kind, rate in self.beside.items() if self.alone else ():
-            if kind not in self.told:
-                self.told.add(kind)
+            if kind not in self.reported:
+                self.reported.add(kind)
                 speed = min(MOST_SPEED, max(LEAST_SPEED, rate / (self.alone or rate)))
                 yield Sample(self.seat.kind, kind, self.seat.gpu, self.seat.mode, speed)
 

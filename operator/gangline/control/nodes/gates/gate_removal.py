@@ -111,8 +111,8 @@ class GateRemoval(Reconciler[str]):
         if self._writer.pending(target):
             self._busy[key] = self._now() + _SOON
             return
-        told = body["metadata"].get("annotations", {})
-        self._asked[name] = asked = _Asked(pod.resource_version, told, body["spec"])
+        annotations = body["metadata"].get("annotations", {})
+        self._asked[name] = asked = _Asked(pod.resource_version, annotations, body["spec"])
         done, failed = partial(self._started, raw), partial(self._failed, key, name, asked)
         write = Write(target, "patch", body, Priority.START_STOP, on_done=done, on_error=failed, slot=self.gate)
         self._writer.submit(write)

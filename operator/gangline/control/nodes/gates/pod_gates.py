@@ -161,9 +161,9 @@ class CardChoice:
             return
         for pod in started:
             left = self._left.get((pod.spec.get("nodeSelector") or {}).get(self._level, ""))
-            told = pod.annotations.get(names.CARDS)
-            if left and told in left:
-                left.remove(told)
+            chosen = pod.annotations.get(names.CARDS)
+            if left and chosen in left:
+                left.remove(chosen)
             elif left:  # it started before its cards were chosen: some are its own
                 left.pop()
         for pod, place, cards in claimed:
@@ -264,9 +264,12 @@ def ungating(
         for pod, place in placed:
             gates = [gate for gate in pod.spec["schedulingGates"] if gate["name"] != names.TOPOLOGY_GATE]
             selector = {**(pod.spec.get("nodeSelector") or {}), **place}
-            told = choice.annotations(pod, place)
+            annotations = choice.annotations(pod, place)
             body = {
-                "metadata": {"resourceVersion": pod.resource_version, **({"annotations": told} if told else {})},
+                "metadata": {
+                    "resourceVersion": pod.resource_version,
+                    **({"annotations": annotations} if annotations else {}),
+                },
                 "spec": {"nodeSelector": selector, "schedulingGates": gates},
             }
             patches.append((pod, body))

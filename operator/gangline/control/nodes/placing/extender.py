@@ -1,7 +1,7 @@
 """A scheduler extender for pods outside of gangs: the `filter` and `prioritize` of kube-scheduler's extender protocol.
 
 `/extender/<QueuePolicy>/filter` says which of the given nodes the policy's filters allow a pod, and `…/prioritize` how good each
-is by its scorers, from 0 to 10. The nodes that a gang gets are decided elsewhere: its pods are allowed all of them.
+is by its scorers, from 0 to 10. The engine decides which nodes a gang gets: its pods are allowed all of them.
 
 kube-scheduler sends no token to an extender. A policy with the annotation `gangline.io/extender-key` answers only where the path
 has the key of which that is the digest: `/extender/<QueuePolicy>/<key>/filter`.

@@ -88,7 +88,7 @@ def started_pods(
 ) -> Counter[str]:
     """Pod set -> its pods that are on reachable nodes, or will be: they have passed the gate of elastic jobs, or pass it.
 
-    Whatever pods on nodes were told, they hold what they have. `starting`: a write of this pod is on its way.
+    Pods on nodes hold what they have, also when they are being deleted. `starting`: a write of this pod is on its way.
     """
 
     def holds(pod: Pod) -> bool:
@@ -130,7 +130,7 @@ class Fencing(Part):
         self._recorder = context.recorder
         self._policy = policy
         self._troubled: set[str] = set()
-        self._told: set[str] = set()  # uids of pods whose gang waits for them
+        self._reported: set[str] = set()  # uids of pods whose gang waits for them
         self._changed = context.mirror.changes.nodes.subscribe(worth=self._is_node_of_interest)
         context.pods.changed_nodes.feed(self._changed)
 
@@ -141,7 +141,7 @@ class Fencing(Part):
         """Look at all pods of gangs on unreachable nodes, and do what is due."""
         nodes = self._mirror.nodes
         self._troubled |= {name for name in self._changed.take() if out_of_reach_since(nodes.get(name)) is not None}
-        self._told &= {pod.uid for name in self._troubled for pod in self._pods.on(name)}
+        self._reported &= {pod.uid for name in self._troubled for pod in self._pods.on(name)}
         times: list[int] = []
         for name in sorted(self._troubled):
             pods, since = self._pods.on(name), out_of_reach_since(nodes.get(name))
@@ -190,8 +190,8 @@ class Fencing(Part):
 
     def _tell(self, pod: Pod) -> None:
         """Say once that the pod is in its successor's way."""
-        if pod.uid not in self._told:
-            self._told.add(pod.uid)
+        if pod.uid not in self._reported:
+            self._reported.add(pod.uid)
             helps = "delete the node, taint it out-of-service, or set forceDelete in the queue's policy"
             why = f"can't terminate on unreachable node {pod.node}, and its successor needs its name"
             self._record(pod, "PodKeepsItsName", f"The gang waits: pod {pod.key} {why}: {helps}")

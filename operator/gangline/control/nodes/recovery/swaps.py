@@ -122,7 +122,7 @@ class Recoveries(Reconciler[str]):
         )
 
     def give_up(self, decision: model.Evict) -> None:
-        """Evict a gang because of failed nodes. The nodes are recorded first, so that the gang is placed elsewhere."""
+        """Evict a gang because of failed nodes. The nodes are recorded first, so that the gang is placed on others."""
         raw = self._mirror.workloads.get(decision.workload)
         if raw is None or raw.uid != decision.uid:
             return  # the engine observes the deletion by itself

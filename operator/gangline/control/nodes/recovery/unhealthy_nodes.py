@@ -1,4 +1,4 @@
-"""Maintains `status.unhealthyNodes` as Kueue does: the failed nodes of a placed gang, until its pods are placed elsewhere.
+"""Maintains `status.unhealthyNodes` as Kueue does: the failed nodes of a placed gang, until its pods are placed on others.
 
 What follows is the engine's: the recovery moves the gang off the node as soon as the node is lost; where a policy leaves recovery
 to Kubernetes, or nobody makes the gang's pods anew for Gangline, it finds another place a moment after the node is listed here,

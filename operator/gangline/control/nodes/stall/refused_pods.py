@@ -144,9 +144,9 @@ class RefusedPodsOfRuns(Part):
             try:
                 suspects = await self._look()
                 for namespace in self._in_turn({suspect.value.namespace for suspect in suspects}):
-                    told = await self._refusals_in(namespace)
+                    refusals = await self._refusals_in(namespace)
                     if leading():
-                        self._judge([each for each in suspects if each.value.namespace == namespace], told)
+                        self._judge([each for each in suspects if each.value.namespace == namespace], refusals)
             except ApiError as error:
                 log.info("events of Jobs could not be read: %s", error)
             except Exception:
@@ -211,7 +211,7 @@ class RefusedPodsOfRuns(Part):
                 refusal = self._read(namespace, event)
                 if refusal is not None and (uid not in found or refusal.at > found[uid].at):
                     found[uid] = refusal
-            break  # one page: a namespace with more refused Jobs than this is told in parts
+            break  # one page: a namespace with more refused Jobs than this is read in parts
         return found
 
     def _read(self, namespace: str, event: Stored) -> Refusal | None:
@@ -221,12 +221,12 @@ class RefusedPodsOfRuns(Part):
             log.info("event %s/%s: %s", namespace, event.name, type(error).__name__)
             return None
 
-    def _judge(self, suspects: Iterable[_Suspect], told: dict[str, Refusal]) -> None:
+    def _judge(self, suspects: Iterable[_Suspect], refusals: dict[str, Refusal]) -> None:
         for suspect in suspects:
             value = self._mirror.workload_value(suspect.value.key)
             if value is None or value.uid != suspect.value.uid or not value.admitted or value.evicted:
                 continue
-            known = [told[uid] for uid in suspect.jobs if uid in told]
+            known = [refusals[uid] for uid in suspect.jobs if uid in refusals]
             refusal = max(known, key=lambda refusal: refusal.at, default=None)
             if refusal is None:
                 continue

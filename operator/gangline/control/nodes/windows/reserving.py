@@ -1,4 +1,4 @@
-"""Reservations: the engine gets their windows, nodes are cordoned in maintenances, and pods are told by when to save.
+"""Reservations: the engine gets their windows, nodes are cordoned in maintenances, and pods learn by when to save.
 
 The windows are facts like any other, so they are in the audit record, and a standby knows them before it leads. What is written
 follows from the present: the cluster shows which nodes were cordoned here, by an annotation, and nothing is remembered that a
@@ -296,14 +296,14 @@ class Reserving(Part):
 
 
 def recalls(reservations: Iterable[Stored]) -> Iterator[model.Recall]:
-    """The recalls that an operator wrote into statuses: who was told by when to leave, so that a new one keeps to it."""
+    """The recalls that an operator wrote into statuses: which workload leaves by when, so that a new operator keeps to it."""
     for each in reservations:
         rows = each.status.get("recalls")
         for row in map(mapping, rows[:MOST_RECALLS] if isinstance(rows, list) else ()):
             try:
                 until = instant(row.get("until", ""))
             except (OverflowError, TypeError, ValueError):
-                continue  # somebody else wrote it: the workload is told anew
+                continue  # somebody else wrote it: the workload gets a new recall
             workload, by = row.get("workload"), row.get("by")
             if isinstance(workload, str) and isinstance(by, str):
                 yield model.Recall(workload, each.name, until, by)

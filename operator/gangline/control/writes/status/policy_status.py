@@ -166,8 +166,8 @@ def _put_telemetry(
     if trouble:
         conditions.put(rows, names.TELEMETRY_AVAILABLE, False, "QueryFailed", trouble, now=now, generation=generation)
     else:
-        told = "All queries are answered"
-        conditions.put(rows, names.TELEMETRY_AVAILABLE, True, "Answered", told, now=now, generation=generation)
+        message = "All queries are answered"
+        conditions.put(rows, names.TELEMETRY_AVAILABLE, True, "Answered", message, now=now, generation=generation)
 
 
 def _put_scorers(
@@ -179,24 +179,24 @@ def _put_scorers(
 ) -> None:
     said = [f"{name}: {trouble}" for name in named if (trouble := trouble_of(name))]
     if said:
-        told = "All nodes have the same points from " + "; ".join(said)
-        conditions.put(rows, names.SCORERS_READY, False, "ScorerFailed", told[:1024], now=now, generation=generation)
+        message = "All nodes have the same points from " + "; ".join(said)
+        conditions.put(rows, names.SCORERS_READY, False, "ScorerFailed", message[:1024], now=now, generation=generation)
     elif named or conditions.find(rows, names.SCORERS_READY) is not None:
-        told = "All scorers that it names are asked"
-        conditions.put(rows, names.SCORERS_READY, True, "Ready", told, now=now, generation=generation)
+        message = "All scorers that it names are asked"
+        conditions.put(rows, names.SCORERS_READY, True, "Ready", message, now=now, generation=generation)
 
 
 def _ignored(chosen: SelectedQueues) -> str:
     """The part of a policy's message about selected queues for which it has no effect; "" if there are none."""
-    told = ""
+    text = ""
     if chosen.unknown:
-        told += f"; no ClusterQueue has the name {_some(chosen.unknown)}"
+        text += f"; no ClusterQueue has the name {_some(chosen.unknown)}"
     by_policy: dict[str, list[str]] = {}
     for queue, policy in chosen.shadowed.items():
         by_policy.setdefault(policy, []).append(queue)
     for policy, queues in sorted(by_policy.items()):
-        told += f"; for {_some(queues)} QueuePolicy {policy} is in force instead"
-    return told
+        text += f"; for {_some(queues)} QueuePolicy {policy} is in force instead"
+    return text
 
 
 def _some(names: Sequence[str]) -> str:

@@ -24,8 +24,8 @@ def status(profile: Stored, trouble: str, verdicts: Sequence[str], *, used: bool
     if trouble:
         conditions.put(rows, names.ACTIVE, False, "NotRead", trouble, now=now, generation=generation)
     else:
-        told = "Placement policies with interference look at it"
-        conditions.put(rows, names.ACTIVE, True, "Ready", told, now=now, generation=generation)
+        message = "Placement policies with interference look at it"
+        conditions.put(rows, names.ACTIVE, True, "Ready", message, now=now, generation=generation)
     said = bounded.some(verdicts, _MOST_VERDICTS) or "No pairs of several families were measured"
     if used:
         conditions.put(rows, names.PRIOR_USED, True, "BetterThanConstant", said, now=now, generation=generation)

@@ -38,17 +38,17 @@ def status(
         conditions.put(rows, kind, state, reason, message, now=now, generation=generation)
 
     if open_now is not None and late:
-        told = (
+        text = (
             f"The window is open until {conditions.timestamp(open_now.end)}; {len(late)} workloads are still to leave"
         )
-        put(names.ACTIVE, True, "Draining", told)
+        put(names.ACTIVE, True, "Draining", text)
     elif open_now is not None:
         put(names.ACTIVE, True, "Open", f"The window is open until {conditions.timestamp(open_now.end)}")
     else:
         put(names.ACTIVE, False, "Closed", "No window is open")
     if spans:
-        told = "A window is open" if open_now else f"The next window begins {conditions.timestamp(spans[0].start)}"
-        put(names.SCHEDULED, True, "HasWindows", told)
+        text = "A window is open" if open_now else f"The next window begins {conditions.timestamp(spans[0].start)}"
+        put(names.SCHEDULED, True, "HasWindows", text)
     elif troubles and not nodes:
         put(names.SCHEDULED, False, "Invalid", troubles[0])
     else:

@@ -22,7 +22,7 @@ from gangline.control.isolation.quarantine import Quarantine
 from gangline.control.writes.events import EventRecorder
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import Login
@@ -54,7 +54,7 @@ class Clusters:
         writes: Writes,
         recorder: EventRecorder,
         settings: MultiKueueSettings,
-        kinds: Sequence[RunsElsewhere],
+        kinds: Sequence[RunsOnOtherCluster],
         *,
         changed: Callable[[str], None],
         moved: Callable[[], None],

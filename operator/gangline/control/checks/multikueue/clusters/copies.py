@@ -17,7 +17,7 @@ from gangline.api.admission.of_jobs.identifiers import part_with_room
 from gangline.api.jobkinds.declaration import Path, Suspension, at, put
 from gangline.api.read import conditions
 from gangline.control.feed.slices import counts, is_slice
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube.resources import Json, Resource
 from gangline.objects import JobObject, WorkloadObject
 
@@ -201,7 +201,7 @@ def renaming(workload: str) -> Json:
     return {part: {names.PREBUILT_WORKLOAD: workload if part == where else None} for part in ("labels", "annotations")}
 
 
-def job_body(kind: RunsElsewhere, job: JobObject, spec: Json, workload: str, origin: str) -> Json:
+def job_body(kind: RunsOnOtherCluster, job: JobObject, spec: Json, workload: str, origin: str) -> Json:
     """The job to create for a copy of this name, whose quota it will use."""
     labels: Json = {**job.labels, names.MULTIKUEUE_ORIGIN: origin}
     annotations: Json = {k: v for k, v in job.annotations.items() if k != names.STOPPING and k not in _HERE}

@@ -92,7 +92,7 @@ def of_path(path: str, *, checked: bool, directory: Path = DIRECTORY) -> str:
 
 
 def _allowed(path: str, directory: Path) -> Path:
-    """The file itself. Raises ValueError for one elsewhere, also behind a link."""
+    """The file itself. Raises ValueError for one outside of the folder, also behind a link."""
     if not path:
         raise ValueError("kubeconfig path must not be empty")
     where = "kubeconfig path is not under the allowed prefix"

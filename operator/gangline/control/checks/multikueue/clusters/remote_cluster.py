@@ -20,7 +20,7 @@ from gangline.control.checks.multikueue.clusters import remote_queues
 from gangline.control.checks.multikueue.clusters.kubeconfigs import KubeconfigError
 from gangline.control.checks.multikueue.clusters.remote_queues import RemoteQueues
 from gangline.control.checks.multikueue.clusters.remote_store import RemoteStore, TooManyError
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.config import Login, LoginError
@@ -83,7 +83,7 @@ class RemoteCluster:
         origin: str,
         read: ReadLogin,
         *,
-        kinds: Sequence[RunsElsewhere],
+        kinds: Sequence[RunsOnOtherCluster],
         changed: Callable[[str], None],
         moved: Callable[[], None],
         may_write: Callable[[], bool],
@@ -107,7 +107,7 @@ class RemoteCluster:
         self._quotas = quotas
         self._jobs: dict[Resource, Reflector] = {}
         self._queues: dict[Resource, Reflector] = {}
-        self._told: frozenset[Resource] = frozenset()  # the kinds that can run there, as was last told
+        self._shown_kinds: frozenset[Resource] = frozenset()  # the kinds that can run there, as last shown
         self._changed = changed
         self._moved = moved
         self._may_write = may_write
@@ -286,11 +286,11 @@ class RemoteCluster:
                 continue
             probe = loop.time() + PROBE
             await self._ask(client)
-            if self._taken() != self._told:
+            if self._taken() != self._shown_kinds:
                 self._gain()
 
     def _gain(self) -> None:
-        self.connected, self.state, self._told = True, self._connected(), self._taken()
+        self.connected, self.state, self._shown_kinds = True, self._connected(), self._taken()
         self._moved()
 
     def _taken(self) -> frozenset[Resource]:

@@ -19,7 +19,7 @@ from gangline import tenants
 from gangline.api.jobkinds.declaration import SPEC_SUSPEND
 from gangline.control.checks.multikueue.clusters import copies
 from gangline.control.checks.multikueue.clusters.copies import Copy
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube import resources as kube
 from gangline.kube.reflector import Event, Removed, Upsert
 from gangline.kube.resources import Json, Resource, as_revision, namespace_of
@@ -55,7 +55,7 @@ class _Room:
 
     weights: OrderedDict[_Ref, int] = field(default_factory=OrderedDict[_Ref, int])
     weight: int = 0
-    told: bool = False
+    reported: bool = False
 
     def put(self, ref: _Ref, weight: int) -> None:
         self.weight += weight - self.weights.get(ref, 0)
@@ -78,7 +78,7 @@ class RemoteStore:
     def __init__(
         self,
         changed: Callable[[str], None],
-        kinds: Iterable[RunsElsewhere] = (),
+        kinds: Iterable[RunsOnOtherCluster] = (),
         *,
         is_known: Callable[[str], bool] = lambda key: True,
         name: str = "",
@@ -217,8 +217,8 @@ class RemoteStore:
         return True
 
     def _tell(self, room: _Room, ref: _Ref) -> None:
-        if not room.told:
-            room.told = True
+        if not room.reported:
+            room.reported = True
             text = "cluster %s: namespace %s holds too many objects with this manager's label; some are not looked at"
             log.warning(text, self._name, namespace_of(ref))
 

@@ -111,5 +111,5 @@ def _sizes(view: MultiKueueView, job: JobObject) -> dict[str, int]:
         return {}
     try:
         return slices.counts(kind.pod_sets(job))
-    except JobError:  # reported elsewhere
+    except JobError:  # the plan of the job reports it
         return {}

@@ -184,8 +184,8 @@ def _deleted_after_its_end(view: MultiKueueView, looked_at: Iterable[str]) -> li
     }
     if any(kind.finished(job) is None and name not in ended for name, job in view.jobs.items()):
         return None
-    told = [(job, kind.mirrored(job, ended[name])) for name, job in view.jobs.items() if name in ended]
-    return [MirrorStatus(job, status) for job, status in told if status is not None]
+    mirrored = [(job, kind.mirrored(job, ended[name])) for name, job in view.jobs.items() if name in ended]
+    return [MirrorStatus(job, status) for job, status in mirrored if status is not None]
 
 
 # --- what the copies say ----------------------------------------------------------------------------------------------

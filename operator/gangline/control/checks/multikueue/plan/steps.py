@@ -9,7 +9,7 @@ from typing import TypeAlias
 from gangline.api.read.configuration.multikueue import MultiKueueSettings
 from gangline.control.checks.multikueue.clusters.copies import Copy
 from gangline.control.writes.events import EventType
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube.resources import Json
 from gangline.objects import JobObject, WorkloadObject
 
@@ -83,7 +83,7 @@ class MultiKueueView:
     #: `apiVersion` and `kind` of its owner; None: it has none
     owner: tuple[str, str] | None
     #: the owner's kind; None: its jobs run only here
-    kind: RunsElsewhere | None
+    kind: RunsOnOtherCluster | None
     settings: MultiKueueSettings
     now: int
     #: when the last round of an incremental dispatcher began; None: not known
@@ -224,6 +224,8 @@ class Stop:
     of: str = ""
 
 
-Elsewhere: TypeAlias = Send | SendJob | WithdrawFromCluster | Reprioritise | OpenGate | Follow | Cut | Resize | Stop
+OnOtherCluster: TypeAlias = (
+    Send | SendJob | WithdrawFromCluster | Reprioritise | OpenGate | Follow | Cut | Resize | Stop
+)
 Here: TypeAlias = SetCheck | Choose | Nominate | Finish | MirrorStatus
-Step: TypeAlias = Elsewhere | Here | Wait
+Step: TypeAlias = OnOtherCluster | Here | Wait

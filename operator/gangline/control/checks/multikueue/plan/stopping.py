@@ -32,9 +32,9 @@ def stop(view: MultiKueueView, evicted: Json) -> list[Step]:
         if cluster.copy is None:
             steps += withdraw(view, [name])
             continue
-        told = cluster.copy.row(names.EVICTED) or cluster.copy.row(names.DEACTIVATION_TARGET)
+        evicted_there = cluster.copy.row(names.EVICTED) or cluster.copy.row(names.DEACTIVATION_TARGET)
         message = f"Evicted on manager: {evicted.get('message', '')}"
-        if told is None and cluster.copy.row(names.ADMITTED) is not None and not cluster.busy:
+        if evicted_there is None and cluster.copy.row(names.ADMITTED) is not None and not cluster.busy:
             steps.append(Stop(name, cluster.copy, message))
         steps += growing.stop_before(view, name, message)
         steps += mirrors(view, name)
@@ -45,9 +45,9 @@ def stop(view: MultiKueueView, evicted: Json) -> list[Step]:
 
 def settle(view: MultiKueueView) -> list[Step]:
     """Show that no pod of the jobs runs any more, once no cluster has the jobs: neither those connected nor those given up."""
-    told = [(job, status) for job in view.jobs.values() if (status := idle(view, job)) is not None]
+    idle_jobs = [(job, status) for job in view.jobs.values() if (status := idle(view, job)) is not None]
     waits = view.kind is not None and view.kind.pods_wait
-    if not (told or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
+    if not (idle_jobs or waits) or any(_runs_in(view, cluster) for cluster in view.clusters.values()):
         return []
     chosen = view.workload.cluster
     lost = [
@@ -56,7 +56,7 @@ def settle(view: MultiKueueView) -> list[Step]:
         if not cluster.connected and (name == chosen or not waits)
     ]
     due = max(lost, default=0) + patience(view)
-    return [Wait(due)] if lost and due > view.now else [MirrorStatus(job, status) for job, status in told]
+    return [Wait(due)] if lost and due > view.now else [MirrorStatus(job, status) for job, status in idle_jobs]
 
 
 def settles(view: MultiKueueView) -> bool:

@@ -146,7 +146,7 @@ class CarryingOut(Reconciler[str]):
             case steps.SetCheck(_, _, message, kind):
                 self._recorder.record(answer or before, kind, "MultiKueue", message)
             case steps.Choose(row, cluster, _) if row["state"] != planning.READY and answer is not None:
-                self._metrics.admitted_elsewhere(before.admitted_by, cluster)
+                self._metrics.admitted_on_other_cluster(before.admitted_by, cluster)
                 self._recorder.record(answer, "Normal", "MultiKueue", local_changes.admitted_on(cluster))
             case _:
                 pass

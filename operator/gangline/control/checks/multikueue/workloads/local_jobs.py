@@ -11,7 +11,7 @@ import orjson
 
 from gangline.api import names
 from gangline.control.feed.mirror import Mirror
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.jobs.pods.member import GroupPod
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
@@ -36,7 +36,7 @@ class LocalJobs:
         self._mirror = mirror
         self._external = external
 
-    def of(self, workload: WorkloadObject, kind: RunsElsewhere | None, owner: Json | None) -> dict[str, JobObject]:
+    def of(self, workload: WorkloadObject, kind: RunsOnOtherCluster | None, owner: Json | None) -> dict[str, JobObject]:
         """The jobs of a Workload by name; {} if they are not there."""
         if kind is None or owner is None:
             job = self._planned(workload)

@@ -1,8 +1,8 @@
 """Jobs here that still show pods of another cluster although no Workload speaks for them any more.
 
-Usually a Workload stays until nothing is left of it elsewhere, and its job shows that (`planning`). But a user may remove its
-finalizer, or delete a prebuilt one. Nobody else writes the status of a job that another cluster runs: while it shows pods, the
-quota of the departed Workload is held, and the job is not queued again.
+Usually a Workload stays until nothing is left of it in other clusters, and its job shows that (`planning`). But a user may remove
+its finalizer, or delete a prebuilt one. Nobody else writes the status of a job that another cluster runs: while it shows pods,
+the quota of the departed Workload is held, and the job is not queued again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gangline.control.isolation.time_limit import limited
 from gangline.control.parts.attempts import Attempts
 from gangline.control.writes.outgoing import Priority
 from gangline.control.writes.writes import Writes
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube.errors import ApiError
 from gangline.kube.resources import Json, ObjectKey
 from gangline.objects import JobObject, WorkloadObject
@@ -38,7 +38,7 @@ class PartedJobs:
         mirror: Mirror,
         writes: Writes,
         quarantine: Quarantine,
-        kinds: Iterable[RunsElsewhere],
+        kinds: Iterable[RunsOnOtherCluster],
         patience: int,
         *,
         wake: Callable[[], None],

@@ -22,7 +22,7 @@ from gangline.control.checks.multikueue.plan.steps import (
     WithdrawFromCluster,
 )
 from gangline.control.writes.status import gate_changes
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
 from gangline.kube.errors import NotFound
@@ -43,7 +43,7 @@ def send(step: Send, workload: WorkloadObject, origin: str) -> Work:
     return work
 
 
-def send_job(step: SendJob, kind: RunsElsewhere, workload: WorkloadObject, origin: str) -> Work:
+def send_job(step: SendJob, kind: RunsOnOtherCluster, workload: WorkloadObject, origin: str) -> Work:
     async def work(client: ApiClient, store: RemoteStore) -> None:
         body = copies.job_body(kind, step.job, step.spec, workload.name, origin)
         answer = await client.create(kind.resource, workload.namespace, body, query=_STRICT, within=WRITE)
@@ -114,7 +114,7 @@ def cut(step: Cut, workload: WorkloadObject) -> Work:
     return work
 
 
-def resize(step: Resize, kind: RunsElsewhere, workload: WorkloadObject) -> Work:
+def resize(step: Resize, kind: RunsOnOtherCluster, workload: WorkloadObject) -> Work:
     """Give the job another size. It is read first: its size may stand beside what is not kept here."""
 
     async def work(client: ApiClient, store: RemoteStore) -> None:

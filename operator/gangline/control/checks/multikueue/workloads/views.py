@@ -24,7 +24,7 @@ from gangline.control.checks.multikueue.workloads.local_jobs import LocalJobs, o
 from gangline.control.feed import slices
 from gangline.control.feed.mirror import Mirror
 from gangline.control.parts.attempts import Attempts
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.jobs.serving import SENT
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json, Resource
@@ -34,9 +34,9 @@ from gangline.objects import JobObject, WorkloadObject
 class SentFamilies:
     def __init__(self, mirror: Mirror) -> None:
         self._mirror = mirror
-        self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family was told last
+        self._clusters: dict[str, str] = {}  # the cluster of each Workload, as its family saw it last
 
-    def members(self, kind: RunsElsewhere | None, jobs: Mapping[str, JobObject]) -> list[str]:
+    def members(self, kind: RunsOnOtherCluster | None, jobs: Mapping[str, JobObject]) -> list[str]:
         """The keys of all Workloads of the object; [] for a kind that has one Workload only."""
         sent = SENT.get(kind.resource) if kind is not None and kind.shared else None
         if sent is None:
@@ -72,7 +72,7 @@ class SentFamilies:
             return []
         return [job for job in store.jobs_of(key).values() if not self._is_used(name, store, key, job, sent)]
 
-    def _is_used(self, name: str, store: RemoteStore, key: str, job: JobObject, sent: RunsElsewhere) -> bool:
+    def _is_used(self, name: str, store: RemoteStore, key: str, job: JobObject, sent: RunsOnOtherCluster) -> bool:
         here = self._mirror.job((sent.resource, job.key))
         if here is None or family_key(here.namespace, here.uid) != key:
             return False
@@ -174,7 +174,7 @@ class Chains:
         return [workload.key] if len(passed) > 1 and not slices.has_ended(workload) else []
 
     def is_kept_for(self, key: str) -> bool:
-        """Whether a slice that is not here any more was replaced by one whose job still runs with it elsewhere."""
+        """Whether a slice that is not here any more was replaced by one whose job still runs with it in another cluster."""
         for each in self._mirror.heirs(key):
             if not each.deleting and not slices.has_ended(each):
                 ref = self._mirror.job_of(each)
@@ -201,7 +201,7 @@ class Views:
         self,
         mirror: Mirror,
         settings: Settings,
-        sent: Mapping[tuple[str, str], RunsElsewhere],
+        sent: Mapping[tuple[str, str], RunsOnOtherCluster],
         clusters: Callable[[], Mapping[str, RemoteCluster]],
         *,
         jobs: LocalJobs,
@@ -264,7 +264,7 @@ class Views:
         )
 
     def _in_cluster(
-        self, name: str, cluster: RemoteCluster, key: str, kind: RunsElsewhere | None, here: Collection[str]
+        self, name: str, cluster: RemoteCluster, key: str, kind: RunsOnOtherCluster | None, here: Collection[str]
     ) -> steps.ClusterView:
         if not cluster.connected:
             return steps.ClusterView(False, cluster.lost_at)

@@ -1,4 +1,4 @@
-// The first process of every pod: it holds the pod's namespaces, and ends when it is told to.
+// The first process of every pod: it holds the pod's namespaces, and ends at SIGTERM or SIGINT.
 package main
 
 import (
@@ -8,13 +8,13 @@ import (
 )
 
 func main() {
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, syscall.SIGINT, syscall.SIGTERM)
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	for {
 		select {
-		case <-told:
+		case <-stops:
 			return
 		case <-ended: // with a shared process namespace it inherits the orphans of the pod's containers
 			for {

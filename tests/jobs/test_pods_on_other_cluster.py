@@ -12,8 +12,8 @@ from tests.objects import JobObject, PodObject, altered, condition_of
 
 from gangline.api import names
 from gangline.api.read import merge
-from gangline.jobs import elsewhere
-from gangline.jobs.base import RunsElsewhere
+from gangline.jobs import on_other_cluster
+from gangline.jobs.base import RunsOnOtherCluster
 from gangline.jobs.pods import member
 from gangline.kube import resources as kube
 
@@ -29,8 +29,8 @@ UNSCHEDULABLE: Json = {"type": "PodScheduled", "status": "False", "reason": "Uns
 READY: Json = {"type": "Ready", "status": "True"}
 
 
-def kind() -> RunsElsewhere:
-    found = elsewhere(kube.PODS)
+def kind() -> RunsOnOtherCluster:
+    found = on_other_cluster(kube.PODS)
     assert found is not None
     return found
 
@@ -122,7 +122,7 @@ def test_a_pod_of_a_deployment_that_was_sent_here_uses_the_workload_that_it_name
 
 
 def test_a_stateful_set_is_sent_as_a_whole() -> None:
-    found = elsewhere(kube.STATEFUL_SETS)
+    found = on_other_cluster(kube.STATEFUL_SETS)
     assert found is not None and found.pods_wait
     parent = JobObject(stateful_set("db", "lq", 3))
     parent["metadata"]["uid"] = "u"

@@ -34,10 +34,10 @@ class Desk:
         self.mirror = Mirror(observe=lambda change: None)
         self.metrics = Metrics()
         self.events: list[str] = []
-        self.told: list[tuple[str, str]] = []
+        self.notices: list[tuple[str, str]] = []
         self.slots: list[str] = []
         self.version = 0
-        deliver = lambda receiver, terms, notice: self.told.append((notice.kind, notice.text))  # noqa: E731
+        deliver = lambda receiver, terms, notice: self.notices.append((notice.kind, notice.text))  # noqa: E731
         notices = Notices(self.mirror, deliver, now=lambda: NOW)
         context = a_context(mirror=self.mirror, writes=self, notices=notices, recorder=self, metrics=self.metrics)
         nothing: Any = None
@@ -93,13 +93,13 @@ def test_an_overrun_becomes_a_condition_and_is_told_once() -> None:
     desk.decisions.carry_out(overdue())
     assert (desk.row("Overrun")["status"], desk.row("Overrun")["reason"]) == ("True", "Overdue")
     assert desk.events == ["Overdue"]
-    assert desk.told == [("Overrun", "The workload has run for 3h; 90 % of such runs end within 1h")]
+    assert desk.notices == [("Overrun", "The workload has run for 3h; 90 % of such runs end within 1h")]
     assert desk.count("gangline_overrun_total", state="Overdue") == 1
     value = desk.mirror.workload_value(KEY)
     assert value is not None
     assert (value.overrun, value.overran) == ("Overdue", True)
     desk.decisions.carry_out(overdue())
-    assert len(desk.told) == 1, "nothing was written, so nothing is told"
+    assert len(desk.notices) == 1, "nothing was written, so nobody is notified"
 
 
 def test_a_run_that_ended_leaves_only_the_memory_that_it_was_overdue() -> None:
@@ -117,7 +117,7 @@ def test_a_warning_about_something_else_is_only_an_event() -> None:
     desk = Desk()
     desk.decisions.carry_out(model.Warn("ClusterQueue", "cq", "Breaker", "too many nodes"))
     assert desk.events == ["Breaker"]
-    assert desk.told == []
+    assert desk.notices == []
 
 
 def test_who_reached_the_hard_limit_is_counted_and_told() -> None:
@@ -125,14 +125,14 @@ def test_who_reached_the_hard_limit_is_counted_and_told() -> None:
     cause = "MaximumExecutionTimeExceeded"
     over = model.Evict(KEY, "job-train", "Deactivated", "over", deactivate=True, underlying_cause=cause)
     desk.decisions.carry_out(over)
-    assert desk.told == [("Evicted", "over")]
+    assert desk.notices == [("Evicted", "over")]
     assert desk.count("gangline_overrun_total", state="Limit") == 1
 
 
 def test_who_is_preempted_hears_how_long_is_left() -> None:
     desk = Desk()
     desk.decisions.carry_out(model.Preempt(KEY, "job-train", "InClusterQueue", "For team/urgent", "team/urgent", "u"))
-    assert desk.told == [("Preempted", "For team/urgent. Its pods have 120s to stop")]
+    assert desk.notices == [("Preempted", "For team/urgent. Its pods have 120s to stop")]
     nothing_said = WorkloadObject({"spec": {"podSets": [{"template": {"spec": {}}}]}})
     assert grace_of(nothing_said) == 30, "Kubernetes' default"
 
@@ -143,7 +143,7 @@ def test_an_admission_is_told() -> None:
     raw["status"] = {}
     desk.put(kube.WORKLOADS, raw)
     desk.decisions.carry_out(desk.admit())
-    ((kind, text),) = desk.told
+    ((kind, text),) = desk.notices
     assert kind == "Admitted"
     assert text.startswith("Admitted by ClusterQueue cq after a wait of ")
 

@@ -17,8 +17,8 @@ from gangline.api import admission, jobkinds
 from gangline.api.admission.multikueue import CONTROLLER
 from gangline.api.jobkinds.declaration import DESCRIPTION, at, put
 from gangline.control.checks.multikueue.clusters import copies
-from gangline.jobs import elsewhere, kind_of
-from gangline.jobs.base import Children, JobKind, PodSetInfo, RunsElsewhere
+from gangline.jobs import kind_of, on_other_cluster
+from gangline.jobs.base import Children, JobKind, PodSetInfo, RunsOnOtherCluster
 from gangline.jobs.declared import ExternalKind
 from gangline.kube.resources import Resource
 
@@ -38,10 +38,10 @@ def own_kind() -> Iterator[None]:
     jobs.declare([])
 
 
-def kinds(case: Case) -> tuple[JobKind, RunsElsewhere]:
+def kinds(case: Case) -> tuple[JobKind, RunsOnOtherCluster]:
     kind = kind_of(case.job["apiVersion"], case.job["kind"])
     assert kind is not None
-    found = elsewhere(kind.resource)
+    found = on_other_cluster(kind.resource)
     assert found is not None and found is kind
     return kind, found
 
@@ -150,14 +150,14 @@ def test_fields_that_kubeflow_requires_stay(case: Case) -> None:
 
 def test_kinds_without_a_field_for_their_controller_stay_here() -> None:
     jobs.declare([OWN])
-    assert elsewhere(OWN.resource) is None
+    assert on_other_cluster(OWN.resource) is None
     gpu_job = next(each for each in jobkinds.BUILT_IN if each.kind == "GPUJob")
-    assert elsewhere(gpu_job.resource) is None
+    assert on_other_cluster(gpu_job.resource) is None
 
 
 def test_a_jobset_that_is_still_to_start_here_shows_no_pods() -> None:
     job_set = next(each for each in jobkinds.BUILT_IN if each.kind == "JobSet")
-    kind = elsewhere(job_set.resource)
+    kind = on_other_cluster(job_set.resource)
     assert kind is not None
     rows = [{"name": "w", "replicas": 1, "template": {"spec": {"template": template()}}}]
     job = JobObject({"metadata": {"name": "js"}, "spec": {"suspend": True, "replicatedJobs": rows}, "status": {}})
@@ -171,8 +171,8 @@ def test_a_jobset_that_is_still_to_start_here_shows_no_pods() -> None:
 def test_a_kind_of_another_controller_is_sent_as_it_is() -> None:
     resource = Resource("example.com", "v1", "runs", kind="Run")
     jobs.declare([], sent=[resource])
-    kind = elsewhere(resource)
-    assert isinstance(kind, ExternalKind) and isinstance(kind, RunsElsewhere)
+    kind = on_other_cluster(resource)
+    assert isinstance(kind, ExternalKind) and isinstance(kind, RunsOnOtherCluster)
     assert kind_of("example.com/v1", "Run") is None, "it is not queued here"
     spec = {"managedBy": CONTROLLER, "suspend": False, "pods": 3}
     job = JobObject({"spec": spec, "status": {"phase": "Waiting"}})
@@ -181,7 +181,7 @@ def test_a_kind_of_another_controller_is_sent_as_it_is() -> None:
     assert kind.mirrored(job, JobObject({"status": {"phase": "Waiting"}})) is None
     assert kind.mirrored(job, None) is None
     jobs.declare([])
-    assert elsewhere(resource) is None
+    assert on_other_cluster(resource) is None
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_kind_of_another_controller_is_sent_as_it_is() -> None:
 )
 def test_no_job_deletes_itself_there_before_its_end_is_read(resource: Resource) -> None:
     found = next(each for each in jobkinds.BUILT_IN if each.resource == resource)
-    made = elsewhere(resource)
+    made = on_other_cluster(resource)
     assert made is not None
     job = JobObject(copy.deepcopy(EXAMPLES[resource.kind]))
     put(job, found.expiry, 0)

@@ -22,8 +22,8 @@ _ENDED: Final = ("Succeeded", "Failed")
 _FIXED: Final = "qosClass"
 
 
-class PodsElsewhere(SentAlone):
-    """Implements `gangline.jobs.base.RunsElsewhere`: for single pods, and for each pod of a group."""
+class PodsOnOtherCluster(SentAlone):
+    """Implements `gangline.jobs.base.RunsOnOtherCluster`: for single pods, and for each pod of a group."""
 
     resource: Resource = kube.PODS
     managed_by: Path = ()
@@ -49,8 +49,8 @@ class PodsElsewhere(SentAlone):
         """The status of the pod in the other cluster, but for what would mislead here.
 
         A cluster autoscaler adds nodes for pods that cannot be scheduled, so until the other one has a node, this one says that
-        it waits at its gate. A pod that its own cluster stops is about to be deleted there, and starts anew elsewhere: its end is
-        not that of this one.
+        it waits at its gate. A pod that its own cluster stops is about to be deleted there, and starts anew on another node: its
+        end is not that of this one.
         """
         if remote is None:
             return idle(job)

@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from bench.power_proof import Cap, PoweredNode, PowerProof
-from hypothesis import given
+from hypothesis import example, given
 from tests.builders.engine import GPU, EngineWorld, gang, group, of
 from tests.engine.node_world import NodeWorld
 from tests.engine.test_card_admission import why
@@ -465,7 +465,12 @@ class Watched:
         return {node: count * gpus for node, count in found.items() if count}, kind
 
 
+#: on the node where the pod of w1 may be, pods of w3 are placed as well, and w1 may go anywhere else
+_TOO_MANY = [("arrive", "r", 1, 2, "sparing", "", 0), ("arrive", "q", 4, 3, "", "", 0)]
+
+
 @given(STEPS, st.booleans(), st.sampled_from(["Pack", "Spread", "Green"]))
+@example(steps=[_TOO_MANY[0], ("restart",), _TOO_MANY[1]], measured=True, profile="Green")
 @examples(60)
 def test_no_start_takes_a_domain_over_its_cap(steps: list[tuple[Any, ...]], measured: bool, profile: str) -> None:
     watched = Watched(measured=measured, profile=profile)

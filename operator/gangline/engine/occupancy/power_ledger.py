@@ -245,7 +245,8 @@ class PowerLedger:
         node, taken = use.node, dict[str, int]()
         for each in (use.assigned, use.placed, use.others, self._assumed.get(name, _NOTHING)):
             add(taken, each)
-        at_work = min(accelerators(taken) + taken.get(DRAWN_BESIDES, 0), self._most(node))
+        wanted = accelerators(taken) + taken.get(DRAWN_BESIDES, 0)
+        at_work = min(wanted, self._most(node))
         if at_work <= 0:
             return node.idle_watts
         limit, by_class = self.gpu_watts(node), 0
@@ -257,8 +258,8 @@ class PowerLedger:
                     if watts < limit:
                         saved += count * (limit - watts)
                         by_class += count
-        # where several pods share a card, fewer cards are at work than pods say: the highest that it can be
-        return node.idle_watts + at_work * limit - (saved if by_class <= at_work else 0)
+        # where several pods share a card, or more is taken than there is, fewer are at work than pods say: the highest it can be
+        return node.idle_watts + min(at_work * limit, wanted * limit - (saved if by_class <= at_work else 0))
 
     def _watts(self, node: Node, kind: str) -> int:
         """What an accelerator of a node draws with pods of a class, as far as that is trusted; at most its limit."""

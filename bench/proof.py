@@ -191,7 +191,7 @@ class Proof:
         """The pods of the gangs that hold more than their reservation, where they are, and which of them are being deleted."""
         gangs = [gang for gang, (queue, _, beyond) in self._counted.items() if queue in queues and beyond[place]]
         pods = [(key, self._pods[key]) for gang in gangs for key in sorted(self._of[gang])]
-        return ", ".join(f"{key} on {pod.node}{'' if pod.live else ', told to go'}" for key, pod in pods)
+        return ", ".join(f"{key} on {pod.node}{'' if pod.live else ', ending'}" for key, pod in pods)
 
     def _root(self, cohort: str) -> str:
         for _ in range(MOST_PARENTS):

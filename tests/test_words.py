@@ -35,41 +35,6 @@ VAGUE_IN_NAMES = {
     "told": "what the thing is: an answer, a message, a body, changes",
     "elsewhere": "the place: on other nodes, in another cluster",
 }
-#: modules in which some names still have such a word
-STILL_VAGUE: frozenset[str] = frozenset(
-    (
-        "operator/gangline/api/admission/findings.py",
-        "operator/gangline/api/admission/of_jobs/jobs.py",
-        "operator/gangline/api/read/alternatives.py",
-        "operator/gangline/api/read/expansion.py",
-        "operator/gangline/console/commands/see/nodes.py",
-        "operator/gangline/console/commands/see/share.py",
-        "operator/gangline/console/replaying/policy_file.py",
-        "operator/gangline/console/views/windows.py",
-        "operator/gangline/control/answers/ahead/changes.py",
-        "operator/gangline/control/answers/ahead/whatif.py",
-        "operator/gangline/control/answers/api/answers_api.py",
-        "operator/gangline/control/forecasting/runtime_facts.py",
-        "operator/gangline/engine/backfill/reservation.py",
-        "operator/gangline/engine/cards/card_amounts.py",
-        "operator/gangline/engine/engine.py",
-        "operator/gangline/engine/interference/pair_speeds.py",
-        "operator/gangline/engine/preemption/moves.py",
-        "operator/gangline/engine/queues/cluster_queue.py",
-        "operator/gangline/engine/state/inactive.py",
-        "operator/gangline/engine/state/lifecycle.py",
-        "operator/gangline/engine/state/store.py",
-        "operator/gangline/engine/state/unscheduled.py",
-        "operator/gangline/engine/topology/placement.py",
-        "operator/gangline/forecast/forecaster.py",
-        "operator/gangline/record/calendar.py",
-        "operator/gangline/record/preparing.py",
-        "operator/gangline/replay/conclusion.py",
-        "operator/gangline/replay/simulator.py",
-        "webhooks/gangline_webhooks/app.py",
-        "webhooks/gangline_webhooks/facts.py",
-    )
-)
 #: the message of an event or a condition is read alone, so it names its subject
 WITHOUT_SUBJECT = re.compile(r"(It|Its|They|Their|Of|By which|Whom|About|Among|Under|Also what) ")
 
@@ -163,8 +128,7 @@ def test_no_name_has_a_vague_word() -> None:
         for package in PACKAGES
         for path in sorted(package.rglob("*.py"))
     }
-    assert {path: names for path, names in found.items() if names and path not in STILL_VAGUE} == {}, VAGUE_IN_NAMES
-    assert sorted(path for path in STILL_VAGUE if not found.get(path)) == [], "these are clear now: leave them out here"
+    assert {path: names for path, names in found.items() if names} == {}, VAGUE_IN_NAMES
 
 
 #: pages for developers, and pages of measurements, which say when and with what they were made

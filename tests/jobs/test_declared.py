@@ -99,7 +99,7 @@ def test_completing_a_job_changes_nothing_in_the_request(case: Case) -> None:
         if isinstance(found := at(written, place.path), dict):
             found.setdefault("metadata", {}).setdefault("annotations", {})[names.GPU_VISIBLE] = "VISIBLE"
     before = copy.deepcopy(written)
-    context = admission.AdmissionFacts(runs_elsewhere=lambda *_: True)
+    context = admission.AdmissionFacts(runs_on_other_cluster=lambda *_: True)
     completed = admission.default(written, None, context).obj
     assert written == before and completed != before
     grown = admission.default(written, completed, context).obj

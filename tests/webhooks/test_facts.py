@@ -518,7 +518,7 @@ class Operator(Cluster):
 
 
 def asks_for_plan(context: AdmissionFacts) -> tuple[str, ...]:
-    return context.told_of_plan(PLAN)
+    return context.warnings_of_plan(PLAN)
 
 
 async def test_what_the_operator_says_of_a_plan_is_passed_on_within_bounds() -> None:
@@ -529,7 +529,7 @@ async def test_what_the_operator_says_of_a_plan_is_passed_on_within_bounds() -> 
     assert await Facts(None).run(asks_for_plan) == ()
     many = Operator(clock, [7, "", *("y" * 5000 for _ in range(50))])
     found = await Facts(many, clock).run(asks_for_plan)
-    assert len(found) == facts.MAX_TOLD - 2 and {len(each) for each in found} == {facts.LONGEST_TOLD}
+    assert len(found) == facts.MAX_WARNINGS - 2 and {len(each) for each in found} == {facts.LONGEST_WARNING}
     assert await Facts(Operator(clock, "no list"), clock).run(asks_for_plan) == ()
 
 

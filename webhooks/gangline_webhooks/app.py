@@ -234,10 +234,10 @@ def create_app(
             return review.denied(asked, errors)
         try:
             async with asyncio.timeout(WARNINGS_WITHIN):
-                told = await facts.run(lambda context: admission.warnings(asked.obj, context))
+                warnings = await facts.run(lambda context: admission.warnings(asked.obj, context))
         except TimeoutError:
-            told = []
-        return review.allowed(asked, warnings=told)
+            warnings = []
+        return review.allowed(asked, warnings=warnings)
 
     async def convert_all(body: bytes) -> bytes:
         return orjson.dumps(answer(body, convert))
@@ -307,7 +307,7 @@ def _unqueueable(asked: review.Review, *, every: bool) -> list[admission.FieldEr
         if asked.old is not None and (job["spec"] == asked.old["spec"] or not kind.is_suspended(job)):
             return []
         kind.pod_sets(job)
-    except NoPodsError:  # it is told by a warning
+    except NoPodsError:  # a warning says so
         return []
     except JobError as error:
         return [admission.FieldError(error.field or "spec", admission.NOTHING, error.message)]

@@ -62,8 +62,8 @@ MAX_CACHED: Final = 10_000
 WARNINGS_WITHIN: Final = 1.5
 #: the operator's answer about a Reservation or QuotaPlan; how many of its sentences are passed on, and characters of each
 PLAN_CHECKS: Final = Resource("answers.gangline.io", "v1alpha1", "planchecks", namespaced=False, kind="PlanCheck")
-MAX_TOLD: Final = 16
-LONGEST_TOLD: Final = 1000
+MAX_WARNINGS: Final = 16
+LONGEST_WARNING: Final = 1000
 #: for each second that such an answer took, so many pass before the next question: whoever sends reviews keeps the operator from
 #: a fifth of its work at most
 PAUSE: Final = 4.0
@@ -90,7 +90,7 @@ class _Exists:
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """Whether there is certainly no such object: only the author of what names it is told so, and nothing depends on it."""
+    """Whether there is certainly no such object: only the author of what names it reads so, and nothing depends on it."""
 
     resource: Resource
     namespace: str | None
@@ -118,7 +118,7 @@ class _Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _OnOtherCluster:
     """Whether workloads of this LocalQueue run in other clusters."""
 
     namespace: str
@@ -132,12 +132,12 @@ class _Limited:
     namespace: str
 
 
-_Question: TypeAlias = _Exists | _Missing | _Queued | _Selected | _Elsewhere | _Limited
+_Question: TypeAlias = _Exists | _Missing | _Queued | _Selected | _OnOtherCluster | _Limited
 
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """An object as it is, or None. It may be large, so it is not cached: only the author of a job is told what follows."""
+    """An object as it is, or None. It may be large, so it is not cached: only the author of a job reads what follows."""
 
     resource: Resource
     namespace: str | None
@@ -184,16 +184,16 @@ class Facts:
         """The result of `rule`, once all its questions are answered."""
         known: dict[_Question, bool] = {}
         objects: dict[_Object, Json | None] = {}
-        told: dict[_PlanCheck, tuple[str, ...]] = {}
-        while len(known) + len(objects) + len(told) <= MAX_QUESTIONS:
+        checks: dict[_PlanCheck, tuple[str, ...]] = {}
+        while len(known) + len(objects) + len(checks) <= MAX_QUESTIONS:
             try:
-                return rule(_context(known, objects, told, self.managed, round(1000 * self._wall())))
+                return rule(_context(known, objects, checks, self.managed, round(1000 * self._wall())))
             except _UnansweredError as unanswered:
                 question = unanswered.question
                 if isinstance(question, _Object):
                     objects[question] = await self._object(question)
                 elif isinstance(question, _PlanCheck):
-                    told[question] = await self._told(question)
+                    checks[question] = await self._warnings(question)
                 else:
                     known[question] = await self._answer(question)
         raise RuntimeError(f"a rule asks for more than {MAX_QUESTIONS} facts")
@@ -209,7 +209,7 @@ class Facts:
             self._failed(question, error)
             return None
 
-    async def _told(self, question: _PlanCheck) -> tuple[str, ...]:
+    async def _warnings(self, question: _PlanCheck) -> tuple[str, ...]:
         """The operator's sentences; none where it does not answer in time, which says nothing about the API server."""
         if self._reader is None or self._clock() < self._resting_until:
             return ()
@@ -229,7 +229,7 @@ class Facts:
             self._log("a check of a Reservation or QuotaPlan by the operator", error)
             return ()
         found = listing(mapping(answer.get("status")).get("warnings"))
-        return tuple(line[:LONGEST_TOLD] for each in found[:MAX_TOLD] if (line := text(each)))
+        return tuple(line[:LONGEST_WARNING] for each in found[:MAX_WARNINGS] if (line := text(each)))
 
     def _failed(self, question: _Question | _Object, error: ApiError) -> None:
         """An API server that does not answer rests. One that refuses does not: the question alone is wrong, and whoever writes an
@@ -289,8 +289,8 @@ async def _read(reader: Reader, question: _Question, managed: ManagedJobs) -> bo
         return await _is_selected(reader, question, managed)
     if isinstance(question, _Limited):
         return await _is_limited(reader, question)
-    if isinstance(question, _Elsewhere):
-        return await _runs_elsewhere(reader, question)
+    if isinstance(question, _OnOtherCluster):
+        return await _runs_on_other_cluster(reader, question)
     try:
         await reader.get(question.resource, question.namespace, question.name, within=READ_TIMEOUT)
     except NotFound:
@@ -314,7 +314,7 @@ async def _is_limited(reader: Reader, question: _Limited) -> bool:
     return names.ALLOWED_CLASSES in annotations_of(namespace)
 
 
-async def _runs_elsewhere(reader: Reader, question: _Elsewhere) -> bool:
+async def _runs_on_other_cluster(reader: Reader, question: _OnOtherCluster) -> bool:
     """Whether jobs of the LocalQueue run in other clusters: a check of its ClusterQueue is one of MultiKueue."""
     try:
         local = await reader.get(LOCAL_QUEUES, question.namespace, question.queue, within=READ_TIMEOUT)
@@ -402,8 +402,8 @@ def _waits(
 def _is_known(reference: Json) -> bool:
     """Whether the owner is of a kind that is queued here, or by a controller of its own."""
     group = reference["apiVersion"].rpartition("/")[0]
-    queued_elsewhere = jobkinds.external_kind(group, reference["kind"]) is not None
-    return queued_elsewhere or kind_of(reference["apiVersion"], reference["kind"]) is not None
+    queued_by_others = jobkinds.external_kind(group, reference["kind"]) is not None
+    return queued_by_others or kind_of(reference["apiVersion"], reference["kind"]) is not None
 
 
 def _resource_of(reference: Json) -> Resource:
@@ -429,7 +429,7 @@ def _head_of_child(child: Json) -> bytes:
 def _context(
     known: dict[_Question, bool],
     seen: dict[_Object, Json | None],
-    told: dict[_PlanCheck, tuple[str, ...]],
+    checks: dict[_PlanCheck, tuple[str, ...]],
     managed: ManagedJobs,
     now: int,
 ) -> AdmissionFacts:
@@ -453,8 +453,8 @@ def _context(
     def namespace_is_managed(namespace: str, queued: bool) -> bool:
         return not managed.asks_namespace(queued=queued) or (bool(namespace) and ask(_Selected(namespace)))
 
-    def runs_elsewhere(namespace: str, queue: str) -> bool:
-        return bool(namespace) and ask(_Elsewhere(namespace, queue))
+    def runs_on_other_cluster(namespace: str, queue: str) -> bool:
+        return bool(namespace) and ask(_OnOtherCluster(namespace, queue))
 
     def local_queue_is_missing(namespace: str, name: str) -> bool:
         return bool(namespace and name) and ask(_Missing(LOCAL_QUEUES, namespace, name))
@@ -479,12 +479,12 @@ def _context(
             raise _UnansweredError(question)
         return seen[question]
 
-    def told_of_plan(obj: Json) -> tuple[str, ...]:
+    def warnings_of_plan(obj: Json) -> tuple[str, ...]:
         spec = {"kind": obj.get("kind"), "name": metadata(obj).get("name"), "spec": obj.get("spec")}
         question = _PlanCheck(orjson.dumps(spec))
-        if question not in told:
+        if question not in checks:
             raise _UnansweredError(question)
-        return told[question]
+        return checks[question]
 
     return AdmissionFacts(
         local_queue_exists,
@@ -492,7 +492,7 @@ def _context(
         owner_is_queued,
         namespace_is_managed,
         managed.without_queue,
-        runs_elsewhere,
+        runs_on_other_cluster,
         local_queue_is_missing,
         priority_class_is_missing,
         managed.leaving_checked,
@@ -503,5 +503,5 @@ def _context(
         owner_waits,
         cluster_queue_is_missing,
         now,
-        told_of_plan,
+        warnings_of_plan,
     )

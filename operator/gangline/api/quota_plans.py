@@ -300,8 +300,12 @@ class PlansInForce:
         """The next younger plan, with what it changes if it is in force."""
         queue = facts.cluster_queue
         if (other := self._of_queue.get(queue)) is not None:
-            told = f"QuotaPlan {other} of ClusterQueue {queue} is older: as long as it exists, this one has no effect"
-            return Planned(name, None, troubles=(told,), advice=(f"QuotaPlan {other} could have these overrides, too",))
+            trouble = (
+                f"QuotaPlan {other} of ClusterQueue {queue} is older: as long as it exists, this one has no effect"
+            )
+            return Planned(
+                name, None, troubles=(trouble,), advice=(f"QuotaPlan {other} could have these overrides, too",)
+            )
         if len(self._of_queue) >= MOST_PLANS:
             return Planned(name, None, troubles=(f"Only the {MOST_PLANS} oldest QuotaPlans are in force",))
         if queue not in self.written:

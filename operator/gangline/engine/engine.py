@@ -333,7 +333,7 @@ class Engine:
         return self._scheduler.backfill.ends()
 
     def recalled(self) -> dict[str, tuple[Millis, str]]:
-        """The workloads that have been told to save their work, since quota falls: when they are stopped, and the QuotaPlan that
+        """The workloads that have been asked to save their work, since quota falls: when they are stopped, and the QuotaPlan that
         says so.
         """
         return {
@@ -632,8 +632,10 @@ class Engine:
 
 def _by_floor(queue: ClusterQueue) -> str:
     """What is added to the reason of a workload whose queue does not follow its policy."""
-    told = {"BestEffort": "BestEffortFIFO", "Easy": "EASY (in order of age, one reservation)"}.get(queue.fallen_back)
-    return f". The queue follows {told} for now, since its QueuePolicy would make workloads wait longer" if told else ""
+    order = {"BestEffort": "BestEffortFIFO", "Easy": "EASY (in order of age, one reservation)"}.get(queue.fallen_back)
+    return (
+        f". The queue follows {order} for now, since its QueuePolicy would make workloads wait longer" if order else ""
+    )
 
 
 def _price_of_moves(gang: WorkloadState, queue: ClusterQueueState) -> str:

@@ -59,7 +59,7 @@ class _Ended:
     at: float
     asked: _Asked
     target: float  #: log seconds on the average flavor
-    told: Callable[[Forecast], None] | None
+    reply: Callable[[Forecast], None] | None
 
 
 class Forecaster:
@@ -72,7 +72,7 @@ class Forecaster:
         self._calibrator = Calibrator()
         self._guard = ModelGuard()
         self._asked: dict[str, _Asked] = {}
-        #: starts and ends since the last predictions, oldest first: calibrator and guard have not been told
+        #: starts and ends since the last predictions, oldest first: calibrator and guard do not know them yet
         self._past: list[_Started | _Ended] = []
         if model is not None:
             self.use(model)
@@ -179,17 +179,17 @@ class Forecaster:
         self._tracker.stopped(uid)
         self._strike(uid)
 
-    def finished(self, uid: str, at: float, told: Callable[[Forecast], None] | None = None) -> Run | None:
+    def finished(self, uid: str, at: float, reply: Callable[[Forecast], None] | None = None) -> Run | None:
         """The run ended. Returns the complete run for the history store, None if it never ran.
 
-        `told` is given its forecast as of now, from which its end is left out, with the next batch.
+        `reply` is given its forecast as of now, from which its end is left out, with the next batch.
         """
         run = self._tracker.finished(uid, at)
         asked = self._asked.pop(uid, None)
         if run is None or asked is None:
             return run
         target = run.log_seconds - self._tracker.scale.offset(run.flavor)
-        self._note(_Ended(run, at, asked, target, told))
+        self._note(_Ended(run, at, asked, target, reply))
         return run
 
     def forget(self, uid: str) -> None:
@@ -323,12 +323,12 @@ class Forecaster:
             self.catch_up()
 
     def catch_up(self, uids: Iterable[str] = ()) -> None:
-        """Predict these runs, and those that have started or are to be told, in one batch; then tell calibrator and guard what
+        """Predict these runs, and those that have started or wait for a reply, in one batch; then give calibrator and guard what
         has happened since the last one. Other methods do it when they need it.
         """
         past, self._past = self._past, []
         if self._model is not None:
-            awaited = (each.asked for each in past if isinstance(each, _Started) or each.told is not None)
+            awaited = (each.asked for each in past if isinstance(each, _Started) or each.reply is not None)
             self._predict(self._model, [*awaited, *(self._asked[uid] for uid in uids)])
         for each in past:
             if isinstance(each, _Ended):
@@ -347,9 +347,9 @@ class Forecaster:
 
     def _learn(self, end: _Ended) -> None:
         asked, at = end.asked, end.at
-        if end.told is not None:
+        if end.reply is not None:
             trusted = self._model is not None and self._enabled and self._guard.verdict(at).trusted
-            end.told(self._forecast(asked, end.run, at, "", trusted).capped(self._cap(end.run), 0.0))
+            end.reply(self._forecast(asked, end.run, at, "", trusted).capped(self._cap(end.run), 0.0))
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
             shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])

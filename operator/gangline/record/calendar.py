@@ -1,5 +1,5 @@
-"""The quotas by QuotaPlans over the time of a replay: what ClusterQueues have when, and what the operator would have told its
-engine of the quotas ahead. Pure.
+"""The quotas by QuotaPlans over the time of a replay: what ClusterQueues have when, and what the operator would
+have announced to its engine of the quotas ahead. Pure.
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ class _State:
                 ahead[queue] = known
             edges += [now + _RENEWED, *(stage.at for stage in planned.stages[1:])]
         self.expires = min(edges, default=None)
-        told = tuple(changes_between(QuotaAhead, self.ahead, ahead))
+        announced = tuple(changes_between(QuotaAhead, self.ahead, ahead))
         queues = self.present.keys() | present.keys()
         changed = {queue: present.get(queue) for queue in queues if self.present.get(queue) != present.get(queue)}
         self.present, self.ahead = present, ahead
-        if told or changed:
-            self.events.append(ReplayEvent(now, told, quotas=changed))
+        if announced or changed:
+            self.events.append(ReplayEvent(now, announced, quotas=changed))
 
     def _planned(self, now: Millis) -> list[Planned]:
         in_force = PlansInForce(self.written)
         return [in_force.planned(name, plan, now) for name, plan in self.plans.items()]
 
     def troubles(self, now: Millis) -> list[str]:
-        return [f"QuotaPlan {each.name}: {told}" for each in self._planned(now) for told in each.troubles]
+        return [f"QuotaPlan {each.name}: {trouble}" for each in self._planned(now) for trouble in each.troubles]

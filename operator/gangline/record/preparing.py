@@ -112,10 +112,10 @@ def _planned(source: ReadRecord, plan: ReplayPlan, more: Sequence[RecordedChange
     changes = [each for each in source.history.changes if (each.kind, each.name) not in names]
     earlier = [each for each in changes if each.at <= source.history.first + BEGINNING]
     begin = earlier[-1].at if earlier else source.history.first
-    told = [*earlier, *(replace(each, at=begin) for each in more), *changes[len(earlier) :]]
+    events = [*earlier, *(replace(each, at=begin) for each in more), *changes[len(earlier) :]]
     until = round(plan.last * 1000) + 2 * LONGEST
-    planned, troubles = reserved.planned(told, until, lambda key: f"{NAMESPACE}/{queue_name(key)}")
-    quotas, lacking = calendar.quotas(told, until)
+    planned, troubles = reserved.planned(events, until, lambda key: f"{NAMESPACE}/{queue_name(key)}")
+    quotas, lacking = calendar.quotas(events, until)
     return replace(planned, quotas=tuple(quotas)), [*troubles, *lacking] if more else []
 
 

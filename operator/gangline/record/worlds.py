@@ -30,7 +30,7 @@ from gangline.replay.world import ReplayEvent
 
 #: the cluster's own settings and QueuePolicies
 OWN: Final = Policy("own", "the cluster's own queues and QueuePolicies, as they were")
-#: what is first told within this time of the beginning of a record was there before
+#: what is first known within this time of the beginning of a record was there before
 BEGINNING: Final[Millis] = 60_000
 _POLICIES: Final = kube.QUEUE_POLICIES.kind
 _QUEUES: Final = kube.CLUSTER_QUEUES.kind
@@ -127,7 +127,7 @@ class _State:
     nodes: dict[str, model.Node] = field(default_factory=dict[str, model.Node])
 
     def facts(self, change: RecordedChange) -> tuple[list[Fact], set[int]]:
-        """What the engine is told, and the numbers of nodes that were lost."""
+        """What the engine observes, and the numbers of nodes that were lost."""
         kind, name, body = change.kind, change.name, change.body
         if kind == _POLICIES:
             before = dict(self._all_queues())

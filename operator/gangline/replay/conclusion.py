@@ -115,17 +115,17 @@ def _waits(pairs: Mapping[str, tuple[Measures, Measures]], least: int) -> Iterat
 
 def sentences(found: Sequence[Comparison], measures: Mapping[str, Measures]) -> list[str]:
     """The conclusion for people."""
-    told: list[str] = []
+    sentences: list[str] = []
     for policy in dict.fromkeys(each.policy for each in found):
         own = [each for each in found if each.policy == policy]
-        told += map(_gain, own)
+        sentences += map(_gain, own)
         still = [each for each in own if each.against == unmoved(policy)]
-        told += [_moves(policy, measures[policy]) for _ in still]
+        sentences += [_moves(policy, measures[policy]) for _ in still]
         better = min(own, key=lambda each: measures[each.against]["wait"]["mean"])
         for each in dict.fromkeys((*still, better)):
-            told += _who(each)
-        told += _promises(policy, measures[policy])
-    return told
+            sentences += _who(each)
+        sentences += _promises(policy, measures[policy])
+    return sentences
 
 
 def _gain(each: Comparison) -> str:
@@ -178,15 +178,18 @@ def _moves(policy: str, measures: Measures) -> str:
 def _promises(policy: str, measures: Measures) -> Iterator[str]:
     if not measures["heads"]:
         return
-    told = measures["promises"]
-    said = f"{policy} held others back for {measures['heads']:,} heads and promised {told['made']:,} of them a start"
-    if not told["made"]:
+    promises = measures["promises"]
+    said = (
+        f"{policy} held others back for {measures['heads']:,} heads and promised {promises['made']:,} of them a start"
+    )
+    if not promises["made"]:
         yield f"{said}."
         return
-    missed = ", ".join(f"{cause} {count:,}" for cause, count in told["missed_by"].items())
+    missed = ", ".join(f"{cause} {count:,}" for cause, count in promises["missed_by"].items())
     yield (
-        f"{said}, {told['mean_length']:,.0f} s ahead on average: {told['coverage']:.1%} of these were kept within a minute"
-        f"{f' (missed by {missed})' if missed else ''}; on average they were {told['mean_lateness']:,.0f} s late."
+        f"{said}, {promises['mean_length']:,.0f} s ahead on average: {promises['coverage']:.1%} of these were kept "
+        f"within a minute{f' (missed by {missed})' if missed else ''}; "
+        f"on average they were {promises['mean_lateness']:,.0f} s late."
     )
 
 

@@ -1,7 +1,7 @@
 """A replay: the forward simulation (`engine.simulation`) of a trace's jobs, or of a recorded cluster's, under one policy.
 
 Jobs arrive and last as the trace says. At one instant the cluster changes first, then jobs end, then others arrive, and then the
-engine decides. It knows no length before a job has ended; what it is told is what `foresight` forecasts.
+engine decides. It knows no length before a job has ended; what it knows of lengths is what `foresight` forecasts.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Simulator(Simulation):
         self._heads: dict[str, tuple[str, Millis]] = {}
         #: the windows that the engine knows, each with the time since when
         self._windows: dict[str, tuple[ReservedWindow, Millis]] = {}
-        #: how long before its quotas fall a ClusterQueue's jobs are told
+        #: how long before its quotas fall a ClusterQueue's jobs are warned
         self._notices: dict[str, Millis] = {}
         for fact in first:
             self._follow_plans(fact, begin)
@@ -312,7 +312,7 @@ class Simulator(Simulation):
         job, stint = outcome.job, outcome.stints[-1]
         before, ran = self._saved.get(number, 0), now - run.began
         saved = 0 if job.saves is None else ran // job.saves * job.saves
-        if job.saves is not None and self._told_before(workload, run, reason) > (job.save or 0):
+        if job.saves is not None and self._warned_before(workload, run, reason) > (job.save or 0):
             saved = max(
                 saved, ran - (job.save or 0)
             )  # by the deadline it saved all but what it would have done meanwhile
@@ -347,18 +347,18 @@ class Simulator(Simulation):
             case _:
                 pass
 
-    def _told_before(self, workload: Workload, run: SimulatedRun, reason: str) -> Millis:
-        """How long ago a run that is stopped now was told by when to save its work; 0 = it was not."""
+    def _warned_before(self, workload: Workload, run: SimulatedRun, reason: str) -> Millis:
+        """How long ago a run that is stopped now was warned by when to save its work; 0 = it was not."""
         if reason == RECALLED and workload.admission is not None:
             return min(self._notices.get(workload.admission.cluster_queue, 0), self.now - run.began)
         if reason != RESERVED_FOR_OTHERS:
             return 0
-        told = (
+        warned = (
             self.now - max(run.began, window.begin - window.notice, since)
             for window, since in self._windows.values()
             if window.begin <= self.now < window.end
         )
-        return max(told, default=0)
+        return max(warned, default=0)
 
     def ended(self, workload: Workload, run: SimulatedRun) -> None:
         outcome = self._outcomes[number_of(workload.key)]

@@ -162,7 +162,7 @@ def _every_namespace(namespace: str, queued: bool) -> bool:
     return True
 
 
-def _nothing_told(obj: Json) -> tuple[str, ...]:
+def _no_warnings(obj: Json) -> tuple[str, ...]:
     return ()
 
 
@@ -185,7 +185,7 @@ class AdmissionFacts:
     #: jobs that name no queue are managed too
     without_queue: bool = False
     #: whether a check of the ClusterQueue behind this (namespace, LocalQueue) sends workloads to other clusters
-    runs_elsewhere: Callable[[str, str], bool] = _no_local_queue
+    runs_on_other_cluster: Callable[[str, str], bool] = _no_local_queue
     #: whether it is certain that there is no LocalQueue of this (namespace, name), and no WorkloadPriorityClass of this name
     local_queue_is_missing: Callable[[str, str], bool] = _no_local_queue
     priority_class_is_missing: Callable[[str], bool] = _no_name
@@ -207,7 +207,7 @@ class AdmissionFacts:
     now: int = 0
     #: what the operator says of a Reservation or QuotaPlan: what keeps it from being honoured, and what could be instead. Nothing
     #: where none answers
-    told_of_plan: Callable[[Json], tuple[str, ...]] = _nothing_told
+    warnings_of_plan: Callable[[Json], tuple[str, ...]] = _no_warnings
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,18 +61,18 @@ def free_nodes(
 
 def advice(span: Span, free: Span | None, other_nodes: Sequence[tuple[str, list[str]]]) -> list[str]:
     """The alternatives as sentences."""
-    told: list[str] = []
+    advice: list[str] = []
     if free is not None and free != span:
         when = f"from {conditions.timestamp(free.start)} until {conditions.timestamp(free.end)}"
-        told.append(f"The same nodes are in no other reservation {when}")
+        advice.append(f"The same nodes are in no other reservation {when}")
     for flavor, names in other_nodes:
         named = bounded.some(names, _NAMED)
-        told.append(f"Nodes of flavor {flavor} that are in no other reservation at that time: {named}")
-    return told
+        advice.append(f"Nodes of flavor {flavor} that are in no other reservation at that time: {named}")
+    return advice
 
 
 def said(troubles: Iterable[str], instead: Iterable[str]) -> list[str]:
-    """What an author is told of an object that is not honoured in all, and of what is possible instead."""
+    """The sentences for the author of an object that is not honoured in all, and of what is possible instead."""
     return [*(f"Not honoured: {trouble}" for trouble in troubles), *(f"Instead: {each}" for each in instead)]
 
 

@@ -72,7 +72,7 @@ class StallPolicy:
 def in_force(policies: Iterable[Policy], queue: Json) -> Policy | None:
     """The policy for `queue`: of those that select it the one with the highest precedence, then the first by name.
 
-    Only the selecting part has to be valid: errors elsewhere concern the queues for which the policy is in force.
+    Only the selecting part has to be valid: errors in other parts concern the queues for which the policy is in force.
     """
     matching = [policy for policy in policies if selects(policy, queue)]
     return min(matching, key=lambda policy: (-_selection(policy).precedence, key_of(policy)), default=None)

@@ -58,5 +58,5 @@ def _policy(document: Mapping[str, Any], file: str) -> Policy:
         floor, moves = policy_reader.floor(dict(document)), policy_reader.moves(dict(document))
     except ParseError as error:
         raise ReplayError(f"{file}: QueuePolicy {name}: {error}") from None
-    told = f"QueuePolicy {name} of {file}"
-    return Policy(name, told, ordering=ordering, backfill=backfill, floor=floor, moves=moves, document=document)
+    text = f"QueuePolicy {name} of {file}"
+    return Policy(name, text, ordering=ordering, backfill=backfill, floor=floor, moves=moves, document=document)

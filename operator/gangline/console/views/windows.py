@@ -48,15 +48,15 @@ def nodes(reservation: Json) -> str:
 
 def lines(found: Sequence[Json], now: float, until: float) -> list[str]:
     """A line for each window that is open or begins by `until` (seconds)."""
-    told: list[tuple[float, str]] = []
+    lines: list[tuple[float, str]] = []
     for each in found:
         for window in (each.get("status") or {}).get("windows") or ():
             start = _seconds(window["start"])
             if start <= until:
                 name, whom = each["metadata"]["name"], owner(each) + ", soft" * (each["spec"].get("firm") == "Soft")
                 said = f"Reserved {span(window, now)}: {nodes(each) or 'no node'} ({whom}, Reservation {name})"
-                told.append((start, said))
-    return [line for _, line in sorted(told)]
+                lines.append((start, said))
+    return [line for _, line in sorted(lines)]
 
 
 def of_node(node: Json, now: float) -> str:
@@ -65,8 +65,8 @@ def of_node(node: Json, now: float) -> str:
     if window is None or window["to"] <= now:
         return ""
     what = "maintenance" if window["maintenance"] else "soft" if window["soft"] else "reserved"
-    told = "emptying, " if window["announced"] <= now < window["from"] and not window["soft"] else ""
-    return f"{told}{what} {clock.between(window['from'], window['to'], now)} ({window['reservation']})"
+    prefix = "emptying, " if window["announced"] <= now < window["from"] and not window["soft"] else ""
+    return f"{prefix}{what} {clock.between(window['from'], window['to'], now)} ({window['reservation']})"
 
 
 def as_status(window: tuple[int, int]) -> Json:

@@ -351,7 +351,7 @@ class Forecasts:
         waiting = {
             key: estimates[known.uid] for key, known in opened.items() if known.start is None and known.uid in estimates
         }
-        elsewhere = run_facts.estimates(self._mirror, self.forecaster, waiting, now)
+        by_flavor = run_facts.estimates(self._mirror, self.forecaster, waiting, now)
         compared = self._compared(opened)
         own = run_facts.own_estimates(self._mirror, self.forecaster, compared.values(), now)
         for key, (value, _) in compared.items():
@@ -359,14 +359,14 @@ class Forecasts:
             if len(there) == 1:  # it has this flavor, or will get it
                 estimates[value.uid] = next(iter(there.values()))
             whole = estimates.get(value.uid)
-            elsewhere.pop(key, None)
+            by_flavor.pop(key, None)
             if whole is not None and any(differs(whole, each) for each in there.values()):
-                elsewhere[key] = dict(there)
+                by_flavor[key] = dict(there)
         reported = 0
         for key, known in opened.items():
             whole = estimates.get(known.uid)
             estimate = known.rest(whole) if whole is not None else None
-            there = {flavor: known.rest(each) for flavor, each in elsewhere.get(key, _NO_FLAVORS).items()}
+            there = {flavor: known.rest(each) for flavor, each in by_flavor.get(key, _NO_FLAVORS).items()}
             if estimate is not None and not self._knows_better(key) and _moved(known, estimate, there):
                 self._report(key, known, estimate, there)
                 reported += 1

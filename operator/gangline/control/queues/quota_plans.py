@@ -28,7 +28,7 @@ from gangline.kube.resources import ObjectKey, Resource
 
 #: Plans are expanded this often at least, in milliseconds: what is known ahead reaches so much farther.
 RENEWED: Final = 86_400_000
-#: While workloads are told to stop, or are stopped, statuses and pods are looked at this often, in milliseconds.
+#: While workloads are asked to stop, or are stopped, statuses and pods are looked at this often, in milliseconds.
 PERIOD: Final = 2_000
 #: After a change has come, those that still exceed its quotas are stopped for so long, in milliseconds: an operator that was not
 #: there before does it at once.
@@ -64,7 +64,7 @@ class QuotaPlans(Part):
         self._unfinished: dict[str, tuple[int, int]] = {}
         #: whether statuses have to be looked at
         self._fresh = False
-        #: the workloads that were told to stop, and when
+        #: the workloads that were asked to stop, and when
         self._recalled: dict[str, tuple[int, str]] = {}
         self._following = FollowedNodes(context)
         context.mirror.effective = self.effective
@@ -148,7 +148,7 @@ class QuotaPlans(Part):
         self.due = self._next_due(now)
 
     def _next_due(self, now: int) -> int | None:
-        """When quotas change next, or it is known that nobody exceeds them any more; soon while workloads are told to stop."""
+        """When quotas change next, or it is known that nobody exceeds them any more; soon while workloads are asked to stop."""
         times = [until for _, until in self._unfinished.values()]
         for ahead in self._known.values():
             for step in ahead.steps if ahead.recall is not None else ():

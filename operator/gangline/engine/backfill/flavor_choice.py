@@ -152,7 +152,7 @@ class FlavorChoice:
 
         The group is the one of its accelerators, or the only one of a workload without these.
         """
-        if gang.variant or gang.replaces or queue.elsewhere or not self._estimates.varies(gang):
+        if gang.variant or gang.replaces or queue.multikueue or not self._estimates.varies(gang):
             return _NO_OPTIONS
         store = self._store
         ignore = store.settings.ignore_undeclared_resources
@@ -194,7 +194,7 @@ class FlavorChoice:
         return FlavorWait(flavor, planned.start, end, ", ".join(best.flavors), best.end, until)
 
     def _latest_end(self, gang: WorkloadState, flavor: str, best: _Free) -> Millis:
-        """By when a workload has to end on a flavor so that it waits for it."""
+        """The latest end on a flavor with which a workload waits for that flavor."""
         if gang.backfill.waited_for == flavor or best.end >= NEVER:
             return best.end
         return best.end - max(_LEAST_GAIN, round(_GAIN * (best.end - self._now)))

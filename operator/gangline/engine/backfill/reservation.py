@@ -86,7 +86,7 @@ class TimelineWorld:
             queue.configure(config, store.settings, None)
             real = store.queues.get(queue.name)
             queue.delays_topology = real is not None and real.delays_topology
-            queue.elsewhere = real is not None and real.elsewhere
+            queue.multikueue = real is not None and real.multikueue
 
         self._hierarchy.settle(configure)
         for queue in self._hierarchy.queues.values():

@@ -316,8 +316,8 @@ def of_seats(
         for seat in pod:
             _add(found, seat.card, Part(seat.milli, seat.memory), seat.alone, seat.profile)
             found[seat.card + _BUSY] = found.get(seat.card + _BUSY, 0) + busy
-            for told in ((_KIND + kind,) if kind else ()) + tuple(_NAMED + name for name in names):
-                found[seat.card + told] = found.get(seat.card + told, 0) + 1
+            for mark in ((_KIND + kind,) if kind else ()) + tuple(_NAMED + name for name in names):
+                found[seat.card + mark] = found.get(seat.card + mark, 0) + 1
     return found
 
 
@@ -412,15 +412,15 @@ def of_card(amounts: Mapping[str, int], card: str, parts: int, of: int) -> dict[
 
 def rooms_of(devices: Sequence[Device], free: Mapping[str, int]) -> list[CardRoom]:
     """The cards of a host with what is free of each. Of who sits there the kinds of work and the names are known."""
-    told: dict[str, list[tuple[str, int]]] = {}
+    marks: dict[str, list[tuple[str, int]]] = {}
     for key, amount in free.items() if devices else ():
         if amount < 0 and (_KIND in key or _NAMED in key):
             card, _, what = key.rpartition("#")
-            told.setdefault(card, []).append(("#" + what, -amount))
-    return [_room(device, free, told.get(name_of(device.uuid), ())) for device in devices]
+            marks.setdefault(card, []).append(("#" + what, -amount))
+    return [_room(device, free, marks.get(name_of(device.uuid), ())) for device in devices]
 
 
-def _room(device: Device, free: Mapping[str, int], told: Sequence[tuple[str, int]]) -> CardRoom:
+def _room(device: Device, free: Mapping[str, int], marks: Sequence[tuple[str, int]]) -> CardRoom:
     room = CardRoom(device)
     if not device.healthy:
         return room
@@ -435,8 +435,8 @@ def _room(device: Device, free: Mapping[str, int], told: Sequence[tuple[str, int
         for _ in range(each.most - free.get(f"{name}{_PROFILE}{each.name}", each.most))
     ]
     residents += [Resident("", Part(), alone)] * (pods - len(residents))
-    if told:
-        _introduce(residents, told)
+    if marks:
+        _introduce(residents, marks)
     residents[0] = replace(residents[0], utilisation=max(0, -free.get(name + _BUSY, 0)))
     room.residents = residents
     room.milli = min(device.milli, free.get(name + _MILLI, device.milli))
@@ -444,10 +444,10 @@ def _room(device: Device, free: Mapping[str, int], told: Sequence[tuple[str, int
     return room
 
 
-def _introduce(residents: list[Resident], told: Sequence[tuple[str, int]]) -> None:
+def _introduce(residents: list[Resident], marks: Sequence[tuple[str, int]]) -> None:
     """Let residents have the kinds and names that pods there have, each as often; who has both nobody asks."""
     met: dict[str, int] = {}
-    for what, number in told:
+    for what, number in marks:
         if what.startswith(_KIND):
             known, value = "kind", what.removeprefix(_KIND)
         else:

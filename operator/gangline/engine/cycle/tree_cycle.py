@@ -367,7 +367,7 @@ class TreeCycle:
         return True
 
     def _moves_others(self, attempt: Attempt) -> bool:
-        """Whether workloads would be told now to move for it."""
+        """Whether workloads would be moved for it now."""
         return any(each.reason == MOVED and not each.gang.evicting for each in attempt.victims)
 
     def _limit(self, attempt: Attempt) -> LimitReached | None:

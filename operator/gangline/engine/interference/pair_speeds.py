@@ -223,8 +223,8 @@ class _OnModel:
     def _usual(self, mine: str, beside: str) -> float | None:
         if self._prior is None:
             return None
-        told = by_prior(self._prior, self._features_of(mine), self._features_of(beside))
-        return told + self._suffers.get(mine, 0.0) + self._harms.get(beside, 0.0)
+        expected = by_prior(self._prior, self._features_of(mine), self._features_of(beside))
+        return expected + self._suffers.get(mine, 0.0) + self._harms.get(beside, 0.0)
 
     def _features_of(self, name: str) -> tuple[float | None, ...]:
         found = self._features.get(name)

@@ -385,7 +385,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class EarliestCompletion:
-    """Of the flavors that a workload may get, it is given the one on which it is expected to end first
+    """A workload gets the flavor on which it is expected to end first, of those that it may get
     (QueuePolicy.spec.flavors); see engine.backfill.flavor_choice.
     """
 

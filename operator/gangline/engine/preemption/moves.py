@@ -315,7 +315,7 @@ class RoomByMoving:
         """The workloads that may move for it at this time, the cheapest first."""
         found: list[_Mover] = []
         for queue in self._queues.values():
-            if queue.config.moves is None or queue.delays_topology or queue.elsewhere or queue.config.checks:
+            if queue.config.moves is None or queue.delays_topology or queue.multikueue or queue.config.checks:
                 continue
             self._ledger.looks += len(queue.holders)
             for holder in queue.holders.values():

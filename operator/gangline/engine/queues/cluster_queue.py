@@ -181,7 +181,6 @@ class ClusterQueueState(QuotaNode):
         "config",
         "delays_topology",
         "demand",
-        "elsewhere",
         "fixes",
         "freed",
         "generation",
@@ -192,6 +191,7 @@ class ClusterQueueState(QuotaNode):
         "lacks_spares",
         "merges_labels",
         "moved",
+        "multikueue",
         "only_topologies",
         "order",
         "pending",
@@ -239,7 +239,7 @@ class ClusterQueueState(QuotaNode):
         self.lacks_spares = False
         #: an admission check provides the nodes: placement waits for it
         self.delays_topology = False
-        self.elsewhere = False  # its workloads run in other clusters
+        self.multikueue = False  # its workloads run in other clusters
         self.fixes: frozenset[str] = frozenset()
         #: uid of a preemptor of this queue -> the quota held for it
         self.quota_holds: dict[str, QuotaHold] = {}
@@ -329,7 +329,7 @@ class ClusterQueueState(QuotaNode):
         self.group_of = {}
         self.asked.clear()
         names = [quotas.name for group in self.config.groups for quotas in group.flavors]
-        policy = None if self.elsewhere else self.config.placement
+        policy = None if self.multikueue else self.config.placement
         dry = policy is not None and policy.dry_run
         self.placement, self.preview = (None, policy) if dry else (policy, None)
         placed = all(name in flavors and flavors[name].topology for name in names)

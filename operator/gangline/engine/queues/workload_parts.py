@@ -1,7 +1,7 @@
 """What the packages of the engine keep about a workload: one part for each package, which alone writes it.
 
 `OWNERS` says which package that is. The others read the attributes, and change them through the methods here
-(`tests/engine/test_states.py` finds assignments elsewhere).
+(`tests/engine/test_states.py` finds assignments in other modules).
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class LifecycleRecord:
         self.second_passes = 0
         #: when pods of its failed node are placed on another one, as in Kueue; None = it has none
         self.mends_at: Millis | None = None
-        #: the windows of Reservations of which it was told that it will be stopped by then
+        #: the windows of Reservations by which it has been asked to stop
         self.warned_of: frozenset[str] = NO_NAMES
 
     def learn(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gangline.engine.model import AdmissionCheck, ClusterQueue, Flavor, Topology
 from gangline.engine.topology.leaf_ranking import OF_POLICY
-from gangline.engine.topology.placement import ELSEWHERE, PROVISIONING
+from gangline.engine.topology.placement import MULTIKUEUE, PROVISIONING
 
 
 def why_inactive(
@@ -30,7 +30,7 @@ def why_inactive(
     if missing:
         found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {','.join(missing)}"))
     controllers = {check.name: checks[check.name].controller for check in config.checks if check.name in checks}
-    multikueue = sorted(name for name, controller in controllers.items() if controller == ELSEWHERE)
+    multikueue = sorted(name for name, controller in controllers.items() if controller == MULTIKUEUE)
     missing = [check.name for check in config.checks if check.name not in checks]
     if missing:
         found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {','.join(missing)}"))

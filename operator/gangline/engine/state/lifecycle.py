@@ -326,7 +326,7 @@ class Lifecycle:
         """
         workload, due = gang.workload, gang.quota.admitted_at + NODES_WITHIN
         reported = workload.pods_ready_at > 0 and not workload.unowned  # else nobody says which pods are its own
-        if not reported or workload.pods_ready or workload.pods_were_ready or (queue is not None and queue.elsewhere):
+        if not reported or workload.pods_ready or workload.pods_were_ready or (queue is not None and queue.multikueue):
             return None, None
         growing = self._growing(gang)
         without = self._without_node(gang) if due <= now else 0
@@ -506,7 +506,7 @@ def _waits_for_places(gang: WorkloadState) -> bool:
     admission, queue = gang.quota.admission, queue_of(gang)
     if admission is None or queue is None or not _checked(gang, queue.config, admission):
         return False
-    return not queue.elsewhere and any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)
+    return not queue.multikueue and any(pod_set.delayed_topology == PENDING for pod_set in admission.pod_sets)
 
 
 def _check_failed(gang: WorkloadState, now: Millis) -> Evict | None:

@@ -63,7 +63,7 @@ from gangline.engine.state.inactive import why_inactive
 from gangline.engine.state.slowed_runs import SlowedRuns
 from gangline.engine.state.spent_budgets import SpentBudgets
 from gangline.engine.topology.leaf_ranking import LeafRanking
-from gangline.engine.topology.placement import DELAYING, ELSEWHERE
+from gangline.engine.topology.placement import DELAYING, MULTIKUEUE
 from gangline.engine.topology.placement_request import has_placements
 from gangline.engine.topology.policy_filter import InformedPolicy, kind_mark
 from gangline.engine.topology.topologies import Topologies
@@ -243,7 +243,7 @@ class Store:
                 self.windows.let_stay(gang)
 
     def review_holders_in_windows(self) -> None:
-        """What runs on nodes of windows may have to stop, or to be told when."""
+        """What runs on nodes of windows may have to stop, or to learn when."""
         for node in sorted(self.windows.nodes()):
             for gang in self.holders_on(node):
                 self.reviews[gang.key] = gang
@@ -301,7 +301,7 @@ class Store:
         queue.configure(self.informed(config), self.settings, usage, self.estimates)
         checks = [self.checks.get(reference.name) for reference in config.checks]
         queue.delays_topology = any(check is not None and check.controller in DELAYING for check in checks)
-        queue.elsewhere = any(check is not None and check.controller == ELSEWHERE for check in checks)
+        queue.multikueue = any(check is not None and check.controller == MULTIKUEUE for check in checks)
 
     def informed(self, config: ClusterQueue) -> ClusterQueue:
         """A ClusterQueue whose placement policy, if it looks at company, knows the speeds of pairs."""

@@ -22,7 +22,7 @@ def scheduled_within(store: Store, gang: WorkloadState, queue: ClusterQueueState
     the part of it that runs already should not be stopped so soon.
     """
     workload, policy = gang.workload, store.settings.pods_ready
-    if workload.pods_ready or workload.pods_were_ready or workload.replaces or queue is None or queue.elsewhere:
+    if workload.pods_ready or workload.pods_were_ready or workload.replaces or queue is None or queue.multikueue:
         return None
     wished, chosen = workload.unscheduled_after, queue.config.unscheduled
     if chosen is not None:

@@ -41,9 +41,9 @@ from gangline.engine.topology.topologies import (
 from gangline.engine.topology.topology_ledger import TopologyLedger, usage_at
 
 #: The controller of admission checks that add nodes, and the one of those that send workloads to other clusters.
-PROVISIONING, ELSEWHERE = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
+PROVISIONING, MULTIKUEUE = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
 #: Placement waits until they are done; workloads that run in another cluster are placed there.
-DELAYING = frozenset({PROVISIONING, ELSEWHERE})
+DELAYING = frozenset({PROVISIONING, MULTIKUEUE})
 PENDING, READY = "Pending", "Ready"
 
 

@@ -1,7 +1,7 @@
 """Rules of all job kinds: queue name, priority class, suspension, gates.
 
 A kind's module builds its `KindRules` with `job_rules`, passing only what differs. A job is suspended while `spec.suspend` is
-true; a kind that keeps it elsewhere passes its own `JobHolding`.
+true; a kind that keeps it in another field passes its own `JobHolding`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _hold_with_owner(job: Json, context: AdmissionFacts, suspension: JobHolding)
 def _default_manager(job: Json, context: AdmissionFacts, where: Path, own: str) -> list[str]:
     """A new job whose queue sends workloads to other clusters: its controller here leaves it alone."""
     namespace, queue = text(metadata(job).get("namespace")), text(labels_of(job).get(names.QUEUE_NAME))
-    if where and queue and at(job, where) in (None, "", own) and context.runs_elsewhere(namespace, queue):
+    if where and queue and at(job, where) in (None, "", own) and context.runs_on_other_cluster(namespace, queue):
         put(job, where, multikueue.CONTROLLER)
     return []
 
@@ -198,8 +198,8 @@ def _hold_what_grew(job: Json, old: Json, suspension: JobHolding, grown: Grown) 
         return []
     if not grown(job, old):
         shrunk = not suspension.read(old) and grown(old, job)
-        told = "the job asks for fewer pods than it was admitted with: all its pods are stopped, and it queues again"
-        return [told] if shrunk else []
+        warning = "the job asks for fewer pods than it was admitted with: all its pods are stopped, and it queues again"
+        return [warning] if shrunk else []
     suspension.hold(job)
     return [
         "the job asks for more pods than it was admitted with: it is suspended and waits in its queue for all of them"

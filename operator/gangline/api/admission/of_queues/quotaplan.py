@@ -49,7 +49,7 @@ def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
     queue = context.look((CLUSTER_QUEUES, name))
     if queue is not None:
         found += [f"spec: {trouble}" for trouble in unknown_quotas(facts, _quotas(queue))]
-    return [*found, *context.told_of_plan(obj)]
+    return [*found, *context.warnings_of_plan(obj)]
 
 
 def _quotas(queue: Json) -> Iterator[FlavorResource]:

@@ -56,7 +56,7 @@ def doubt(obj: Json, context: AdmissionFacts) -> list[str]:
         namespace, _, name = key.partition("/")
         if context.local_queue_is_missing(namespace, name):
             found.append(f"spec.for.localQueues: there is no LocalQueue {key} yet")
-    return [*found, *context.told_of_plan(obj)]
+    return [*found, *context.warnings_of_plan(obj)]
 
 
 RULES: Final = KindRules(validate=validate, warn=warn, doubt=doubt)

@@ -159,11 +159,11 @@ def _rounded(amount: Fraction) -> str:
 
 def _who(node: Json, most: int | None) -> str:
     with_devices = bool(accelerators_in(node["capacity"]))
-    told = [each for each in node["occupants"] if not with_devices or accelerators_in(each["amounts"])]
+    pods = [each for each in node["occupants"] if not with_devices or accelerators_in(each["amounts"])]
     awaited = [{**each, "awaited": True} for each in node.get("awaited") or ()]  # an older operator says nothing
-    told = [*awaited, *told]
-    named = [*_named(told[:most])]
-    return ", ".join(named) + (f" and {len(told) - len(named)} more" if len(told) > len(named) else "")
+    pods = [*awaited, *pods]
+    named = [*_named(pods[:most])]
+    return ", ".join(named) + (f" and {len(pods) - len(named)} more" if len(pods) > len(named) else "")
 
 
 def _named(occupants: Sequence[Json]) -> Iterator[str]:

@@ -89,8 +89,8 @@ async def changed(
             raise click.ClickException(denied.said(error)) from error
         groups, before = with_limits(obj, flavor, resource, wanted)
         await targets.patched(api, CLUSTER_QUEUES, obj, {"spec": {"resourceGroups": groups}}, dry_run=dry_run)
-        told = ", ".join(f"{name} {before.get(name, NONE)} → {value}" for name, value in wanted.items())
-        return f"ClusterQueue {queue}, {resource} of {flavor}: {told}" + (" (dry run)" if dry_run else "")
+        changed = ", ".join(f"{name} {before.get(name, NONE)} → {value}" for name, value in wanted.items())
+        return f"ClusterQueue {queue}, {resource} of {flavor}: {changed}" + (" (dry run)" if dry_run else "")
 
     return await targets.until_unchanged(attempt)
 

@@ -26,7 +26,7 @@ from gangline.kube.resources import Json
 
 #: seconds for both plays
 TIME: Final = 20.0
-#: who starts earlier or later by less than so many seconds is not told of
+#: who starts earlier or later by less than so many seconds is not listed
 LEAST: Final = 60
 #: jobs that are named on each side
 MOST: Final = 50
@@ -173,12 +173,12 @@ async def compare(
         raise NoForecastsError("the time was not enough to play the plan twice")
     now = source.now()
     moved = sorted(_moved(before, after, played.key), key=lambda each: -abs(each[1]))
-    told = [{"job": sight.name(key, jobs), "seconds": round(seconds)} for key, seconds in moved]
+    rows = [{"job": sight.name(key, jobs), "seconds": round(seconds)} for key, seconds in moved]
     return {
         "before": starts_in(before, played.key, now),
         "after": starts_in(after, played.key, now),
-        "gains": [row for row in told if row["seconds"] > 0][:MOST],
-        "loses": [{**row, "seconds": -row["seconds"]} for row in told if row["seconds"] < 0][:MOST],
+        "gains": [row for row in rows if row["seconds"] > 0][:MOST],
+        "loses": [{**row, "seconds": -row["seconds"]} for row in rows if row["seconds"] < 0][:MOST],
         "headDelaySeconds": _head_delay(source, before, after, played.key),
         "gpuHours": None if played.hours is None else round(played.hours, 3),
         "command": played.command,
@@ -354,7 +354,7 @@ def _of_reservation(source: Source, spec: Json) -> _Played:
     """The windows that a Reservation would have beside those of the others."""
     own = capacity.beside(source, _NAME, spec)
     windows = own.windows()
-    remarks = [f"{told}." for told in alternatives.said(own.troubles, own.advice)]
+    remarks = [f"{sentence}." for sentence in alternatives.said(own.troubles, own.advice)]
     if not windows:
         remarks.append("The Reservation has no window ahead.")
     stops = frozenset(window.begin for window in windows)

@@ -28,7 +28,7 @@ MOST: Final = 6
 _LONGEST_NAME: Final = 253
 
 #: what is not honoured, and what could be instead
-_Told: TypeAlias = tuple[Sequence[str], Sequence[str]]
+_Sentences: TypeAlias = tuple[Sequence[str], Sequence[str]]
 
 
 class WrongPlanError(ValueError):
@@ -45,12 +45,12 @@ def check(source: Source, given: object) -> Json:
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
         raise WrongPlanError("spec.name: must be a name")
     try:
-        told = limited(lambda: about(source, name, mapping(spec)))
+        sentences = limited(lambda: about(source, name, mapping(spec)))
     except SpecError as error:
         raise WrongPlanError(f"spec.{error}") from None
     except TookTooLongError as error:
         raise WrongPlanError(f"spec.spec: {error}") from None
-    return {"warnings": alternatives.said(*map(_first, told))}
+    return {"warnings": alternatives.said(*map(_first, sentences))}
 
 
 def _first(sentences: Sequence[str]) -> list[str]:
@@ -58,7 +58,7 @@ def _first(sentences: Sequence[str]) -> list[str]:
     return [*sentences[:MOST], *more]
 
 
-def _reservation(source: Source, name: str, spec: Json) -> _Told:
+def _reservation(source: Source, name: str, spec: Json) -> _Sentences:
     owners = reservation({"spec": spec}).owners
     nodes, flavors, cluster_queues, local_queues, now = capacity.around(source)
     known = {*cluster_queues, *owners.cluster_queues}, {*local_queues, *owners.local_queues}
@@ -67,7 +67,7 @@ def _reservation(source: Source, name: str, spec: Json) -> _Told:
     return own.troubles, own.advice
 
 
-def _quota_plan(source: Source, name: str, spec: Json) -> _Told:
+def _quota_plan(source: Source, name: str, spec: Json) -> _Sentences:
     queue = quota_plan({"spec": spec}).cluster_queue
     plans = source.mirror.objects[kube.QUOTA_PLANS]
     others = [each for each in plans.values() if mapping(each.get("spec")).get("clusterQueue") == queue]
@@ -75,8 +75,6 @@ def _quota_plan(source: Source, name: str, spec: Json) -> _Told:
     beside = [own, *(each for each in others if each.name != name)]
     found = planned_quotas.expand(beside, capacity.quotas_of(source, (queue,)), source.now())
     planned = next(each for each in found if each.name == name)
-    if (
-        planned.facts is not None or not planned.advice
-    ):  # the author is told otherwise of quotas and queues that there are not
+    if planned.facts is not None or not planned.advice:  # other warnings name quotas and queues that do not exist
         return (), ()
     return planned.troubles, planned.advice

@@ -202,15 +202,15 @@ def _later(value: object, now: Millis) -> Millis | None:
 def _assumed(source: Source, original: Variant, at: Millis) -> str:
     """What an answer about a later time assumes, as sentences."""
     local = source.mirror.local_queues.get(f"{original.workload.namespace}/{original.workload.queue}")
-    told = (
+    sentence = (
         "Assumed: jobs that run or wait now take as long as forecast, and nobody submits others. Nodes stay as they are, "
         "except in windows of Reservations; quotas are those of the QuotaPlans"
     )
     written = capacity.quotas_of(source, (local.cluster_queue,)) if local is not None else {}
     for plan in capacity.plans_of(source, written).values():
         if (until := capacity.known_until(plan, at)) is not None:
-            return f"{told}, which are known until {conditions.timestamp(until)}."
-    return f"{told}."
+            return f"{sentence}, which are known until {conditions.timestamp(until)}."
+    return f"{sentence}."
 
 
 # --- from a manifest to variants ----------------------------------------------------------------------------------------
@@ -319,10 +319,10 @@ def changed(source: Source, original: Variant) -> Iterator[Variant]:
         if namespace == original.workload.namespace and name != original.workload.queue
     ]
     for name, cluster_queue in others[:MOST_QUEUES]:
-        elsewhere = replace(original.workload, queue=name)
+        moved = replace(original.workload, queue=name)
         change = f"submit it to queue {name} (ClusterQueue {cluster_queue})"
-        by_flavor = _by_flavor(source, elsewhere, original.forecast, original.speeds)
-        yield replace(original, kind="queue", change=change, workload=elsewhere, by_flavor=by_flavor)
+        by_flavor = _by_flavor(source, moved, original.forecast, original.speeds)
+        yield replace(original, kind="queue", change=change, workload=moved, by_flavor=by_flavor)
 
 
 def _by_flavor(

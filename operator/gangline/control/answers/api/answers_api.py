@@ -269,20 +269,20 @@ class AnswersApi:
         job, lines = await self._answers.why(
             self._asker(request), request.namespace, request.question.kind, request.name
         )
-        told = [{"label": line.label, "text": line.text} for line in lines]
-        return {"metadata": job["metadata"], "job": job, "lines": told}
+        rows = [{"label": line.label, "text": line.text} for line in lines]
+        return {"metadata": job["metadata"], "job": job, "lines": rows}
 
     async def _remedies(self, request: Request) -> Json:
-        job, told = await self._answers.remedies(
+        job, status = await self._answers.remedies(
             self._asker(request), request.namespace, request.question.kind, request.name
         )
-        return {"metadata": job["metadata"], "job": job, **told}
+        return {"metadata": job["metadata"], "job": job, **status}
 
     async def _promises(self, request: Request) -> Json:
-        job, told = await self._answers.promises(
+        job, status = await self._answers.promises(
             self._asker(request), request.namespace, request.question.kind, request.name
         )
-        return {"metadata": job["metadata"], "job": job, **told}
+        return {"metadata": job["metadata"], "job": job, **status}
 
     async def _story(self, request: Request) -> Json:
         job, events = await self._answers.story(
@@ -303,10 +303,10 @@ class AnswersApi:
         return self._listed(runs, asked.page)
 
     async def _victims(self, request: Request) -> Json:
-        job, told = await self._answers.would_preempt(
+        job, status = await self._answers.would_preempt(
             self._asker(request), request.namespace, request.question.kind, request.name
         )
-        return {"metadata": job["metadata"], "job": job, **told}
+        return {"metadata": job["metadata"], "job": job, **status}
 
     def _by_queue(self, answer: ByQueue) -> Answer:
         async def listed(request: Request) -> Json:
@@ -498,14 +498,14 @@ class AnswersApi:
     async def _accuracies(self, request: Request) -> Json:
         if self._accuracy is None:
             raise NoForecastsError("this operator makes no forecasts: it runs without a history (--history)")
-        told = self._accuracy()
-        queues: Json = told.get("queues", {})
+        accuracy = self._accuracy()
+        queues: Json = accuracy.get("queues", {})
         if request.namespace:
             routed = self._answers.known_queues(request.namespace)
             queues = {name: record for name, record in queues.items() if name in routed}
         return {
-            "items": told["runtimes"],
-            **{name: told[name] for name in ("since", "model", "starts")},
+            "items": accuracy["runtimes"],
+            **{name: accuracy[name] for name in ("since", "model", "starts")},
             "queues": queues,
         }
 
@@ -525,8 +525,8 @@ class AnswersApi:
                 raise whatif.WrongJobError("spec: must have job or change, not both")
             if "at" in spec:
                 raise whatif.WrongJobError("spec.at: is the time at which spec.job would be submitted")
-            told = await self._answers.what_if_changed(self._asker(request), request.namespace, spec["change"])
-            return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": told}
+            status = await self._answers.what_if_changed(self._asker(request), request.namespace, spec["change"])
+            return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
         status = await self._answers.what_if(self._asker(request), request.namespace, spec.get("job"), spec.get("at"))
         return {"metadata": {"namespace": request.namespace}, "spec": {}, "status": status}
 

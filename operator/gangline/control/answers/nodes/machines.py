@@ -37,7 +37,7 @@ class Widths:
     _largest: dict[str, Mapping[str, int] | None] = field(default_factory=dict[str, "Mapping[str, int] | None"])
 
     def too_wide(self, key: str, cluster_queue: str) -> str:
-        """Why a pod of the Workload fits on no node; "" if one does, or if nodes may be added, or are elsewhere."""
+        """Why a pod of the Workload fits on no node; "" if one does, if nodes may be added, or if it runs on another cluster."""
         value = self.mirror.workload_value(key)
         queue = self.mirror.get(kube.CLUSTER_QUEUES, cluster_queue)
         if value is None or queue is None or _has_checks(queue.spec):

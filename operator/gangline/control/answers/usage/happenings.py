@@ -206,7 +206,7 @@ class Happenings(Part):
             try:
                 self._note(key, self._since)
             except Exception as error:  # an object stays in decisions although its event can't be logged
-                log.debug("an event is not told: %r", error)
+                log.debug("an event is left out: %r", error)
 
     def _note(self, key: str, since: float) -> None:
         raw, known = self._mirror.workloads.get(key), self._known.get(key)
@@ -238,7 +238,7 @@ class Happenings(Part):
         try:
             self.log.add(what, subject_of(view_of_workload(self._mirror, raw)), text)
         except Exception as error:
-            log.debug("an event is not told: %r", error)
+            log.debug("an event is left out: %r", error)
 
     def _cause(self, view: WorkloadView) -> str:
         """The cause of an eviction. It names the preempting Workload by its key in place of its UID, so that `Sight.text` can

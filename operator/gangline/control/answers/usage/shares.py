@@ -1,7 +1,7 @@
 """Shares: what each ClusterQueue, LocalQueue and user has of the quota, and the numbers by which turns are taken.
 
 Rows are of three levels, each below the one that it belongs to. What is not the asker's is reduced (`seen_by`): LocalQueues of
-others have a label for a name, their users are not told.
+others have a label for a name, nothing names their users.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gangline.objects import Stored
 CLUSTER_QUEUE: Final = "ClusterQueue"
 LOCAL_QUEUE: Final = "LocalQueue"
 USER: Final = "User"
-#: labels of jobs of one LocalQueue of which the budgets are told
+#: labels of jobs of one LocalQueue whose budgets are shown
 MOST_LABELLED: Final = 256
 
 

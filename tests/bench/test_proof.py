@@ -121,13 +121,13 @@ def test_pods_that_run_on_without_their_reservation_hold_it() -> None:
     store.grant("v", 4)
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 4 and pods beyond their reservations 8"
-        " (ns/p0 on n1, told to go, ns/p1 on n2)"
+        " (ns/p0 on n1, ending, ns/p1 on n2)"
     ]
     store.node("n1", "Unknown")
     store.grant("v", 5)
     assert store.blamed() == [
         "ClusterQueue a has 8 of nvidia.com/gpu in h100; reserved are 5 and pods beyond their reservations 4"
-        " (ns/p0 on n1, told to go, ns/p1 on n2)"
+        " (ns/p0 on n1, ending, ns/p1 on n2)"
     ]
     store.release("v")
     store.grant("v", 4)

@@ -51,6 +51,7 @@ NUMBERS = (
     "gangline.control.writes.pacing.Pace.answered",
     "gangline.control.writes.writer",
     "gangline.control.writes.writer.Writer.submit",
+    "gangline.engine.engine.Engine.end_in_company.work_of",
     "gangline.engine.backfill.loss_budget._halves",
     "gangline.engine.queues.ordering.Ranking._area",
     "gangline.engine.queues.ordering.Ranking._expected",
@@ -139,6 +140,7 @@ WRITTEN_HERE = (
     "gangline.control.writes.writes.Writes._render",
     "gangline.jobs.declared.DeclaredKind._draft",
     "gangline.jobs.pods.member.GroupPod.seen",
+    "gangline_webhooks.facts.Facts._warnings",
     "gangline_webhooks.facts._is_queued",
 )
 #: one pass of a pattern that cannot go back: over names that the API server keeps short, or no further than 400 characters

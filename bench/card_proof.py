@@ -46,21 +46,23 @@ class CardProof:
     memory: Mapping[str, int] = field(default_factory=dict[str, int])
     #: reservations and pods with cards that were checked
     checked: int = 0
-    _grants: dict[str, Grant] = field(default_factory=dict[str, Grant])
+    #: gang -> the places on cards that it was granted
+    _grants: dict[str, tuple[Placed, ...]] = field(default_factory=dict[str, tuple[Placed, ...]])
     #: gang -> where its pods may sit, with what each takes there; also from before it was moved
     _known: dict[str, dict[Spot, tuple[Seat, ...]]] = field(default_factory=dict[str, dict[Spot, tuple[Seat, ...]]])
     _pods: dict[str, Member] = field(default_factory=dict[str, Member])
 
     def put_grant(self, gang: str, grant: Grant | None) -> list[str]:
         self._grants.pop(gang, None)
-        if grant is None or not grant.cards:
+        on_cards = tuple(each for each in grant.places if each.seats) if grant is not None else ()
+        if not on_cards:
             return []
-        self._grants[gang] = grant
+        self._grants[gang] = on_cards
         known = self._known.setdefault(gang, {})
-        for seated in grant.cards:
+        for seated in on_cards:
             known[seated.host, tuple(seat.card for seat in seated.seats)] = seated.seats
         self.checked += 1
-        return self._overfull({seat.card for seated in grant.cards for seat in seated.seats})
+        return self._overfull({seat.card for seated in on_cards for seat in seated.seats})
 
     def put_pod(self, key: str, pod: Member | None) -> list[str]:
         before = self._pods.pop(key, None)
@@ -80,7 +82,7 @@ class CardProof:
     def _overfull(self, cards: Iterable[str]) -> list[str]:
         found: list[str] = []
         for card in sorted(set(cards)):
-            seats = self._by_gang(card, ((gang, grant.cards) for gang, grant in self._grants.items()))
+            seats = self._by_gang(card, self._grants.items())
             pods = self._by_gang(card, ((pod.gang, self._of_pod(pod)) for pod in self._pods.values()))
             for what, takers in (("", seats), (" with their pods", _larger(seats, pods))):
                 if why := self._too_much(card, takers):

@@ -65,17 +65,12 @@ class Grant:
     counts: Mapping[str, int]
     admitted: bool
     lacks: str = ""
-    #: what a pod of each pod set requests
+    #: what a pod of each pod set uses
     needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
     #: of an elastic job: its gang, which all slices have in common, and the slice that it takes over from
     gang: str = ""
     replaces: str = ""
     places: tuple[Placed, ...] = ()
-
-    @property
-    def cards(self) -> tuple[Placed, ...]:
-        """The places on cards."""
-        return tuple(each for each in self.places if each.seats)
 
     def on_hosts(self, resource: str) -> Counter[str]:
         """What it may use of a resource on each host, where its pods have places."""
@@ -158,9 +153,11 @@ def _grant(workload: Json) -> Grant | None:
     ended = {row["name"]: row["count"] for row in status.get("reclaimablePods") or ()}
     still = {name: count - ended.get(name, 0) for name, count in map(_size, pod_sets)}
     usage: Usage = Counter()
+    needs: dict[str, Mapping[str, int]] = {}
     for name, row in rows.items():
         left = max(0, min(counts[name], still.get(name, counts[name])))
         used = amounts(row.get("resourceUsage"))
+        needs[name] = {resource: number // max(1, counts[name]) for resource, number in used.items()}
         for resource, flavor in (row.get("flavors") or {}).items():
             usage[flavor, resource] += used.get(resource, 0) * left // max(1, counts[name])
     flavors = {name: row.get("flavors") or {} for name, row in rows.items()}
@@ -172,7 +169,6 @@ def _grant(workload: Json) -> Grant | None:
     gang, replaces = f"{namespace}/{first}" if first else "", written.get(REPLACES, "")
     places = tuple(place for name, row in rows.items() for place in _places(name, row.get("topologyAssignment")))
     admitted = is_true(status, "Admitted")
-    needs = {row.get("name", "main"): requests((row.get("template") or {}).get("spec") or {}) for row in pod_sets}
     return Grant(admission["clusterQueue"], usage, flavors, counts, admitted, lacks, needs, gang, replaces, places)
 
 

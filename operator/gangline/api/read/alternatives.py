@@ -61,14 +61,14 @@ def free_nodes(
 
 def advice(span: Span, free: Span | None, other_nodes: Sequence[tuple[str, list[str]]]) -> list[str]:
     """The alternatives as sentences."""
-    advice: list[str] = []
+    sentences: list[str] = []
     if free is not None and free != span:
         when = f"from {conditions.timestamp(free.start)} until {conditions.timestamp(free.end)}"
-        advice.append(f"The same nodes are in no other reservation {when}")
+        sentences.append(f"The same nodes are in no other reservation {when}")
     for flavor, names in other_nodes:
         named = bounded.some(names, _NAMED)
-        advice.append(f"Nodes of flavor {flavor} that are in no other reservation at that time: {named}")
-    return advice
+        sentences.append(f"Nodes of flavor {flavor} that are in no other reservation at that time: {named}")
+    return sentences
 
 
 def said(troubles: Iterable[str], instead: Iterable[str]) -> list[str]:

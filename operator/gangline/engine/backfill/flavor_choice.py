@@ -120,10 +120,8 @@ class FlavorChoice:
         if first.mode is not Mode.FIT:
             return
         here = working_flavors(pod_set.flavors for pod_set in first.pod_sets)
-        free, taken = (
-            [self._free(gang, here, options.get(here[0], NO_NAMES) if len(here) == 1 else NO_NAMES)],
-            list[str](),
-        )
+        free = [self._free(gang, here, options.get(here[0], NO_NAMES) if len(here) == 1 else NO_NAMES)]
+        taken: list[str] = []
         for flavor, left_out in options.items():
             if here == (flavor,):
                 continue

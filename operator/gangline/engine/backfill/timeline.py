@@ -326,10 +326,11 @@ class Timeline:
         for reservation in chain(self.reservations, self.planned):
             hold = reservation.hold
             wanted = (
-                hold is not None and reservation is not leaving_out and reservation.start <= moment < reservation.end
+                hold is not None
+                and reservation is not leaving_out
+                and reservation.start <= moment < reservation.end
+                and (not isinstance(reservation, PlannedStart) or reservation in self._regarded)
             )
-            if isinstance(reservation, PlannedStart) and reservation not in self._regarded:
-                wanted = False
             if world.holds(reservation.key) and (not wanted or world.hold(reservation.key) is not hold):
                 world.drop(reservation.key)
             if wanted and hold is not None and not world.holds(reservation.key):

@@ -48,18 +48,18 @@ MONTHS: Final = {
 }
 
 
-def maintenance(nodes: int) -> Json:
+def maintenance(nodes: int, saving: Json) -> Json:
     """The spec of a Reservation: a quarter of the nodes, for nobody, six hours a week."""
     schedule = {"days": ["Wednesday"], "time": "02:00", "duration": "6h"}
-    return {"window": {"schedule": schedule}, "nodes": {"anyOf": {"flavor": "gpu", "count": nodes // 4}}}
+    return {"window": {"schedule": schedule}, "nodes": {"anyOf": {"flavor": "gpu", "count": nodes // 4}}, **saving}
 
 
-def calendar(gpus: int) -> Json:
+def calendar(gpus: int, saving: Json) -> Json:
     """The spec of a QuotaPlan: from 8 to 20 o'clock a quarter of the GPUs is for others; who has too much is stopped before."""
     days = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
     window = {"schedule": {"days": days, "time": "08:00", "duration": "12h"}}
     quota = {"flavor": "gpu", "resource": "nvidia.com/gpu", "nominalQuota": gpus - gpus // 4}
-    recall = {"notice": "30m", "stopBefore": "1m"}
+    recall = {"notice": "30m", "stopBefore": "1m", **saving}
     return {
         "clusterQueue": "replay",
         "overrides": [{"name": "day", "window": window, "quotas": [quota]}],
@@ -82,8 +82,10 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
         limit=Span().convert(MONTHS[name].limit, None, None),
     )
     prepared, _ = prepare(trace, plan)
-    quotas = {"daily": calendar(plan.cluster.gpus)} if options.calendar else {}
-    planned, troubles = trace_windows.of_trace({"weekly": maintenance(plan.cluster.nodes)}, quotas, plan, prepared)
+    saving = {"startWithCheckpoints": options.start_with_checkpoints} if options.start_with_checkpoints else {}
+    quotas = {"daily": calendar(plan.cluster.gpus, saving)} if options.calendar else {}
+    reservations = {"weekly": maintenance(plan.cluster.nodes, saving)}
+    planned, troubles = trace_windows.of_trace(reservations, quotas, plan, prepared)
     if troubles:
         raise ValueError(troubles[0])
     results: dict[str, ReplayResult] = {}
@@ -107,6 +109,7 @@ def month(trace: Trace, name: str, options: argparse.Namespace) -> dict[str, Any
         "checkpoint_seconds": checkpoint,
         "limit_seconds": plan.limit,
         "calendar": options.calendar,
+        "start_with_checkpoints": options.start_with_checkpoints,
         "windows": [asdict(each) for each in windows.costs(results, measures)],
         "policies": {
             policy: {
@@ -140,6 +143,12 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--predictor", choices=PREDICTORS, default="model")
     parser.add_argument("--checkpoint", default="30m", help="how often jobs save their work, or none")
     parser.add_argument("--calendar", action="store_true", help="also a quarter of the quota less by day")
+    parser.add_argument(
+        "--start-with-checkpoints",
+        default="",
+        metavar="TIME",
+        help="the field of that name of Reservation and QuotaPlan",
+    )
     options = parser.parse_args(arguments)
     if unknown := {*options.months} - {*MONTHS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")

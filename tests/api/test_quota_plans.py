@@ -94,6 +94,7 @@ DAYTIME = override("day", "2026-12-01T08:00:00Z", "2026-12-01T20:00:00Z", quota(
         (resource({**DAYTIME, "quotas": [quota("", nominalQuota=1)]}), "spec.overrides[0].quotas[0].flavor"),
         (resource(DAYTIME, recall={"notice": "8d"}), "spec.recall.notice"),
         (resource(DAYTIME, recall={"stopBefore": "25h"}), "spec.recall.stopBefore"),
+        (resource(DAYTIME, recall={"startWithCheckpoints": "soon"}), "spec.recall.startWithCheckpoints"),
         (resource(*[{**DAYTIME, "name": f"n{number}"} for number in range(33)]), "spec.overrides"),
     ],
 )

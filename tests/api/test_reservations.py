@@ -88,6 +88,8 @@ def test_a_reservation_is_read_with_its_defaults() -> None:
         ({"firm": "Steel", "for": {"users": ["a"]}}, "spec.firm"),
         ({"notice": "169h"}, "spec.notice"),
         ({"stopBefore": "-1m"}, "spec.stopBefore"),
+        ({"startWithCheckpoints": "169h"}, "spec.startWithCheckpoints"),
+        ({"startWithCheckpoints": "1h", "firm": "Soft", "for": {"users": ["a"]}}, "spec.startWithCheckpoints"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_field(spec: dict[str, Any], field: str) -> None:

@@ -73,11 +73,24 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_weekly_maintenance_is_created_by_labels(api: ReserveApi) -> None:
-    result = run("create", "weekly", *WEEKLY, "-l", "rack=r1", "--maintenance", "--notice", "1h", "-y")
+    result = run(
+        "create",
+        "weekly",
+        *WEEKLY,
+        "-l",
+        "rack=r1",
+        "--maintenance",
+        "--notice",
+        "1h",
+        "--start-with-checkpoints",
+        "2h",
+        "-y",
+    )
     assert result.exit_code == 0, result.output
     (made,) = api.created
     schedule = {"days": ["Sunday", "Wednesday"], "time": "02:00", "duration": "6h", "timeZone": "Europe/Berlin"}
     wanted = {"window": {"schedule": schedule}, "nodes": {"matchLabels": {"rack": "r1"}}, "notice": "1h"}
+    wanted["startWithCheckpoints"] = "2h"
     assert (made["metadata"], made["spec"]) == ({"name": "weekly"}, wanted)
     assert result.output.count("n1 (maintenance, Reservation weekly)") == 4
 

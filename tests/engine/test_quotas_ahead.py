@@ -117,6 +117,26 @@ def test_a_forecast_at_the_quantile_of_the_policy_counts_as_a_limit_does() -> No
     assert of(world.decide(), Admit) == ["w1"]
 
 
+def test_who_saves_checkpoints_starts_though_it_is_stopped_later_where_the_plan_permits_it() -> None:
+    recall = replace(RECALL, shortest_run=HOUR)
+    world = EngineWorld(cluster_queue("q", 8), ahead("q", (NIGHT, 4), recall=recall), gang("w1", 4))
+    assert of(world.decide(), Admit) == ["w1"]
+    world.put(gang("w2", 4))
+    assert of(world.decide(), Admit) == []
+    assert why(world, "w2").endswith("that ends by then, or with checkpoints, if it can run for 1h until it is stopped")
+    world.put(gang("w3", 4, checkpoint_seconds=1800.0))
+    assert of(world.decide(), Admit) == ["w3"]
+    stopped = [each for each in at(world, NIGHT - MINUTE).decide() if isinstance(each, Evict)]
+    assert [(each.workload, each.reason) for each in stopped] == [("team/w3", "QuotaRecalled")]
+
+
+def test_one_plan_of_a_cohort_that_lets_nobody_start_to_be_stopped_holds_for_all() -> None:
+    two = (cluster_queue("a", 4, "pool"), cluster_queue("b", 4, "pool"))
+    plans = (ahead("a", (NIGHT, 2), recall=replace(RECALL, shortest_run=HOUR)), ahead("b", (NIGHT, 2)))
+    world = EngineWorld(*two, *plans, gang("w1", 5, "a", checkpoint_seconds=1800.0))
+    assert of(world.decide(), Admit) == []
+
+
 def test_another_flavor_is_taken_where_the_first_one_loses_its_quota() -> None:
     both = {"a100": {GPU: 8}, "h100": {GPU: 8}}
     later = QuotaAhead("q", "plan", (QuotaStep(NIGHT, (group({**both, "a100": {GPU: 0}}),)),), RECALL)

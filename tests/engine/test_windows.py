@@ -138,6 +138,30 @@ def test_a_workload_that_gets_a_limit_while_it_waits_is_tried_again() -> None:
     assert of(world.decide(), Admit) == ["w1"]
 
 
+def test_who_saves_checkpoints_starts_though_it_is_stopped_later_where_the_reservation_permits_it() -> None:
+    kept = window("n0", notice=30 * MINUTE, shortest_run=HOUR)
+    world = NodeWorld(node("n0"), queue(100), kept, plain("w1", 1))
+    assert of(world.decide(), Admit) == []
+    assert why(world, "w1").endswith("that ends by then, or with checkpoints, if it can run for 1h until it is stopped")
+    world.change("w1", checkpoint_seconds=3.5 * 3600)
+    assert of(world.decide(), Admit) == []  # it would write none until it is stopped
+    world.change("w1", checkpoint_seconds=1800)
+    assert of(world.decide(), Admit) == ["w1"]
+    world.bind()
+    assert [each.about for each in at(world, BEGIN - 30 * MINUTE).decide() if isinstance(each, Warn)] == ["team/w1"]
+    assert [each.reason for each in at(world, BEGIN).decide() if isinstance(each, Evict)] == ["Reservation"]
+
+
+def test_who_saves_checkpoints_starts_no_later_than_it_has_to_run_before_the_window() -> None:
+    saver = replace(plain("w1", 1), checkpoint_seconds=60.0)
+    for start, starts in ((BEGIN - HOUR, ["w1"]), (BEGIN - HOUR + 1000, [])):
+        world = at(NodeWorld(node("n0"), queue(100), window("n0", shortest_run=HOUR)), start)
+        world.put(saver)
+        assert of(world.decide(), Admit) == starts
+    world = NodeWorld(node("n0"), queue(100), window("n0"), saver)
+    assert of(world.decide(), Admit) == []
+
+
 def test_nodes_are_selected_by_label_and_those_that_come_later_too() -> None:
     world = NodeWorld(node("n0", "p0"), queue(100), window(node_labels={"pool": "x"}), plain("w1", 1))
     world.put(node("n1", "p0", labels={"pool": "x"}))
@@ -436,7 +460,8 @@ def histories(draw: st.DrawFn) -> Played:
         users = frozenset(draw(st.sampled_from(((), ("mira",)))))
         notice, lead = draw(st.integers(0, 30)) * MINUTE, draw(st.integers(0, 5)) * MINUTE
         made = ReservedWindow(f"w{number}", f"w{number}", begin, end, chosen, notice=notice, lead=lead)
-        windows.append(replace(made, cluster_queues=owners, users=users))
+        shortest = draw(st.sampled_from((None, 0, 30 * MINUTE)))
+        windows.append(replace(made, cluster_queues=owners, users=users, shortest_run=shortest))
     lengths: dict[str, Millis] = {}
     jobs: list[Workload] = []
     for number in range(draw(st.integers(1, 8))):
@@ -444,7 +469,8 @@ def histories(draw: st.DrawFn) -> Played:
         lengths[name] = draw(st.integers(1, 400)) * MINUTE
         limit = draw(st.sampled_from((None, 600, 3600, 7200, 36_000)))
         owner = draw(st.sampled_from(("q", "ours")))
-        jobs.append(replace(plain(name, draw(st.integers(1, nodes)), queue=owner), max_execution_seconds=limit))
+        job = replace(plain(name, draw(st.integers(1, nodes)), queue=owner), max_execution_seconds=limit)
+        jobs.append(replace(job, checkpoint_seconds=draw(st.sampled_from((None, 60.0, 3600.0)))))
     played = Played(lengths, windows, nodes, backfill=draw(st.booleans()))
     for job in jobs:
         if draw(st.booleans()):  # which may be wrong: what outlasts it is stopped

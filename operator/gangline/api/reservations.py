@@ -76,6 +76,11 @@ def reservation(obj: Json) -> ReservationFacts:
         raise SpecError("spec.firm", "must be Hard or Soft")
     if firm == "Soft" and not any(owners):
         raise SpecError("spec.firm", "a maintenance is Hard: nobody could need the nodes of a soft one")
+    times = deadline(spec, "spec")
+    if firm == "Soft" and times.shortest_run is not None:
+        raise SpecError(
+            "spec.startWithCheckpoints", "is for hard windows: others may start on the nodes of a soft one anyway"
+        )
     return ReservationFacts(
         when(an_object(spec.get("window"), "spec.window"), "spec.window"),
         names,
@@ -83,7 +88,7 @@ def reservation(obj: Json) -> ReservationFacts:
         any_of,
         owners,
         firm == "Soft",
-        deadline(spec, "spec"),
+        times,
     )
 
 

@@ -75,9 +75,13 @@ def when(window: Json, path: str) -> Span | Weekly:
 
 
 def deadline(section: Json, path: str) -> Deadline:
-    """`notice` and `stopBefore` of the object at `path`. Raises SpecError."""
-    notice = a_length(section.get("notice") or USUAL_NOTICE, f"{path}.notice", LONGEST_NOTICE)
-    return Deadline(notice, a_length(section.get("stopBefore") or USUAL_LEAD, f"{path}.stopBefore", LONGEST_LEAD))
+    """`notice`, `stopBefore` and `startWithCheckpoints` of the object at `path`. Raises SpecError."""
+    run = section.get("startWithCheckpoints")
+    return Deadline(
+        a_length(section.get("notice") or USUAL_NOTICE, f"{path}.notice", LONGEST_NOTICE),
+        a_length(section.get("stopBefore") or USUAL_LEAD, f"{path}.stopBefore", LONGEST_LEAD),
+        None if run is None else a_length(run, f"{path}.startWithCheckpoints", LONGEST_WEEKLY),
+    )
 
 
 def _instant_of(value: Any, path: str) -> Millis:

@@ -57,6 +57,7 @@ class Expanded:
                 notice=facts.deadline.notice,
                 lead=facts.deadline.stop_before,
                 soft=facts.soft,
+                shortest_run=facts.deadline.shortest_run,
             )
             for span in self.spans
         ]

@@ -103,6 +103,9 @@ class ReservedWindow:
     #: so long after `begin` the nodes have to be empty: pods that take longer to end are stopped as much earlier (`SaveTime`)
     lead: Millis = 0
     soft: bool = False
+    #: workloads that declare checkpoints may start on the nodes though they will be stopped for it, if they can run for so long
+    #: until then; None: they may not
+    shortest_run: Millis | None = None
 
     @property
     def is_maintenance(self) -> bool:

@@ -576,6 +576,9 @@ class Deadline:
 
     notice: Millis
     stop_before: Millis
+    #: workloads that declare checkpoints may start though they will be stopped, if they can run for so long until then; None:
+    #: they may not
+    shortest_run: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -306,6 +306,13 @@ class Workload:
         every = self.checkpoint
         return 0 if every is None else max(0, ran) // every * every
 
+    def may_run_for(self, time: Millis, shortest: Millis | None) -> bool:
+        """Whether the workload may start though it is stopped after this time: it declares checkpoints, writes one until then,
+        and runs for no less than the shortest time; None: no workload may.
+        """
+        every = self.checkpoint
+        return every is not None and shortest is not None and time >= max(every, shortest)
+
     def with_past(self, ran: Millis) -> Workload:
         """The same workload, with a run of this length among its earlier ones."""
         return replace(self, past_execution_seconds=self.past_execution_seconds + ran // SECOND)

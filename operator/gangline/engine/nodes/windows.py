@@ -2,8 +2,9 @@
 
 A window marks its nodes as a taint does, from when it is known until it ends. Pods may be on a marked node if the window is for
 their workload, or if the workload will have ended before the window begins: by its limit, or by its forecast at the quantile by
-which its queue judges backfill. So filters, tables and topologies need to know nothing of time: a workload carries the names of
-the windows whose nodes it may use (`PodSet.windows`), and they change as time passes.
+which its queue judges backfill. Where the window says so, also if it will have saved its work until it is stopped. So filters,
+tables and topologies need to know nothing of time: a workload carries the names of the windows whose nodes it may use
+(`PodSet.windows`), and they change as time passes.
 
 A soft window marks its nodes only while one whom it is for needs them (`recovery.recalls` says when). Others may be there until
 they are recalled.
@@ -24,7 +25,7 @@ from gangline.engine.model.runtime import NEVER
 from gangline.engine.queues.cluster_queue import backfill_level
 from gangline.engine.queues.ordering import Estimates
 from gangline.engine.queues.workload_state import WorkloadState
-from gangline.engine.text.wording import minute_text
+from gangline.engine.text.wording import minute_text, starts_before_text
 
 #: How many nodes are named in a message.
 _NAMED: Final = 3
@@ -166,13 +167,16 @@ class Windows:
         return frozenset(
             name
             for name, window in self._open.items()
-            if window.end <= start or self.is_for(window, gang) or self._ends_before(window, gang, start, end)
+            if window.end <= start or self.is_for(window, gang) or self._may_start(window, gang, start, end)
         )
 
-    def _ends_before(self, window: ReservedWindow, gang: WorkloadState, start: Millis, end: Millis) -> bool:
-        """Whether a workload will have ended when it would be stopped for the window, or by its limit when the window begins."""
-        left = gang.workload.execution_left
-        return (left is not None and start + left <= window.begin) or end <= self.leaves_at(window, gang)
+    def _may_start(self, window: ReservedWindow, gang: WorkloadState, start: Millis, end: Millis) -> bool:
+        """Whether a workload will have ended when it would be stopped for the window, or by its limit when the window begins, or
+        will have saved enough work by then.
+        """
+        left, leaves = gang.workload.execution_left, self.leaves_at(window, gang)
+        by_limit = left is not None and start + left <= window.begin
+        return by_limit or end <= leaves or gang.workload.may_run_for(leaves - start, window.shortest_run)
 
     def let_stay(self, gang: WorkloadState) -> None:
         """A workload that holds quota may use the nodes of windows until these begin: it is stopped then. It may use those of
@@ -241,8 +245,7 @@ class Windows:
                 return f". {_capital(self.text(window, nodes))}"
             if nodes:
                 return (
-                    f". {_capital(self.text(window, nodes))}; the workload may start there before only with a maximum"
-                    " execution time, or a forecast, that ends by then"
+                    f". {_capital(self.text(window, nodes))}; {starts_before_text('there before', window.shortest_run)}"
                 )
         return ""
 

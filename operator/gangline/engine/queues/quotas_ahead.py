@@ -12,7 +12,7 @@ Without a plan there is no tree, and whoever asks looks at an empty table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from gangline.engine.model import Cohort, Millis, QuotaAhead, QuotaStep, ResourceGroup
 from gangline.engine.model.runtime import NEVER
@@ -27,13 +27,13 @@ from gangline.engine.queues.workload_parts import NO_NAMES
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import Cell, FlavorResource, QuotaNode, reset, settle
 from gangline.engine.text import quantity_text
-from gangline.engine.text.wording import minute_text
+from gangline.engine.text.wording import minute_text, starts_before_text
 
 
 class Change:
     """The quotas of a tree from an instant on, and what will be held of them then."""
 
-    __slots__ = ("_held", "at", "deadline", "name", "notice", "plans", "queues", "recalled")
+    __slots__ = ("_held", "at", "deadline", "name", "notice", "plans", "queues", "recalled", "shortest_run")
 
     def __init__(self, at: Millis, tree: str, queues: dict[str, QuotaNode], plans: Iterable[QuotaAhead]) -> None:
         """`plans`: those that change something at this instant."""
@@ -48,6 +48,9 @@ class Change:
         #: when holders that exceed the quotas are stopped, and how long before that is announced
         self.deadline = at - max((recall.stop_before for _, recall in recalls.values()), default=0)
         self.notice = max((recall.notice for _, recall in recalls.values()), default=0)
+        #: for how long workloads with checkpoints have to run at least to start though they may be stopped; None: if one of the
+        #: plans lets none start
+        self.shortest_run = _longest([recall.shortest_run for _, recall in recalls.values()])
         #: uid -> the cells that a workload will still use
         self._held: dict[str, list[tuple[Cell, int]]] = {}
         #: the workloads that have to stop before it, by uid
@@ -160,8 +163,8 @@ class Change:
         return (
             f"quota for {resource} in flavor {flavor} changes at {minute_text(self.at)} (QuotaPlan"
             f" '{self.plan_for(queue)}') and leaves"
-            f" {room_text} for it then, {quantity_text.text(resource, wanted)} are needed; the workload may start before only"
-            " with a maximum execution time, or a forecast, that ends by then"
+            f" {room_text} for it then, {quantity_text.text(resource, wanted)} are needed;"
+            f" {starts_before_text('before', self.shortest_run)}"
         )
 
     def recall_text(self, gang: WorkloadState) -> str:
@@ -282,7 +285,13 @@ class QuotasAhead:
         if tree is None:
             return gang.set_ends(NO_NAMES)
         end = min(NEVER, self.now + self._estimates.length(gang, backfill_level(gang)))
-        return gang.set_ends(frozenset(each.name for each in tree.changes if end <= each.deadline))
+        return gang.set_ends(
+            frozenset(
+                each.name
+                for each in tree.changes
+                if end <= each.deadline or gang.workload.may_run_for(each.deadline - self.now, each.shortest_run)
+            )
+        )
 
     def short(
         self, gang: WorkloadState, queue: ClusterQueueState, cell: Cell, wanted: int
@@ -460,6 +469,12 @@ class QuotasAhead:
             if old is None or new is None or old[1].name != change.name:
                 self._unreviewed[uid] = None
                 self._changed(gang)
+
+
+def _longest(times: Sequence[Millis | None]) -> Millis | None:
+    """The longest of some times; None if there is none, or one is None."""
+    known = [each for each in times if each is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 def grows_text(fr: FlavorResource, wanted: int, most: int, at: Millis) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gangline.engine.model import Admission, Workload
+from gangline.engine.model import Admission, Millis, Workload
 from gangline.engine.model.units import whole_second
 from gangline.engine.queues.cluster_queue import ClusterQueueState, queue_of
 from gangline.engine.queues.quota_holds import QuotaHold, end_quota_hold
@@ -134,7 +134,7 @@ class WorkloadIntake:
             and (old.preemption_gates, old.allowed_flavors) == (new.preemption_gates, new.allowed_flavors)
             and (old.variant_of, old.has_variants) == (new.variant_of, new.has_variants)
             and (old.replaces, old.job_uid, old.array) == (new.replaces, new.job_uid, new.array)
-            and (not self._store.looks_ahead or old.execution_left == new.execution_left)  # it may end in time now
+            and (not self._store.looks_ahead or _lengths(old) == _lengths(new))  # it may end or save in time now
             and gang.turn_of(new, self._store.settings) == gang.since
         )
 
@@ -164,6 +164,11 @@ def _same(held: Admission | None, said: Admission | None) -> bool:
         return False
     mine = [(p.name, p.count, p.flavors) for p in held.pod_sets]
     return mine == [(p.name, p.count, p.flavors) for p in said.pod_sets]
+
+
+def _lengths(workload: Workload) -> tuple[Millis | None, Millis | None]:
+    """What decides whether the workload may start before its nodes or its quota go."""
+    return workload.execution_left, workload.checkpoint
 
 
 @dataclass(slots=True)

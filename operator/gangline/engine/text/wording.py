@@ -38,6 +38,14 @@ def minute_text(moment: Millis) -> str:
     return _written(moment, _MINUTE)
 
 
+def starts_before_text(when: str, shortest_run: Millis | None) -> str:
+    """What lets a workload start though its nodes or quota go later. `shortest_run`: how long one with checkpoints has to run."""
+    text = f"the workload may start {when} only with a maximum execution time, or a forecast, that ends by then"
+    if shortest_run is None:
+        return text
+    return f"{text}, or with checkpoints, if it can run for {span_text(shortest_run)} until it is stopped"
+
+
 def _written(moment: Millis, step: Millis) -> str:
     rounded = -(-moment // step) * step
     return f"{datetime.fromtimestamp(rounded / 1000, UTC):%Y-%m-%d %H:%M} UTC"

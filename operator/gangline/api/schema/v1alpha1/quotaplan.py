@@ -91,6 +91,10 @@ class QuotaRecall(ApiModel):
     stop_before: Duration = USUAL_LEAD
     """So long before the quota falls these workloads are stopped: their pods' grace periods should be over by then. At most 1
     day."""
+    start_with_checkpoints: Duration | None = None
+    """Workloads that declare checkpoints may start before a fall though they may not have ended by then, if they can run for so
+    long, and for the time between two checkpoints, until they are stopped. Unset: they start only if they will have ended, like
+    all others. At most 7 days."""
 
 
 class QuotaPlanSpec(ApiModel):

@@ -100,6 +100,10 @@ class ReservationSpec(ApiModel):
     stop_before: Duration = USUAL_LEAD
     """So long before a window begins these workloads are stopped: their pods' grace periods should be over by then. Those whose
     pods took longer to end so far are stopped as much earlier, but not before the notice. At most 1 day."""
+    start_with_checkpoints: Duration | None = None
+    """Workloads that declare checkpoints may start on the nodes though they may not have ended by then, if they can run for so
+    long, and for the time between two checkpoints, until they are stopped. Unset: they start only if they will have ended, like
+    all others. At most 7 days, and for Hard reservations only."""
 
 
 class WindowStatus(ApiModel):

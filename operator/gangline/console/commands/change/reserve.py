@@ -82,6 +82,13 @@ def command() -> None:
     metavar="TIME",
     help="Time before a window at which jobs on its nodes are stopped; 1m by default.",
 )
+@click.option(
+    "--start-with-checkpoints",
+    "shortest_run",
+    default="",
+    metavar="TIME",
+    help="Jobs that save checkpoints may start though they will be stopped, if they can run for so long until then.",
+)
 @_dry_run
 @_yes
 def create(
@@ -105,13 +112,14 @@ def create(
     maintenance: bool,
     notice: str,
     stop_before: str,
+    shortest_run: str,
     dry_run: bool,
     yes: bool,
 ) -> None:
     """Keep nodes free of other jobs in a window, once (--start, --end) or every week (--days, --time, --duration).
 
-    Other jobs start there only if their maximum execution time, or their forecast, ends before. An event asks what still runs to
-    save its work; it is stopped when the window begins.
+    Other jobs start there only if their maximum execution time, or their forecast, ends before, or as --start-with-checkpoints
+    says. An event asks what still runs to save its work; it is stopped when the window begins.
     """
     if bool(owners) == maintenance:
         raise click.UsageError("say whom it is for by --for WHOM, or that it is for nobody by --maintenance")
@@ -128,6 +136,7 @@ def create(
             **({"firm": "Soft"} if soft else {}),
             **({"notice": notice} if notice else {}),
             **({"stopBefore": stop_before} if stop_before else {}),
+            **({"startWithCheckpoints": shortest_run} if shortest_run else {}),
         },
     }
 

@@ -40,7 +40,7 @@ LOAD ?= baseline
 SIZE ?= full
 #: of bench-admission: GATE=1 fails if a figure is beyond the limits of bench/admission.yaml
 GATE ?=
-#: of bench-admission: a minimalkueue to run the same load against (docs/performance.md)
+#: of bench-admission and bench-drain: a minimalkueue to run the same load against (docs/performance.md)
 KUEUE ?=
 #: of bench-soak and fuzz-cluster (and SEED of mutants and fuzz-cost); CALM=1: without faults
 MINUTES ?= 30
@@ -215,7 +215,7 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 
 bench-drain: venv ## how fast a deep queue of many shapes is drained on 1,300 nodes (DEPTH=100,10000 SHAPES=1,200 PACE=200); JSON on stdout
 	@$(BIN)/gangline dev cluster build >&2
-	@$(BIN)/python -m bench.drain --depth $(DEPTH) --shapes $(SHAPES) --pace $(PACE)
+	@$(BIN)/python -m bench.drain --depth $(DEPTH) --shapes $(SHAPES) --pace $(PACE) $(if $(KUEUE),--kueue $(KUEUE))
 
 bench-scale: venv ## what the leader's memory and start cost by object, checked on 10,000 nodes with 50,000 jobs waiting; JSON on stdout
 	@$(BIN)/python -m tests.bench.scale

@@ -1,11 +1,14 @@
 """How fast a deep queue is drained: 1,300 nodes with three levels of topology, fair sharing, 60 queues of which one is hot.
 
-    python -m bench.drain --depth 100,10000 --shapes 1,200
+    python -m bench.drain --depth 100,10000 --shapes 1,200 --kueue PATH
 
 `depth` workloads of so many different shapes wait when the operator starts. Whenever some are admitted, as many others arrive,
 one half of them in the hot queue. They differ by pods, by CPU and by the level of the topology that has to hold them. Each is
 finished its runtime after its admission. Runtimes are such that the cluster's cores suffice for `pace` admissions a second:
 with a high pace the controller and the API server decide how many there are, with a low one the cores.
+
+With `--kueue`, the path of Kueue's minimalkueue, that is measured after Gangline at each point, on a control plane of its own. It
+has no fair sharing.
 
 A row for each point goes to stderr as soon as it is measured, one JSON object to stdout. Exit status 1 where a workload was
 admitted twice or lost.
@@ -59,6 +62,7 @@ FAIR_SHARING = {
     "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
 }
 COLUMNS = (
+    "controller",
     "depth",
     "waiting",
     "shapes",
@@ -99,8 +103,10 @@ def shaped(load: Load, point: Point) -> Load:
 class Drain:
     """The load of one point. `run` returns its figures."""
 
-    def __init__(self, stack: Stack, load: Load, point: Point, seconds: float) -> None:
+    def __init__(self, stack: Stack, load: Load, point: Point, seconds: float, kueue: Path | None = None) -> None:
+        """`kueue`: the binary to measure in place of Gangline's operator."""
         self._stack = stack
+        self._kueue = kueue
         self._load = load
         self._point = point
         self._seconds = seconds
@@ -114,13 +120,19 @@ class Drain:
             depth = self._point.depth
             try:
                 await self._until(lambda: self._waiting(population) >= depth, f"not {depth} wait", population, filling)
-                await asyncio.to_thread(self._stack.operator)
+                await asyncio.to_thread(self._start)
                 await self._until(lambda: bool(population.waits), "none is admitted", population, filling)
                 await self._pause(population, filling, WARM)
                 return await self._measure(client, population, filling)
             finally:
                 filling.cancel()
                 population.close()
+
+    def _start(self) -> None:
+        if self._kueue is not None:
+            self._stack.kueue(self._kueue, "--enableTAS")
+        else:
+            self._stack.operator()
 
     async def _until(
         self, reached: Callable[[], bool], missing: str, population: Population, filling: asyncio.Future[None]
@@ -132,7 +144,7 @@ class Drain:
             await self._pause(population, filling, TOP_UP)
 
     async def _measure(self, client: ApiClient, population: Population, filling: asyncio.Future[None]) -> Json:
-        before, metrics, own = self._stack.usage(), self._stack.operator_metrics(), usage(os.getpid())
+        before, metrics, own = self._stack.usage(), self._metrics(), usage(os.getpid())
         asked = requests(metrics, "gangline_api_requests_total")
         served = requests((await client.raw("/metrics")).decode(), "apiserver_request_total")
         start, admitted, finished = time.monotonic(), len(population.waits), population.finished
@@ -145,7 +157,7 @@ class Drain:
         count = max(1, len(waits))
         cpu = {name: after[name].since(before[name]).cpu_seconds for name in after}
         cpu["load"] = usage(os.getpid()).since(own).cpu_seconds
-        metrics_after = self._stack.operator_metrics()
+        metrics_after = self._metrics()
         asked = requests(metrics_after, "gangline_api_requests_total") - asked
         served = requests((await client.raw("/metrics")).decode(), "apiserver_request_total") - served
         rounds = total(metrics_after, "gangline_decide_seconds_count") - total(metrics, "gangline_decide_seconds_count")
@@ -154,6 +166,7 @@ class Drain:
         )
         rate = len(waits) / seconds
         return {
+            "controller": "gangline" if self._kueue is None else "kueue",
             "depth": self._point.depth,
             "waiting": statistics.fmean(waiting),
             "shapes": self._point.shapes,
@@ -173,6 +186,10 @@ class Drain:
             "evictions": population.ledger.evictions,
             "violations": population.ledger.violations[:50],
         }
+
+    def _metrics(self) -> str:
+        """Gangline's own metrics; "" of another controller."""
+        return self._stack.operator_metrics() if self._kueue is None else ""
 
     async def _pause(self, population: Population, filling: asyncio.Future[None], seconds: float) -> None:
         await asyncio.wait([filling], timeout=seconds)
@@ -194,18 +211,19 @@ class Drain:
             await asyncio.sleep(TOP_UP)
 
 
-def measured(load: Load, point: Point, seconds: float, parameters: Path = FILE) -> Json:
-    """The figures of one point, on a control plane of its own."""
+def measured(load: Load, point: Point, seconds: float, parameters: Path = FILE, kueue: Path | None = None) -> Json:
+    """The figures of one point, on a control plane of its own; `kueue`: of this binary in place of Gangline."""
     load = shaped(load, point)
     stack = Stack(load, parameters=parameters)
     with stack:
         stack.configuration = stack.directory / "configuration.yaml"
         stack.configuration.write_text(yaml.safe_dump(FAIR_SHARING))
-        return report.rounded(asyncio.run(Drain(stack, load, point, seconds).run()))
+        return report.rounded(asyncio.run(Drain(stack, load, point, seconds, kueue).run()))
 
 
 def row(found: Json) -> str:
     cells = (
+        found["controller"],
         f"{found['depth']:,}",
         f"{found['waiting']:,.0f}",
         f"{found['shapes']:,}",
@@ -238,6 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shapes", type=_whole_numbers, default=[1, 200], help="how many of them differ")
     parser.add_argument("--pace", type=_whole_numbers, default=[200], help="admissions a second that the cores allow")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--kueue", type=Path, metavar="PATH", help="a minimalkueue to measure after Gangline at each point")
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
     return carried_out(lambda: _run(options))
@@ -250,8 +269,9 @@ def _run(options: argparse.Namespace) -> int:
     print(report.line(COLUMNS), file=sys.stderr)
     found: list[Json] = []
     for point in _points(options):
-        found.append(measured(load, point, options.seconds, options.parameters))
-        print(row(found[-1]), file=sys.stderr)
+        for kueue in (None, options.kueue) if options.kueue else (None,):
+            found.append(measured(load, point, options.seconds, options.parameters, kueue))
+            print(row(found[-1]), file=sys.stderr)
     print(json.dumps({"points": found}))
     return 1 if any(each["violations"] for each in found) else 0
 

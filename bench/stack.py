@@ -162,9 +162,10 @@ class Stack:
         arguments = ["-m", "bench.floor", "--kubeconfig", str(self._plane.kubeconfig), "--ready-file", str(ready)]
         return self._start("operator", arguments, ready)
 
-    def kueue(self, binary: Path) -> Process:
+    def kueue(self, binary: Path, *arguments: str) -> Process:
         """Returns once it has observed all queues. Raises BenchError."""
-        process = Process("operator", [str(binary), "--kubeconfig", str(self._plane.kubeconfig)], self._log("operator"))
+        command = [str(binary), "--kubeconfig", str(self._plane.kubeconfig), *arguments]
+        process = Process("operator", command, self._log("operator"))
         self.processes["operator"] = process
         try:
             process.start()

@@ -46,6 +46,9 @@ KUEUE ?=
 MINUTES ?= 30
 SEED ?= 1
 CALM ?=
+#: of bench-gangs: how many gangs, and the options of bench.gangs that name binaries and CRDs of others
+GANGS ?= 1000
+PEERS ?=
 #: of bench-pods: how many pods, and how many a group has
 PODS ?= 5000
 GROUP ?= 8
@@ -82,7 +85,7 @@ MONTH ?= 2020-06
 JOBS ?= all
 GRAIN ?= 1
 
-.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-moves bench-pods bench-hotswap bench-idle bench-interference bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
+.PHONY: help run ui test test-kubernetes test-pythons kubernetes fuzz fuzz-coverage fuzz-cluster fuzz-cost mutants check venv bench bench-answers bench-engine bench-placement bench-reading bench-scrape bench-webhooks bench-admission bench-jobs bench-moves bench-pods bench-hotswap bench-idle bench-interference bench-soak bench-whole bench-curve bench-dashboard bench-frames bench-gangs bench-time bench-month bench-windows crds manifests reference pictures docs lock changelog sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -216,6 +219,10 @@ bench-curve: venv ## what a workload costs, from 100 in one queue to TO=50000 in
 bench-drain: venv ## how fast a deep queue of many shapes is drained on 1,300 nodes (DEPTH=100,10000 SHAPES=1,200 PACE=200); JSON on stdout
 	@$(BIN)/gangline dev cluster build >&2
 	@$(BIN)/python -m bench.drain --depth $(DEPTH) --shapes $(SHAPES) --pace $(PACE) $(if $(KUEUE),--kueue $(KUEUE))
+
+bench-gangs: venv ## how fast GANGS=1000 gangs of 8 plain pods get their nodes, beside others if PEERS="--volcano PATH …" names them; JSON on stdout
+	@$(BIN)/gangline dev cluster build >&2
+	@$(BIN)/python -m bench.gangs --gangs $(GANGS) $(PEERS)
 
 bench-scale: venv ## what the leader's memory and start cost by object, checked on 10,000 nodes with 50,000 jobs waiting; JSON on stdout
 	@$(BIN)/python -m tests.bench.scale

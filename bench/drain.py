@@ -256,7 +256,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shapes", type=_whole_numbers, default=[1, 200], help="how many of them differ")
     parser.add_argument("--pace", type=_whole_numbers, default=[200], help="admissions a second that the cores allow")
     parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement (default: %(default)s)")
-    parser.add_argument("--kueue", type=Path, metavar="PATH", help="a minimalkueue to measure after Gangline at each point")
+    parser.add_argument(
+        "--kueue", type=Path, metavar="PATH", help="a minimalkueue to measure after Gangline at each point"
+    )
     parser.add_argument("--parameters", type=Path, default=FILE, help="YAML file with loads and sizes")
     options = parser.parse_args(arguments)
     return carried_out(lambda: _run(options))

@@ -272,7 +272,7 @@ class Stack:
                 await create_pools(client, [EqualNodes("bench", count, {"cpu": self.load.nodes.cpu})])
                 return
             await _create_all(client, objects.nodes(self.load.nodes))
-            await _untaint(client)
+            await untaint(client)
 
     async def _create(self, bodies: Iterable[Json]) -> None:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
@@ -349,7 +349,7 @@ async def _create_all(client: ApiClient, bodies: Iterable[Json], at_once: int = 
         await asyncio.gather(*map(one, same))
 
 
-async def _untaint(client: ApiClient) -> None:
+async def untaint(client: ApiClient) -> None:
     """New nodes are tainted until a node controller has processed them; there is none here."""
     for node in (await client.list(kube.NODES)).items:
         await client.patch(kube.NODES, None, node["metadata"]["name"], {"spec": {"taints": None}})

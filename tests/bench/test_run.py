@@ -9,7 +9,8 @@ import pytest
 import yaml
 from bench.parameters import FILE
 
-from bench import admission, curve, drain, soak
+from bench import admission, curve, drain, gangs, soak
+from gangline.kube.reflector import Upsert
 
 CLASSES = {
     "small": {"count": 6, "every_ms": 20, "cpu": 1, "runtime_ms": 100, "priority": 50},
@@ -72,6 +73,35 @@ def test_a_queue_that_stays_deep_is_drained(tiny: Path, capsys: pytest.CaptureFi
     assert (point["depth"], point["shapes"], point["violations"]) == (20, 5, [])
     assert point["admitted_per_second"] > 0 and point["requests"]["patch workloads/status"] >= 1
     assert "admitted/s" in captured.err
+
+
+@pytest.mark.cluster
+def test_gangs_get_their_nodes_from_kubernetes_and_from_gangline(
+    capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    monkeypatch.setattr(gangs, "SETTLED", 3.0)
+    assert gangs.main(["--gangs", "3", "--size", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["contender"] for each in found["contenders"]] == ["kubernetes", "gangline"]
+    assert [(each["bound"], each["whole_gangs"]) for each in found["contenders"]] == [(6, 3), (6, 3)]
+
+
+def test_a_gang_is_whole_when_its_last_pod_is_bound() -> None:
+    seen = gangs.Bindings(gangs.Gangs(2, 2))
+    seen.created |= {"g0": 0.0, "g1": 0.0}
+    for name, node in (("g0-0", "n"), ("g1-0", "n"), ("g0-1", None), ("g0-0", "n"), ("g0-1", "n")):
+        seen.take(Upsert({"metadata": {"name": name}, "spec": {"nodeName": node}}))
+    assert (list(seen.complete), seen.bound, seen.done.is_set()) == (["g0"], 3, False)
+    seen.take(Upsert({"metadata": {"name": "g1-1"}, "spec": {"nodeName": "n"}}))
+    assert (len(seen.waits()), seen.done.is_set()) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "given", [["--volcano", "/bin/true"], ["--kai", "/bin/true", "--kai-crds", "/"], ["--gangs", "0"]]
+)
+def test_a_peer_without_its_parts_is_refused(given: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        gangs.main(given)
 
 
 @pytest.mark.parametrize(

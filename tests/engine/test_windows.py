@@ -24,6 +24,7 @@ from gangline.engine.model import (
     LocalQueue,
     Millis,
     Node,
+    Ordering,
     PodSet,
     Put,
     ReservedWindow,
@@ -105,6 +106,20 @@ def test_a_forecast_at_the_quantile_of_the_policy_counts_as_a_limit_does() -> No
     assert of(world.decide(), Admit) == []
     world.engine.observe(Put(RuntimeForecast("team/w1", ((0.5, HOUR), (0.8, 2 * HOUR)), "Model", 12)))
     assert of(world.decide(), Admit) == ["w1"]
+
+
+def test_a_forecast_of_a_waiting_workload_changes_its_turn_while_a_window_is_ahead_too() -> None:
+    first = limited("w1", 1, 1)
+    kept = window("n1", begin=START + 30 * 24 * HOUR, end=START + 31 * 24 * HOUR)
+    world = NodeWorld(node("n0"), queue(100, ordering=Ordering("ShortestFirst")), kept, first)
+    assert of(world.decide(), Admit) == ["w1"]
+    world.put(plain("w2", 1), plain("w3", 1))
+    assert of(world.decide(), Admit) == []
+    for name, hours in (("w2", 20), ("w3", 2)):
+        world.engine.observe(Put(RuntimeForecast(f"team/{name}", ((0.5, hours * HOUR),), "Model", 12)))
+    world.decide()
+    world.finish("w1")
+    assert of(world.decide(), Admit) == ["w3"]
 
 
 def test_time_takes_the_nodes_away_from_a_workload_that_waits() -> None:

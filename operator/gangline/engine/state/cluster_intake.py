@@ -230,6 +230,7 @@ class ClusterIntake:
         queue = queue_of(gang)
         if queue is not None and gang.bucket is not None:
             queue.pending.take_out(gang)
+            gang.ranked = None
             self._store.renew(gang)
             queue.pending.arrive(gang)
             self._store.touch(queue)

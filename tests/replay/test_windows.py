@@ -10,14 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.replay.jobs import made, trace_jobs
 
-from gangline.engine.model import Gone, Put, ReservedWindow
+from gangline.engine.model import (
+    Deadline,
+    FlavorQuotas,
+    Gone,
+    Put,
+    Quota,
+    QuotaAhead,
+    QuotaStep,
+    ReservedWindow,
+    ResourceGroup,
+)
 from gangline.replay import metrics, windows
 from gangline.replay.foresight import Blind, RequestedTimes, Truth
 from gangline.replay.planned import Planned, PlannedWindow
-from gangline.replay.policies import POLICIES, WindowHandling
+from gangline.replay.policies import POLICIES, QUEUE, WindowHandling
 from gangline.replay.replayed import ReplayedCluster, ReplayedJob, ReplayResult, replayed
 from gangline.replay.simulator import SavingRules, Simulator
-from gangline.replay.trace_facts import node_name
+from gangline.replay.trace_facts import FLAVOR, GPU, node_name
 from gangline.replay.world import ReplayEvent
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -181,3 +191,19 @@ def test_nobody_else_is_in_a_window_and_a_deadline_loses_no_more_than_a_drain(
     if policy != "easy":  # all lengths are known, or none: nobody is stopped
         assert lost["announced"] == 0
     assert lost["announced"] <= lost["drain"]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(("easy-true", "gangline-no-floor", "gangline", "easy-sjbf-true")))
+def test_what_is_known_ahead_and_changes_nothing_changes_no_start(seed: int, policy: str) -> None:
+    """A window of nodes that nobody uses, or the same quota later: the engine looks at more, and decides as without."""
+    jobs = replayed(trace_jobs(60, seed, days=0.5))
+    far = window(10**9 * MINUTE, 10**9 * MINUTE + HOUR, 99)
+    rules = SavingRules(checkpoint=10 * MINUTE)
+    quotas = (ResourceGroup((GPU,), (FlavorQuotas(FLAVOR, {GPU: Quota(16)}),)),)
+    step = QuotaAhead(QUEUE, "plan", (QuotaStep(far.begin, quotas),), Deadline(30 * MINUTE, MINUTE))
+    alone, *beside = (
+        [outcome.stints for outcome in play(jobs, plan, policy=policy, rules=rules).outcomes]
+        for plan in (Planned(), planned(far), Planned(quotas=(ReplayEvent(0, (Put(step),)),)))
+    )
+    assert beside == [alone, alone]

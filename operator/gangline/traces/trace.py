@@ -39,11 +39,11 @@ class TraceJob:
     limit: float | None = None  #: requested runtime limit: the job was stopped then
     hint: float | None = None  #: its author's expected runtime
     flavor: str = ""  #: kind of GPU it asked for or ran on
-    flavor_speeds: str = ""  #: how fast it is on which kind of GPU, as a ratio to `duration`: v100=2,k80=0.5
     clamped: bool = False  #: the true duration is at least `duration`: it was cut for publication
     ended: bool = True  #: False: it still ran when the trace ended, `duration` after its start
     checkpoint: float | None = None  #: how often it saves its work, in seconds of work; 0 = never
     save: float | None = None  #: how long one save takes; not part of `duration`
+    flavor_speeds: str = ""  #: how fast it is on which kind of GPU, as a ratio to `duration`: v100=2,k80=0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ class Timeline:
                 reservation.may_move(FORECAST, None if before else self._store.gangs.get(key))
             elif after < before:
                 reservation.better = True
-            elif delayed:
+            elif delayed and after > before:
                 reservation.may_move(FORECAST)
 
     def _end_of(self, gang: WorkloadState, now: Millis) -> tuple[Millis, Millis]:

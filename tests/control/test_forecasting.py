@@ -21,7 +21,7 @@ from gangline.control.forecasting.forecast_metrics import ForecastMetrics
 from gangline.control.forecasting.forecasting import Forecasting, accuracy_as_json, alias
 from gangline.control.forecasting.group_coverage import LEAST, Coverage, CoveredGroup, Groups
 from gangline.control.forecasting.runtime_facts import EstimateRecord
-from gangline.engine import Engine
+from gangline.engine import Engine, model
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run
 from gangline.forecast.quantiles import Forecast, ForecastSource
@@ -195,6 +195,23 @@ async def test_the_next_operator_goes_on_counting(tmp_path: Path, monkeypatch: p
     assert second.service.accuracy()["runtimes"] == first.service.accuracy()["runtimes"] != []
     assert second.service.accuracy()["since"] == START
     assert second.service.tallies.judgement == judged
+
+
+@pytest.mark.parametrize("chooses", [True, False])
+async def test_who_comes_to_a_queue_that_chooses_flavors_is_estimated_before_it_is_decided_about(
+    tmp_path: Path, chooses: bool
+) -> None:
+    world = Service(tmp_path, use_model=False)
+    await world.service._recall()
+    queue = model.ClusterQueue("q", flavors=model.EarliestCompletion() if chooses else None)
+    world.engine.observe(model.Put(queue))
+    world.engine.decide(START * 1000)
+    world.policy()
+    world.workload("first", annotations={"gangline.io/expected-runtime": "1h"})
+    assert not world.engine._store.forecasts
+    world.service.settle()
+    assert ("ml/first" in world.engine._store.forecasts) == chooses
+    await world.service.close()
 
 
 def test_accuracy_is_shares_and_a_factor() -> None:

@@ -366,6 +366,61 @@ def test_what_company_has_cost_a_victim_is_not_taken_for_work_that_it_has_saved(
     assert (seen.starts["team/last4"].p50 - cluster.now) / MINUTE == pytest.approx(30 + 80, abs=0.1)
 
 
+DEEP = Backfill(depth=3)
+
+
+def two_heads(*items: Any, **fields: Any) -> EngineWorld:
+    """`w1` runs for an hour on one card and `w0` for half an hour on the other. `head2` will take both beside `w1`."""
+    running = (forecast("w1", 60), work("w1", "a"), forecast("w0", 30), exclusive("w0", 1))
+    cluster = shared(HALF, *running, count=2, backfill=DEEP, **fields)
+    cluster.decide()
+    cluster.put(forecast("head2", 20), work("head2", "a", 2, milli=600), *items)
+    cluster.decide()
+    return cluster
+
+
+def starts(cluster: EngineWorld) -> dict[str, float]:
+    """When each reserved workload is planned to start, in minutes since the world began."""
+    found = cluster.engine.reservations().items()
+    return {key.removeprefix("team/"): round((start - START - 1_001_000) / MINUTE, 3) for key, start in found if start}
+
+
+def test_the_plan_of_a_later_head_counts_how_much_an_earlier_one_slows_those_whom_it_joins() -> None:
+    cluster = two_heads(forecast("head3", 60), exclusive("head3", 2))
+    # head2 takes 40 minutes beside w1, which has done 20 of its other 30 then, and ends ten minutes later
+    assert starts(cluster) == {"head2": 30, "head3": 80}
+    cluster.put(JobProfile("a", (CompanySpeed("a", speed=0.8),)))
+    cluster.decide()
+    # head2 takes 25 minutes; w1 has done 20 of its other 30
+    assert starts(cluster) == {"head2": 30, "head3": 65}
+    cluster.change("head2", active=False)
+    cluster.decide()
+    assert starts(cluster) == {"head3": 60}
+
+
+def test_a_later_head_that_would_start_before_an_earlier_one_does_not_make_others_too_late_for_it() -> None:
+    runs = (forecast("w1", 60), work("w1", "a"), forecast("w0", 30), exclusive("w0", 1))
+    cluster = shared(HALF, *runs, count=2, backfill=DEEP)
+    cluster.decide()
+    cluster.put(forecast("head2", 60), exclusive("head2", 2))
+    cluster.put(forecast("head3", 15), work("head3", "a", 2, milli=600))
+    cluster.decide()
+    # beside w1 from 30 on it would be done at 60, but w1 would end at 75
+    assert starts(cluster) == {"head2": 60, "head3": 120}
+
+
+def test_a_head_that_another_one_joins_is_planned_to_end_later() -> None:
+    running = (forecast("w0", 30), exclusive("w0", 1), forecast("w1", 40), exclusive("w1", 1))
+    cluster = shared(HALF, *running, count=2, backfill=DEEP)
+    cluster.decide()
+    cluster.put(forecast("head2", 60), work("head2", "a", milli=300))
+    cluster.put(forecast("head3", 20), work("head3", "a", 2, milli=600))
+    cluster.put(forecast("head4", 60), exclusive("head4", 2))
+    cluster.decide()
+    # head2 has done 10 of its 60 minutes when head3 joins it, and 30 when that ends at 80
+    assert starts(cluster) == {"head2": 30, "head3": 40, "head4": 110}
+
+
 # --- measured pairs, played -----------------------------------------------------------------------------------------------
 
 
@@ -506,13 +561,16 @@ LAW = "no head is delayed by what was let in before it"
 
 
 @pytest.mark.parametrize("candidates", ["QueueOrder", "ShortestFirst"])
-def test_no_head_is_late_where_several_share_cards_gangs_connect_them_and_runs_end_early(candidates: str) -> None:
+@pytest.mark.parametrize("depth", [1, 4])
+def test_no_head_is_late_where_several_share_cards_gangs_connect_them_and_runs_end_early(
+    candidates: str, depth: int
+) -> None:
     profiles = v100()
     jobs = [
         replace(job, cards=2 if job.kind and number % 4 == 0 else job.cards, part=1 - (number % 5) / 8)
         for number, job in enumerate(day(sorted(profiles)))
     ]
-    played = Played(jobs, profiles, 3, slots=3, backfill=Backfill(candidates=candidates))
+    played = Played(jobs, profiles, 3, slots=3, backfill=Backfill(candidates=candidates, depth=depth))
     played.play()
     assert len(played.ended_at) == len(jobs) and len(played.lateness()) >= 5
     assert max(played.lateness()) <= 0.001, LAW

@@ -134,7 +134,7 @@ def test_our_own_format_keeps_everything(tmp_path: Path) -> None:
         TraceJob(
             "a", 1.5, 60.25, 8, "ann", "vc", "n-1", "DONE", 2, 0, 1000, 2**30, 5.0, 7200.0, 90.0, "h100", True, False
         ),
-        TraceJob("b", 2.0, 60.0, 1),
+        TraceJob("b", 2.0, 60.0, 1, flavor_speeds="h100=2,cpu=0.1"),
     ]
     for name in ("t.csv", "t.csv.gz"):
         traces.write(tmp_path / name, jobs)

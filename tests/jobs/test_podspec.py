@@ -38,6 +38,14 @@ def test_merge_adds_everything_and_changes_no_argument():
     assert merged["metadata"]["annotations"] == {names.WORKLOAD_ANNOTATION: "job-train-12345"}
 
 
+def test_e3_the_scheduler_of_a_job_is_the_one_that_its_author_chose():
+    chosen = template()
+    chosen["spec"]["schedulerName"] = "hami-scheduler"
+    assert podspec.merge(chosen, INFO)["spec"]["schedulerName"] == "hami-scheduler"
+    assert "schedulerName" not in podspec.merge(template(), INFO)["spec"]
+    assert "schedulerName" not in podspec.additions_of(INFO)
+
+
 def test_merging_twice_is_merging_once():
     once = podspec.merge(template(), INFO)
     assert podspec.merge(once, INFO) == once

@@ -6,6 +6,7 @@ has speed 1, unless runs have shown another.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -33,6 +34,12 @@ def speeds(written: str) -> Mapping[str, float] | None:
     if len(known) < len(parts) or len(parts) > MOST_FLAVORS:
         return None
     return known if all(SLOWEST <= speed <= FASTEST for speed in known.values()) else None
+
+
+def relative(rates: Mapping[str, float]) -> dict[str, float]:
+    """Speeds by flavor, 1 on average, of work that does so much per second there."""
+    usual = math.exp(sum(map(math.log, rates.values())) / max(1, len(rates)))
+    return {name: rate / usual for name, rate in rates.items()}
 
 
 def declared_speeds(annotations: Mapping[str, object]) -> Mapping[str, float]:

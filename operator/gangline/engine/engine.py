@@ -389,6 +389,11 @@ class Engine:
         """What another process has to know to promise starts as this one does: the heads that wait, and the last that started."""
         return self._promises.facts()
 
+    @property
+    def chooses_flavors(self) -> bool:
+        """Whether some queue chooses flavors by when workloads are expected to end there."""
+        return bool(self._store.choosing)
+
     def slowed_runs(self) -> list[SlowedRun]:
         """What another process has to know of running workloads and their former company."""
         return self._store.slowed.facts()

@@ -24,7 +24,7 @@ def of(result: ReplayResult) -> dict[str, Any]:
     done = [outcome for outcome in result.outcomes if outcome.finish is not None]
     gpus = np.array([outcome.job.gpus for outcome in done], dtype=np.int64)
     wait = np.array([outcome.wait or 0 for outcome in done], dtype=np.float64) / 1000
-    duration = np.array([outcome.job.duration for outcome in done], dtype=np.float64) / 1000
+    duration = np.array([outcome.length for outcome in done], dtype=np.float64) / 1000
     jct = wait + duration
     use = GpuUse(result)
     return {

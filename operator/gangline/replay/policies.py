@@ -6,7 +6,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from gangline.engine.model import UNLIMITED, Backfill, CheckpointPreemption, ClusterQueue, Moves, Ordering
+from gangline.engine.model import (
+    UNLIMITED,
+    Backfill,
+    CheckpointPreemption,
+    ClusterQueue,
+    EarliestCompletion,
+    Moves,
+    Ordering,
+)
 from gangline.replay.replayed import ReplayError
 
 QUEUE: Final = "replay"
@@ -37,6 +45,8 @@ class Policy:
     windows: WindowHandling = "announced"
     #: how running jobs are moved to make room
     moves: Moves | None = None
+    #: how one of several flavors is chosen; None = by their order
+    flavors: EarliestCompletion | None = None
     #: nobody is moved, whatever policies say: what moves are compared with
     unmoved: bool = False
 
@@ -49,6 +59,7 @@ class Policy:
             backfill=self.backfill,
             floor=self.floor,
             moves=None if self.unmoved else self.moves,
+            flavors=self.flavors,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,6 +40,12 @@ class ReplayedJob:
     save: Millis | None = None
     #: the part of `duration` that saving takes
     saving: Millis = 0
+    #: how fast it is on which flavor: `duration` is its work, at speed 1
+    speeds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def speed(self, flavors: Iterable[str]) -> float:
+        """The speed of a run on these flavors: that of the slowest."""
+        return min((self.speeds.get(flavor, 1.0) for flavor in flavors), default=1.0)
 
     @property
     def key(self) -> str:
@@ -82,10 +88,22 @@ def _millis(seconds: float) -> Millis:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedCluster:
-    """`gpus` in nodes of `per_node`; 0 per node = a flat pool, where only the count of free GPUs matters."""
+    """`gpus` in nodes of `per_node`; 0 per node = a flat pool, where only the count of free GPUs matters.
+
+    `flavors`: the flavors and the GPUs of each, in the order of the ClusterQueue; () = one flavor.
+    """
 
     gpus: int
     per_node: int = 8
+    flavors: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of_flavors(cls, flavors: Mapping[str, int], per_node: int) -> ReplayedCluster:
+        """Raises ReplayError."""
+        for name, gpus in flavors.items():
+            if gpus <= 0 or (per_node > 0 and gpus % per_node):
+                raise ReplayError(f"--flavor {name}={gpus}: needs a multiple of --gpus-per-node {per_node}")
+        return cls(sum(flavors.values()), per_node, tuple(flavors.items()))
 
     def __post_init__(self) -> None:
         if self.gpus <= 0:
@@ -94,6 +112,11 @@ class ReplayedCluster:
             raise ReplayError(f"--gpus-per-node must be 0 (a flat pool) or more, not {self.per_node}")
         if self.per_node and self.gpus % self.per_node:
             raise ReplayError(f"--gpus {self.gpus} is no multiple of --gpus-per-node {self.per_node}")
+
+    @property
+    def largest(self) -> int:
+        """The GPUs of the largest flavor."""
+        return max((gpus for _, gpus in self.flavors), default=self.gpus)
 
     @property
     def nodes(self) -> int:
@@ -110,6 +133,7 @@ class Stint:
     places: tuple[tuple[int, int], ...] = ()
     lost: Millis = 0  #: the part of it that has to be repeated, and the restart
     evicted: str = ""  #: the reason of its eviction, "" = it ended, or runs
+    flavors: tuple[str, ...] = ()  #: of a job with speeds
     moved_for: int | None = None  #: the job, by number, for which it was moved to other nodes
 
 
@@ -129,9 +153,16 @@ class ReplayedOutcome:
         return self.stints[0].start if self.stints else None
 
     @property
+    def length(self) -> Millis:
+        """How long it runs without evictions; with speeds, on the flavors that it had."""
+        if not self.job.speeds or self.finish is None:
+            return self.job.duration
+        return sum(stint.end - stint.start - stint.lost for stint in self.stints)
+
+    @property
     def wait(self) -> Millis | None:
         """Completion time minus duration: the cost of queueing and evictions."""
-        return None if self.finish is None else self.finish - self.job.submit - self.job.duration
+        return None if self.finish is None else self.finish - self.job.submit - self.length
 
     @property
     def lost(self) -> Millis:

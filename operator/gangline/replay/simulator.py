@@ -6,6 +6,7 @@ engine decides. It knows no length before a job has ended; what it knows of leng
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -147,6 +148,9 @@ class Simulator(Simulation):
             self.observe(fact)
         self._outcomes = [ReplayedOutcome(job) for job in jobs]
         self._left: dict[int, Millis] = {}  # remaining work of stopped jobs
+        self._restarts: dict[
+            int, Millis
+        ] = {}  # the next restart of stopped jobs with speeds, which is not part of that work
         self._saved: dict[int, Millis] = {}  # … and saved work, which is not repeated
         #: whether jobs waited at the end of the last round: otherwise those that arrive may simply fit, and estimates can wait
         self._crowded = False
@@ -197,8 +201,8 @@ class Simulator(Simulation):
         for number, happening in enumerate(self._happenings):
             self.schedule(happening.at, EventKind.CHANGE, number)
         for job in self._jobs:
-            if job.gpus > self._cluster.gpus:
-                self._outcomes[job.number].impossible = f"asks for {job.gpus} of {self._cluster.gpus} GPUs"
+            if job.gpus > self._cluster.largest:
+                self._outcomes[job.number].impossible = f"asks for {job.gpus} of {self._cluster.largest} GPUs"
             else:
                 self.schedule(job.submit, EventKind.ARRIVAL, job.number)
 
@@ -256,12 +260,23 @@ class Simulator(Simulation):
 
     def decide(self) -> None:
         for forecast in self._foresight.news(self.now, self._crowded):
-            self.learn(Put(forecast))
+            self.learn(Put(self._by_flavor(forecast)))
         super().decide()
         followed = self._follow_floor()
         if followed or (self.waiting and not self._crowded):
             self.ask_again()
         self._crowded = self.waiting > 0
+
+    def _by_flavor(self, forecast: RuntimeForecast) -> RuntimeForecast:
+        """The forecast with what the job's speeds make of it on each flavor."""
+        speeds = self._jobs[number_of(forecast.workload)].speeds
+        if not speeds:
+            return forecast
+        by_flavor = {
+            flavor: tuple((level, max(1, round(millis / speed))) for level, millis in forecast.quantiles)
+            for flavor, speed in speeds.items()
+        }
+        return replace(forecast, by_flavor=by_flavor)
 
     def _follow_floor(self) -> bool:
         """Trees whose mode changed are configured anew. Returns whether there are any."""
@@ -280,7 +295,11 @@ class Simulator(Simulation):
 
     def length(self, workload: Workload, run: SimulatedRun) -> Millis:
         number = number_of(workload.key)
-        return self._left.get(number, self._jobs[number].duration)
+        job = self._jobs[number]
+        left = self._left.get(number, job.duration)
+        if not job.speeds:
+            return left
+        return max(1, math.ceil(left / job.speed(_flavors(workload)))) + self._restarts.get(number, 0)
 
     def started(self, workload: Workload) -> None:
         assert workload.admission is not None
@@ -295,7 +314,8 @@ class Simulator(Simulation):
                 self._guests.setdefault(window.name, set()).add(number)
         self._waiting_gpus -= job.gpus
         self._allocated += job.gpus
-        outcome.stints.append(Stint(now, now, workload.backfilled, self._places(workload.admission)))
+        places, flavors = self._places(workload.admission), _flavors(workload) if job.speeds else ()
+        outcome.stints.append(Stint(now, now, workload.backfilled, places, flavors=flavors))
         self._starts += 1
         if self._starts % _HEARING == 0:
             self._hear_of_heads()
@@ -310,17 +330,23 @@ class Simulator(Simulation):
         number, now = number_of(workload.key), self.now
         outcome = self._outcomes[number]
         job, stint = outcome.job, outcome.stints[-1]
-        before, ran = self._saved.get(number, 0), now - run.began
+        speed = job.speed(stint.flavors)
+        before, ran = self._saved.get(number, 0), round((now - run.began) * speed)
         saved = 0 if job.saves is None else ran // job.saves * job.saves
         if job.saves is not None and self._warned_before(workload, run, reason) > (job.save or 0):
             saved = max(
                 saved, ran - (job.save or 0)
             )  # by the deadline it saved all but what it would have done meanwhile
-        stint.end, stint.lost, stint.evicted = now, ran - saved + self._rules.restart, reason
+        stint.end, stint.lost, stint.evicted = now, round((ran - saved) / speed) + self._rules.restart, reason
         stint.moved_for = number_of(workload.moved_for) if reason == MOVED else None
         outcome.evictions += 1
         self._saved[number] = before + saved
-        self._left[number] = self._left.get(number, job.duration) - saved + self._rules.restart
+        left = self._left.get(number, job.duration) - saved
+        if job.speeds:  # on another flavor a restart takes as long, and the work does not
+            left += round(self._restarts.get(number, 0) * speed)
+            self._left[number], self._restarts[number] = left, self._rules.restart
+        else:
+            self._left[number] = left + self._rules.restart
         self._allocated -= job.gpus
         self._foresight.stopped(job, before + ran, before + saved, now)
         if workload.active:
@@ -406,6 +432,12 @@ def _has_floor(change: Change) -> bool:
 
 def _local_queue(workload: Workload) -> str:
     return f"{workload.namespace}/{workload.queue}"
+
+
+def _flavors(workload: Workload) -> tuple[str, ...]:
+    """The flavors of a workload that runs."""
+    admission = workload.admission
+    return () if admission is None else tuple(each.flavors[GPU] for each in admission.pod_sets)
 
 
 def _places(admission: Admission) -> tuple[tuple[int, int], ...]:

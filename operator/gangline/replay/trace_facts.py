@@ -35,6 +35,8 @@ from gangline.replay.replayed import TRUTH, ReplayedCluster, ReplayedJob, name_o
 GPU: Final = "nvidia.com/gpu"
 HOST: Final = "kubernetes.io/hostname"
 FLAVOR: Final = "gpu"
+#: the node label that says of which flavor a node is, where there are several
+_FLAVOR_LABEL: Final = "example.com/flavor"
 NAMESPACE: Final = "replay"
 COHORT: Final = "cluster"
 
@@ -55,23 +57,33 @@ def _items(cluster: ReplayedCluster, queue: ClusterQueue, quotas: Mapping[str, i
     yield Namespace(NAMESPACE)
     if cluster.per_node:
         yield Topology("hosts", (HOST,))
-        for number in range(cluster.nodes):
+        of_node = [_labels(flavor) for flavor, gpus in _flavors(cluster) for _ in range(gpus // cluster.per_node)]
+        for number, labels in enumerate(of_node):
             name = node_name(number)
-            yield Node(name, {HOST: name}, {GPU: cluster.per_node, "pods": 2 * cluster.per_node})
-    yield Flavor(FLAVOR, topology="hosts" if cluster.per_node else "")
+            yield Node(name, {HOST: name, **labels}, {GPU: cluster.per_node, "pods": 2 * cluster.per_node})
+    for flavor, _ in _flavors(cluster):
+        yield Flavor(flavor, _labels(flavor), topology="hosts" if cluster.per_node else "")
     if quotas is None:
-        yield replace(queue, groups=_groups(cluster.gpus))
+        yield replace(queue, groups=_groups(_flavors(cluster)))
         yield LocalQueue(NAMESPACE, queue.name, queue.name)
         return
     yield Cohort(COHORT)
     for tenant, nominal in sorted(quotas.items()):
         name = queue_of(tenant)
-        yield replace(queue, name=name, cohort=COHORT, groups=_groups(nominal))
+        yield replace(queue, name=name, cohort=COHORT, groups=_groups(((FLAVOR, nominal),)))
         yield LocalQueue(NAMESPACE, name, name)
 
 
-def _groups(gpus: int) -> tuple[ResourceGroup, ...]:
-    return (ResourceGroup((GPU,), (FlavorQuotas(FLAVOR, {GPU: Quota(gpus)}),)),)
+def _flavors(cluster: ReplayedCluster) -> tuple[tuple[str, int], ...]:
+    return cluster.flavors or ((FLAVOR, cluster.gpus),)
+
+
+def _labels(flavor: str) -> dict[str, str]:
+    return {} if flavor == FLAVOR else {_FLAVOR_LABEL: flavor}
+
+
+def _groups(flavors: Iterable[tuple[str, int]]) -> tuple[ResourceGroup, ...]:
+    return (ResourceGroup((GPU,), tuple(FlavorQuotas(flavor, {GPU: Quota(gpus)}) for flavor, gpus in flavors)),)
 
 
 def node_name(number: int) -> str:

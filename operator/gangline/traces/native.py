@@ -47,6 +47,7 @@ def _job(row: Row) -> TraceJob:
         checkpoint=row.optional("checkpoint"),
         save=row.optional("save"),
         flavor=row.text("flavor"),
+        flavor_speeds=row.text("flavor_speeds"),
         clamped=row.flag("clamped"),
         ended=row.flag("ended") if row.text("ended") else True,
     )

@@ -43,6 +43,7 @@ class TraceJob:
     ended: bool = True  #: False: it still ran when the trace ended, `duration` after its start
     checkpoint: float | None = None  #: how often it saves its work, in seconds of work; 0 = never
     save: float | None = None  #: how long one save takes; not part of `duration`
+    flavor_speeds: str = ""  #: how fast it is on which kind of GPU, as a ratio to `duration`: v100=2,k80=0.5
 
 
 @dataclass(frozen=True, slots=True)

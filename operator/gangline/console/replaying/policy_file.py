@@ -19,7 +19,7 @@ from gangline.replay.policies import POLICIES, Policy
 from gangline.replay.replayed import ReplayError
 
 #: the parts that a replay plays
-_PLAYED: Final = frozenset({"clusterQueues", "precedence", "profile", "order", "backfill", "floor", "moves"})
+_PLAYED: Final = frozenset({"clusterQueues", "precedence", "profile", "order", "backfill", "floor", "moves", "flavors"})
 
 
 def read(text: str, file: str) -> tuple[list[Policy], list[str]]:
@@ -56,7 +56,17 @@ def _policy(document: Mapping[str, Any], file: str) -> Policy:
             raise ReplayError(f"{file}: QueuePolicy {name}: {unknown[0]}: there is no such field")
         ordering, backfill = policy_reader.ordering(dict(document)), policy_reader.backfill(dict(document))
         floor, moves = policy_reader.floor(dict(document)), policy_reader.moves(dict(document))
+        flavors = policy_reader.flavors(dict(document))
     except ParseError as error:
         raise ReplayError(f"{file}: QueuePolicy {name}: {error}") from None
     text = f"QueuePolicy {name} of {file}"
-    return Policy(name, text, ordering=ordering, backfill=backfill, floor=floor, moves=moves, document=document)
+    return Policy(
+        name,
+        text,
+        ordering=ordering,
+        backfill=backfill,
+        floor=floor,
+        moves=moves,
+        flavors=flavors,
+        document=document,
+    )

@@ -88,6 +88,7 @@ class Forecasting(Part):
         messages = messages or Messages()
         self.history = History(history, model_file)
         self._use_model = use_model
+        self._engine = engine
         self._mirror = mirror
         self._recorder = recorder
         self._now = now
@@ -136,6 +137,14 @@ class Forecasting(Part):
     def observe(self, resource: Resource, event: Event) -> None:
         if isinstance(event, Upsert):
             self.forecasts.note_job(event.obj)
+
+    def settle(self) -> None:
+        """Where queues choose flavors by runtimes, estimate those who have come before they are decided about, as far as a slice
+        of time allows: on an empty cluster they would start at once, on the first flavor.
+        """
+        wanted = self._engine.chooses_flavors and self.ready.is_set() and self.forecasts.behind
+        if wanted and not self.forecasts.work(SLICE):
+            self.forecasts.tell()
 
     def note(self, change: model.Change) -> None:
         """Record a fact that the engine observed."""

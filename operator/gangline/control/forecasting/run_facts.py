@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from gangline.api import names, profiles
+from gangline.api.flavor_speeds import relative
 from gangline.api.read import conditions, policy_reader
 from gangline.api.read.reading import ParseError
 from gangline.api.spec_fields import SpecError
@@ -131,10 +132,7 @@ def _measured_speeds(mirror: Mirror, value: model.Workload, flavors: Iterable[st
         )
         if rate:
             rates[name] = rate
-    if len(rates) < 2:
-        return {}
-    usual = math.exp(sum(map(math.log, rates.values())) / len(rates))
-    return {name: rate / usual for name, rate in rates.items()}
+    return relative(rates) if len(rates) > 1 else {}
 
 
 def _alone(obj: Stored, kind: str) -> tuple[model.SpeedAlone, ...]:

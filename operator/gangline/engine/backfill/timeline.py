@@ -36,7 +36,7 @@ from gangline.engine.queues.promises import FORECAST, NODES, QUEUES
 from gangline.engine.queues.workload_parts import WorkloadShape
 from gangline.engine.queues.workload_state import WorkloadState
 from gangline.engine.quota.quota_ledger import FlavorResource, QuotaNode
-from gangline.engine.state.slowed_runs import ExpectedEnd, seats_of
+from gangline.engine.state.slowed_runs import ExpectedEnd, PlannedRun, seats_of
 from gangline.engine.state.store import Store
 from gangline.engine.text.alarms import Alarms
 from gangline.engine.text.change_log import ChangeLog
@@ -93,6 +93,13 @@ class Timeline:
         #: the end of the log of slowed runs that was processed; and the ends of such runs, as computed in this `sync`
         self._slowed_seen = ChangeLog.UNREAD
         self._ends_in_company: dict[str, ExpectedEnd] = {}
+        #: by the workload that is left out: those whom reserved workloads will slow down; and what that was computed from
+        self._delayed: dict[WorkloadState | None, Mapping[str, Millis]] = {}
+        self._delayed_of: tuple[object, ...] = ()
+        #: holders that the world at the cursor has although they would have ended without these delays
+        self._overstaying: list[str] = []
+        #: counts changes of holders
+        self._version = 0
         self._now: Millis = 0
         self.reservations: list[Reservation] = []
         #: starts that others are expected to have: nobody is held back for them, and reservations do not regard them
@@ -109,6 +116,8 @@ class Timeline:
         self._world = None
         self._tenants.clear()
         self._ends.clear()
+        self._overstaying.clear()
+        self._delayed.clear()
         self._reviews.clear()
         self.reservations.clear()
         self.planned.clear()
@@ -154,6 +163,7 @@ class Timeline:
         self._capacity_nodes = store.capacity.nodes_version
         self._world = TimelineWorld(store)
         self._tenants, self._ends, self._cursor = {}, [], now
+        self._overstaying.clear()
         self._reviews.clear()
         self._stays = Stays()
         self.backfilled_holders.start_over()
@@ -176,6 +186,9 @@ class Timeline:
         """Bring one holder in line with the present state."""
         world = self._world
         assert world is not None
+        self._version += 1
+        if self._overstaying:
+            self._send_home(world)
         old = self._tenants.pop(key, None)
         if old is not None:
             self._ends.pop(bisect_right(self._ends, (old.end, key)) - 1)
@@ -222,11 +235,14 @@ class Timeline:
 
     def _note(self, before: Millis, after: Millis, key: str) -> None:
         """Record the reservations that this may move: later if a holder stays beyond it, earlier if one leaves earlier."""
+        delayed = bool(self._delayed) and any(key in each for each in self._delayed.values())
         for reservation in chain(self.reservations, self.planned):
             if after > before and before <= reservation.start < after and key not in reservation.beside:
                 reservation.may_move(FORECAST, None if before else self._store.gangs.get(key))
             elif after < before:
                 reservation.better = True
+            elif delayed and after > before:
+                reservation.may_move(FORECAST)
 
     def _end_of(self, gang: WorkloadState, now: Millis) -> tuple[Millis, Millis]:
         """The expected end of a holder, and when to estimate it again."""
@@ -272,27 +288,110 @@ class Timeline:
         self, gang: WorkloadState, hold: HeldCapacity, length: Millis, begins: Millis
     ) -> tuple[Millis, dict[str, Millis]]:
         """When a workload that waits will have ended if it begins then with this hold, and takes `length` alone; and the later
-        ends of those holders that it slows down.
+        ends of those that it slows down: holders, and other reserved workloads.
         """
         world, slowed, end = self._world, self._store.slowed, min(NEVER, begins + length)
         if world is None or not slowed.on or begins >= FAR:
             return end, {}
-
-        def work_of(each: WorkloadState, done: Millis) -> tuple[float, float]:
-            if each is not gang:
-                return self._work_of(each, done)
-            return (length, length) if length < FAR else (ENDLESS, ENDLESS)
-
-        def stop_of(each: WorkloadState) -> Millis:
-            return NEVER if each is gang else self._stop_of(each)
-
-        found = slowed.expected_if_begun(gang, world.placed(hold), begins, self._now, work_of, stop_of)
+        found = self._ends_if_begun(PlannedRun(gang, world.placed(hold), begins), length, self._heads(gang))
         later = {
             key: until
             for key, each in found.items()
-            if (tenant := self._tenants.get(key)) is not None and (until := min(FAR, each.end)) > tenant.end
+            if key != gang.key and (until := min(FAR, each)) > self._end_beside(key, gang)
         }
-        return (found[gang.key].end if found else end), later
+        return found.get(gang.key, end), later
+
+    def _ends_if_begun(self, run: PlannedRun, length: Millis, heads: Sequence[Reservation]) -> dict[str, Millis]:
+        """The ends of a workload that takes `length` alone and of those whose ends depend on its, if it began so, and the `heads`
+        as they are planned. Nothing where it has no company.
+        """
+        world = self._world
+        assert world is not None
+        lengths = {run.gang.key: length} | {each.gang.key: self._length_alone(each, each.hold) for each in heads}
+
+        def work_of(each: WorkloadState, done: Millis) -> tuple[float, float]:
+            alone = lengths.get(each.key)
+            if alone is None:
+                return self._work_of(each, done)
+            return (alone, alone) if alone < FAR else (ENDLESS, ENDLESS)
+
+        def stop_of(each: WorkloadState) -> Millis:
+            return NEVER if each.key in lengths else self._stop_of(each)
+
+        beside = [
+            PlannedRun(each.gang, world.placed(each.hold), max(each.start, self._now))
+            for each in heads
+            if each.hold is not None
+        ]
+        found = self._store.slowed.expected_if_begun(run, self._now, work_of, stop_of, beside)
+        return {key: each.end for key, each in found.items()}
+
+    # --- delays by reserved workloads ---------------------------------------------------------------------------------
+
+    def _heads(self, leaving_out: WorkloadState | None) -> list[Reservation]:
+        """The reserved workloads, except one, that may be company of others. Where one start is reserved, nobody has to know
+        them: whom that workload slows down is still there when it starts.
+        """
+        if not self._store.slowed.on or len(self.reservations) + len(self._regarded) < 2:
+            return []
+        return [
+            each
+            for each in chain(self.reservations, self._regarded)
+            if each.gang is not leaving_out and each.hold is not None and each.start < FAR
+        ]
+
+    def _delays(self, leaving_out: WorkloadState | None) -> Mapping[str, Millis]:
+        """By key, the ends of those that the reserved workloads, except one, are going to slow down: holders, and reserved
+        workloads themselves.
+        """
+        heads = self._heads(None)
+        if not heads:
+            return NOBODY_LATER
+        of = (self._now, self._version, self._store.pair_speeds, *((each, each.start, each.hold) for each in heads))
+        if of != self._delayed_of:
+            self._delayed_of, self._delayed = of, {}
+        known = self._delayed.get(leaving_out)
+        if known is None:
+            known = self._delayed[leaving_out] = self._delays_by(self._heads(leaving_out))
+        return known
+
+    def _delays_by(self, heads: Sequence[Reservation]) -> dict[str, Millis]:
+        world = self._world
+        assert world is not None
+        found: dict[str, Millis] = {}
+        for each in heads:
+            if each.gang.key not in found and each.hold is not None:
+                run = PlannedRun(each.gang, world.placed(each.hold), max(each.start, self._now))
+                others = [other for other in heads if other is not each]
+                found |= self._ends_if_begun(run, self._length_alone(each, each.hold), others)
+        return {key: end for key, each in found.items() if (end := min(FAR, each)) > self._end_alone(key)}
+
+    def _delays_at(self, moment: Millis, leaving_out: Reservation | None) -> Mapping[str, Millis]:
+        """The same, if some of these reserved workloads start before a moment."""
+        gang = leaving_out.gang if leaving_out is not None else None
+        return self._delays(gang) if any(each.start < moment for each in self._heads(gang)) else NOBODY_LATER
+
+    def _end_beside(self, key: str, leaving_out: WorkloadState | None) -> Millis:
+        """The expected end of a holder or a reserved workload, beside all reserved workloads except one."""
+        return max(self._end_alone(key), self._delays(leaving_out).get(key, 0))
+
+    def _end_alone(self, key: str) -> Millis:
+        """The expected end of a holder without those that wait; of a reserved workload, as it was planned."""
+        known = self._tenants.get(key) or self._reserved(key)
+        return known.end if known is not None else NEVER
+
+    def _hold_of(self, key: str) -> HeldCapacity | None:
+        known = self._tenants.get(key) or self._reserved(key)
+        return known.hold if known is not None else None
+
+    def _reserved(self, key: str) -> Reservation | None:
+        return next((each for each in chain(self.reservations, self._regarded) if each.gang.key == key), None)
+
+    def _send_home(self, world: TimelineWorld) -> None:
+        """The world has nobody any more who is there only since reserved workloads have slowed it down."""
+        for key in self._overstaying:
+            world.drop(key)
+        self._overstaying.clear()
 
     def end_of(self, key: str) -> Millis:
         """The expected end of a holder; 0 if it is unknown."""
@@ -313,6 +412,9 @@ class Timeline:
         """The world at a moment, with all reservations that hold then except one."""
         world = self._world
         assert world is not None
+        if self._overstaying:
+            self._send_home(world)
+        delays = self._delays_at(moment, leaving_out) if self._store.slowed.on else NOBODY_LATER
         if moment != self._cursor:
             low, high = min(moment, self._cursor), max(moment, self._cursor)
             first, last = (bisect_right(self._ends, (end, _LAST)) for end in (low, high))
@@ -328,13 +430,17 @@ class Timeline:
             wanted = (
                 hold is not None
                 and reservation is not leaving_out
-                and reservation.start <= moment < reservation.end
+                and reservation.start <= moment < max(reservation.end, delays.get(reservation.gang.key, 0))
                 and (not isinstance(reservation, PlannedStart) or reservation in self._regarded)
             )
             if world.holds(reservation.key) and (not wanted or world.hold(reservation.key) is not hold):
                 world.drop(reservation.key)
             if wanted and hold is not None and not world.holds(reservation.key):
                 world.put(reservation.key, hold)
+        for key, end in delays.items():
+            if (tenant := self._tenants.get(key)) is not None and tenant.end <= moment < end:
+                world.put(key, tenant.hold)
+                self._overstaying.append(key)
         return world
 
     # --- reserving ----------------------------------------------------------------------------------------------------
@@ -350,6 +456,9 @@ class Timeline:
         reservation.beside.clear()
         start, hold = self._earliest(reservation, now, bound)
         reservation.hold_from(start, hold, self._length(reservation, hold, start))
+        if start != before and self._store.slowed.on:  # others may be slowed down less, or no longer
+            for other in self.reservations:
+                other.better |= other is not reservation
         return start != before
 
     def _bound(self, reservation: Reservation) -> Millis:
@@ -412,7 +521,7 @@ class Timeline:
         firm = (other for other in self.reservations if other is not reservation)
         others = [other for other in (*firm, *self._regarded) if other.hold is not None]
         if others or self._store.looks_ahead:  # windows and changes of quotas take room away and give it back
-            moments = self._moments(bound, others)
+            moments = self._moments(bound, others, self._delays(reservation.gang))
             for moment in moments[:_MOST_MOMENTS] if isinstance(reservation, PlannedStart) else moments:
                 hold = self._fits_through(reservation, moment, others)
                 if hold is not None:
@@ -433,13 +542,20 @@ class Timeline:
                 found, high = (moments[middle], hold), middle - 1
         return found
 
-    def _moments(self, first: Millis, others: Iterable[Reservation]) -> list[Millis]:
+    def _moments(
+        self, first: Millis, others: Iterable[Reservation], delays: Mapping[str, Millis] = NOBODY_LATER
+    ) -> list[Millis]:
         """The moments from the first one on at which something is released: a gang that cannot start before can start only
         then.
         """
         later = self._ends[bisect_right(self._ends, (first, _LAST)) :]
         store = self._store
-        ends = (*(other.end for other in others), *store.windows.ends(), *store.quotas_ahead.instants())
+        ends = (
+            *(other.end for other in others),
+            *delays.values(),
+            *store.windows.ends(),
+            *store.quotas_ahead.instants(),
+        )
         return sorted({first, *(end for end, _ in later), *(end for end in ends if end > first)})
 
     def _fits_at(self, reservation: Reservation, moment: Millis) -> HeldCapacity | None:
@@ -458,7 +574,9 @@ class Timeline:
         hold = self._fits_at(reservation, moment)
         if hold is None:
             return None
-        end = min(NEVER, moment + self._length(reservation, hold, moment))
+        end, later = self._run(reservation, hold, moment)
+        if later and not self._lets_start(reservation, later, others):
+            return None
         starts = {other.start for other in others if moment < other.start < end}
         if self._store.quotas_ahead:
             root = self._store.queues[reservation.queue].root
@@ -469,16 +587,32 @@ class Timeline:
             return hold
         return None
 
+    def _lets_start(self, reservation: Reservation, later: Mapping[str, Millis], others: Iterable[Reservation]) -> bool:
+        """Whether others can start as planned though those whom this one slows down end later."""
+        for other in others:
+            staying = self._staying_longer(other, later, reservation)
+            if staying and other.hold is not None:
+                world = self.at(other.start, reservation)
+                if not self._have_room(world, staying) or self._would_be_company(other.hold, staying):
+                    return False
+        return True
+
+    def _run(self, reservation: Reservation, hold: HeldCapacity, start: Millis) -> tuple[Millis, Mapping[str, Millis]]:
+        """The end of the reserved workload with this hold, from this start on, and the later ends of those that it slows down."""
+        return self.if_begun(reservation.gang, hold, self._length_alone(reservation, hold), start)
+
     def _length(self, reservation: Reservation, hold: HeldCapacity | None, start: Millis) -> Millis:
         """The runtime of the reserved workload with this hold, from this start on."""
-        gang, length = reservation.gang, reservation.length
-        if hold is None:
-            return length
-        if self._estimates.varies(gang):
-            length = self._estimates.length(gang, self.level, flavors_of(hold.places))
-        if not self._store.slowed.on:
-            return length
-        return self.if_begun(gang, hold, length, start)[0] - start
+        if hold is None or not self._store.slowed.on:
+            return self._length_alone(reservation, hold)
+        return self._run(reservation, hold, start)[0] - start
+
+    def _length_alone(self, reservation: Reservation, hold: HeldCapacity | None) -> Millis:
+        """The runtime of the reserved workload with this hold, without company."""
+        gang = reservation.gang
+        if hold is None or not self._estimates.varies(gang):
+            return reservation.length
+        return self._estimates.length(gang, self.level, flavors_of(hold.places))
 
     def cancel(self, reservation: Reservation) -> None:
         """Remove a reservation that is not needed any more: what it held is free for those after it."""
@@ -558,18 +692,37 @@ class Timeline:
             moved.append((reservation, other))
             passed.append((reservation, [each for each, _ in staying]))
         for reservation, other in moved:
+            if not self._may_move(reservation, other, (key, hold)):
+                return reservation
+        for reservation, other in moved:
             start = reservation.start
             reservation.hold_from(start, other, self._length(reservation, other, start))
         for reservation, keys in passed:
             reservation.beside.update(keys)
         return None
 
-    def _staying_longer(self, reservation: Reservation, later: Mapping[str, Millis]) -> list[tuple[str, HeldCapacity]]:
-        """Those of the holders that end later than planned which would still be there at the reserved start."""
+    def _may_move(self, reservation: Reservation, hold: HeldCapacity, candidate: tuple[str, HeldCapacity]) -> bool:
+        """Whether a reserved workload may have another place beside a candidate: it slows nobody whose room others count on. How
+        long a candidate without a reserved start would be slowed down is not foreseen.
+        """
+        others = [other for other in self._heads(reservation.gang) if other.gang.key != candidate[0]]
+        if not others:
+            return True
+        if self._would_be_company(hold, [candidate]) and self._reserved(candidate[0]) is None:
+            return False
+        return self._lets_start(reservation, self._run(reservation, hold, reservation.start)[1], others)
+
+    def _staying_longer(
+        self, reservation: Reservation, later: Mapping[str, Millis], leaving_out: Reservation | None = None
+    ) -> list[tuple[str, HeldCapacity]]:
+        """Those of the workloads that end later than planned which would still be there at the reserved start."""
+        before = leaving_out.gang if leaving_out is not None else None
         return [
-            (key, self._tenants[key].hold)
+            (key, hold)
             for key, end in later.items()
-            if key not in reservation.beside and self._tenants[key].end <= reservation.start < end
+            if key not in reservation.beside
+            and self._end_beside(key, before) <= reservation.start < end
+            and (hold := self._hold_of(key)) is not None
         ]
 
     def _would_be_company(self, hold: HeldCapacity, others: Iterable[tuple[str, HeldCapacity]]) -> bool:

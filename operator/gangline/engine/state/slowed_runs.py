@@ -55,6 +55,14 @@ class ExpectedEnd(NamedTuple):
     until: Millis
 
 
+class PlannedRun(NamedTuple):
+    """A workload that waits, where its pods would sit, and since when."""
+
+    gang: WorkloadState
+    placed: Placed
+    begins: Millis
+
+
 @dataclass(frozen=True, slots=True)
 class _Seated:
     """A workload whose pods run: since when, and where."""
@@ -300,19 +308,26 @@ class SlowedRuns:
         return self._ends(circle, whole, now, work_of, stop_of)
 
     def expected_if_begun(
-        self, gang: WorkloadState, placed: Placed, begins: Millis, now: Millis, work_of: WorkOf, stop_of: StopOf
+        self, run: PlannedRun, now: Millis, work_of: WorkOf, stop_of: StopOf, beside: Iterable[PlannedRun] = ()
     ) -> Mapping[str, ExpectedEnd]:
-        """The same as if a workload that waits began there."""
-        seats = seats_of(placed)
-        joined = self.concerned(self._met((seats,)))
-        self._add(gang.key, seated := _Seated(gang.uid, begins, seats))
+        """The same as if a workload that waits began there, and those `beside` as they are planned."""
+        key, planned = run.gang.key, [*beside, run]
+        joined: set[str] = set()
+        seated: list[tuple[str, _Seated]] = []
         try:
-            circle, whole = self._circle(gang.key)
-            if len(circle) == 1 and self._speed(gang.key, circle) == 1.0:
+            for each in planned:
+                seats = seats_of(each.placed)
+                if each is run:
+                    joined = self.concerned(self._met((seats,)))
+                seated.append((each.gang.key, _Seated(each.gang.uid, each.begins, seats)))
+                self._add(*seated[-1])
+            circle, whole = self._circle(key)
+            if len(circle) == 1 and self._speed(key, circle) == 1.0:
                 return {}
-            return self._ends(circle if whole else {gang.key, *joined}, whole, now, work_of, stop_of)
+            return self._ends(circle if whole else {key, *joined}, whole, now, work_of, stop_of)
         finally:
-            self._remove(gang.key, seated)
+            for each in seated:
+                self._remove(*each)
 
     def _ends(
         self, keys: Collection[str], whole: bool, now: Millis, work_of: WorkOf, stop_of: StopOf

@@ -20,7 +20,7 @@ from gangline.console.options import Instant, Span, read_configuration
 from gangline.console.output import presenting, terminal
 from gangline.console.output.formats import OutputFormat, answer_option, document
 from gangline.console.output.layout import Rows, wrapped
-from gangline.console.replaying import cluster_record, manifests, plan_files, policy_file, trace_windows
+from gangline.console.replaying import cluster_record, manifests, plan_files, policy_file, trace_flavors, trace_windows
 from gangline.engine.model import Settings
 from gangline.kube import resources as kube
 from gangline.kube.resources import Json
@@ -30,7 +30,7 @@ from gangline.replay import policies, report, world
 from gangline.replay import side_by_side as schedules
 from gangline.replay.policies import Policy
 from gangline.replay.replay_plan import PREDICTORS, SHAKE, ReplayPlan, instant, prepare
-from gangline.replay.replayed import LONGEST, ReplayedCluster, ReplayError
+from gangline.replay.replayed import LONGEST, ReplayError
 from gangline.replay.run import Replay, shaken_lines
 from gangline.replay.side_by_side import Tick, replay
 from gangline.replay.trace_facts import SETTINGS
@@ -155,6 +155,21 @@ class _SpanOrNone(Span):
 @click.option("--format", "format_", type=click.Choice(traces.FORMATS), default="auto", show_default=True)
 @click.option("--gpus", type=int, default=None, help="GPUs (processors, for SWF) of the cluster; needed with a TRACE.")
 @click.option("--gpus-per-node", type=int, default=8, show_default=True, help="0: a flat pool without nodes.")
+@click.option(
+    "--flavor",
+    "flavors",
+    multiple=True,
+    metavar="NAME=GPUS",
+    help="Instead of --gpus: a flavor with so many GPUs; repeatable, in the order of the ClusterQueue.",
+)
+@click.option(
+    "--flavor-speeds",
+    "measured",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=None,
+    help="Measured rates of trainings by model of GPU, which the flavors are named after: each job of which the trace says no "
+    "speeds is one of them, drawn by --seed.",
+)
 @click.option(
     "--policy",
     "names",
@@ -322,17 +337,19 @@ def _of_trace(
     *,
     gpus: int | None,
     gpus_per_node: int,
+    flavors: tuple[str, ...],
+    measured: Path | None,
     format_: str,
     names: str | None,
     **options: Any,
 ) -> Replay:
     """Replay a job trace. Raises ReplayError, TraceError, OSError."""
-    if gpus is None:
-        raise ReplayError("--gpus is missing: a trace does not say how large the cluster is")
+    cluster = trace_flavors.cluster(gpus, gpus_per_node, flavors)
+    if measured is not None and not flavors:
+        raise ReplayError("--flavor-speeds says nothing without --flavor")
     jobs = traces.load(trace, format_)
     if not jobs.jobs:
         raise ReplayError(f"{trace} holds no jobs")
-    cluster = ReplayedCluster(gpus, gpus_per_node)
     if not cluster.nodes:
         left_out = [*left_out, *(f"{each.name}: spec.moves is not played in a flat pool" for each in own if each.moves)]
         own = [replace(each, moves=None) for each in own]
@@ -345,8 +362,12 @@ def _of_trace(
         usual=(1800.0, 0),
         **options,
     )
+    trace_flavors.check(plan, any(ahead))
     with console.status("Training the model …" if plan.needs("model") else "Reading …"):
         prepared, notes = prepare(jobs, plan)
+    if flavors:
+        played, of_speeds = trace_flavors.with_speeds(prepared.jobs, plan, measured)
+        prepared, notes = replace(prepared, jobs=played), [*notes, *of_speeds]
     if any(ahead):
         planned, troubles = trace_windows.of_trace(*ahead, plan, prepared)
         prepared, notes = replace(prepared, planned=planned), [*notes, *troubles]
@@ -365,6 +386,8 @@ def _of_record(
     *,
     gpus: int | None,
     gpus_per_node: int,
+    flavors: tuple[str, ...],
+    measured: Path | None,
     format_: str,
     names: str | None,
     **options: Any,
@@ -372,6 +395,8 @@ def _of_record(
     """Replay a cluster's record. Raises ReplayError, RecordError, OSError."""
     if gpus is not None or options["tenants"]:
         raise ReplayError("--gpus and --tenants say nothing with --cluster-record: the record has quotas and queues")
+    if flavors or measured is not None:
+        raise ReplayError("--flavor and --flavor-speeds say nothing with --cluster-record: the record has flavors")
     del gpus_per_node, format_
     with console.status("Reading …"):
         source = cluster_record.opened(folder)

@@ -199,23 +199,25 @@ async def test_reflector_notices_an_api_server_that_hangs(
 async def test_a_write_expected_by_the_watchdog_comes(client: ApiClient, namespace: str) -> None:
     view, reflector = View(), Reflector(client, CONFIG_MAPS, namespace=namespace)
     running = asyncio.create_task(reflector.run(view))  # without a group, which would check each second
-    await reflector.synced.wait()
-    version = ""
-    for n in range(20):
-        made = await client.patch(
-            CONFIG_MAPS,
-            namespace,
-            "a",
-            {"apiVersion": "v1", "kind": "ConfigMap", **config_map("a", n=str(n))},
-            kind="apply",
-            field_manager="test",
-        )
-        version = made["metadata"]["resourceVersion"]
-        reflector.expect(f"{namespace}/a", version, within=0.0)
-    await until(lambda: view.objects.get(f"{namespace}/a") == version)
-    assert not reflector.check() and reflector.counters.restarts == {}
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    try:
+        await reflector.synced.wait()
+        version = ""
+        for n in range(20):
+            made = await client.patch(
+                CONFIG_MAPS,
+                namespace,
+                "a",
+                {"apiVersion": "v1", "kind": "ConfigMap", **config_map("a", n=str(n))},
+                kind="apply",
+                field_manager="test",
+            )
+            version = made["metadata"]["resourceVersion"]
+            reflector.expect(f"{namespace}/a", version, within=0.0)
+        await until(lambda: view.objects.get(f"{namespace}/a") == version)
+        assert not reflector.check() and reflector.counters.restarts == {}
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_bookmarks_come(client: ApiClient, namespace: str) -> None:

@@ -5,6 +5,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+# where this is set, as in many images of containers, each process compiles all of our modules, which takes two seconds of CPU
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 STAMP := $(VENV)/.installed

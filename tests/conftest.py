@@ -1,10 +1,11 @@
-"""Fixtures of all rooms: the real control plane, shared by the tests of one pytest worker, and a kubectl for it."""
+"""Fixtures of all rooms: the real control plane, shared by modules of one pytest worker, and a kubectl for it."""
 
 from __future__ import annotations
 
 import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -78,20 +79,61 @@ def pytest_unconfigure(config: pytest.Config) -> None:
             print(line)
 
 
-@pytest.fixture(scope="session")
-def control_plane() -> Iterator[LocalControlPlane]:
+class SharedPlane:
+    """A control plane from the first module that asks for it to the last one in a row: one at rest takes 5 % of a CPU."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._plane: LocalControlPlane | None = None
+        self._asking: set[Path] | None = None
+
+    def plane(self) -> LocalControlPlane:
+        if self._plane is None:
+            require_control_plane()
+            self._plane = self._running.enter_context(LocalControlPlane(ControlPlaneOptions(gogc=400)))
+        return self._plane
+
+    def end_unless_asked_for(self, item: pytest.Item, following: pytest.Item | None) -> None:
+        if self._plane is None or (following is not None and following.path == item.path):
+            return
+        if self._asking is None:
+            asking = (each for each in item.session.items if "control_plane" in getattr(each, "fixturenames", ()))
+            self._asking = {each.path for each in asking}
+        if following is None or following.path not in self._asking:
+            self.end()
+
+    def end(self) -> None:
+        self._plane = None
+        self._running.close()
+
+
+_shared_plane = SharedPlane()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        _shared_plane.end_unless_asked_for(item, nextitem)
+
+
+def pytest_sessionfinish() -> None:
+    _shared_plane.end()
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> LocalControlPlane:
     """A running control plane. Whoever breaks it (kills components, changes its nodes) should start one of their own."""
-    require_control_plane()
-    with LocalControlPlane(ControlPlaneOptions(gogc=400)) as plane:
-        yield plane
+    return _shared_plane.plane()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kubeconfig(control_plane: LocalControlPlane) -> Path:
     return control_plane.kubeconfig
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kubectl(control_plane: LocalControlPlane) -> Kubectl:
     return Kubectl(build.kubectl(), control_plane.kubeconfig)
 

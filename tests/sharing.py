@@ -1,13 +1,13 @@
 """How the tests are shared out among the workers of pytest-xdist, and which files took most of their time.
 
 A file stays with one worker, since most fixtures that start a control plane belong to a file; files of GROUPS, which share one,
-stay together. Tests on a control plane wait most of their time and the other ones compute, so both are mixed. Where the time is
-limited, the other ones go on for longer (`tests.minutes`), and are mixed among the first half, so that all of them run. A fifth
-of them comes at the end: they are short, so that no worker is left with a long one. The other ones go backwards, from
-tests/webhooks to tests/api, which is the quickest.
+stay together. The longest of them come first, so that no worker is left with one at the end. Tests on a control plane wait most
+of their time and the other ones compute, so both are mixed. Where the time is limited, the other ones go on for longer
+(`tests.minutes`), and are mixed among the first half, so that all of them run. A fifth of them comes at the end: they are short.
+The other ones go backwards, from tests/webhooks to tests/api, which is the quickest.
 
-Where the time is limited, another file on a control plane comes first at each commit: otherwise the same ones would be left out
-in every run.
+Where the time is limited, another file on a control plane follows the longest ones at each commit: otherwise the same ones would
+be left out in every run.
 """
 
 from __future__ import annotations
@@ -36,6 +36,25 @@ GROUPS: Final = {
         "tests/jobs/test_on_cluster.py",
     ),
 }
+#: the files and groups on a control plane that take more than about four minutes, the longest first, as logs of CI name them
+LONGEST: Final = (
+    "tests/real/test_installation.py",
+    "trio",
+    "tests/real/test_training.py",
+    "tests/cluster/test_dashboard.py",
+    "tests/install/test_install.py",
+    "tests/cluster/test_quickstart.py",
+    "tests/cluster/test_reservations.py",
+    "tests/cluster/test_remedies_followed.py",
+    "tests/cluster/test_card_crash.py",
+    "tests/cluster/test_crash.py",
+    "tests/cluster/test_serving.py",
+    "tests/cluster/test_first_steps.py",
+    "tests/cluster/test_power_crash.py",
+    "tests/real/test_sessions.py",
+    "tests/cluster/test_recovery.py",
+    "tests/cluster/test_chaos.py",
+)
 #: the part of the files without a control plane that is mixed among the other ones
 MIXED: Final = 0.8
 #: the part of the files on a control plane among which they are mixed
@@ -49,17 +68,19 @@ def group_of(file: str) -> str:
 
 
 def order(files: Sequence[str], on_cluster: set[str], turn: int = 0) -> list[str]:
-    """The groups of `files`, which names a file once for each test: those on a control plane, the largest first, and others among
-    them. `turn`: by how many those on a control plane are turned, so that another one comes first.
+    """The groups of `files`, which names a file once for each test: those on a control plane, first the LONGEST and then those of
+    most tests, and others among them. `turn`: by how many those on a control plane that are not among the LONGEST are turned.
     """
     counts: dict[str, int] = defaultdict(int)
     for file in files:
         counts[group_of(file)] += 1
-    slow = sorted({group_of(file) for file in on_cluster}, key=lambda group: (-counts[group], group))
-    quick = sorted(counts.keys() - slow, reverse=True)
-    if not slow:
+    groups = {group_of(file) for file in on_cluster}
+    slow = sorted(groups - set(LONGEST), key=lambda group: (-counts[group], group))
+    quick = sorted(counts.keys() - groups, reverse=True)
+    if not groups:
         return quick
-    slow = slow[turn % len(slow) :] + slow[: turn % len(slow)]
+    turned = turn % len(slow) if slow else 0
+    slow = [*(group for group in LONGEST if group in groups), *slow[turned:], *slow[:turned]]
     mixed, first = int(MIXED * len(quick)), math.ceil(FIRST * len(slow))
     made: list[str] = []
     for number, group in enumerate(slow):

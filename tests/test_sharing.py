@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests import sharing
-from tests.sharing import GROUPS, file_of, group_of, order
+from tests.sharing import GROUPS, LONGEST, file_of, group_of, order
 
 pytest_plugins = ["pytester"]
 
@@ -17,6 +17,20 @@ def test_files_on_a_control_plane_come_first_the_largest_before_and_others_are_m
 def test_another_file_on_a_control_plane_comes_first_at_another_commit() -> None:
     files = ["a.py", *["c.py"] * 2, "d.py", *["b.py"] * 3]
     assert order(files, {"b.py", "c.py", "d.py"}, turn=4) == ["c.py", "d.py", "b.py", "a.py"]
+
+
+@pytest.mark.parametrize("turn", [0, 1, 3])
+def test_the_longest_come_first_at_every_commit(turn: int) -> None:
+    longest = ["tests/cluster/test_multikueue_pods.py", LONGEST[0], LONGEST[3]]
+    others = ["tests/cluster/test_pods.py"] * 9
+    expected = [LONGEST[0], "trio", LONGEST[3], others[0]]
+    assert order([*others, *longest], {*longest, *others}, turn) == expected
+    assert order(longest, set(longest), turn) == expected[:-1]
+
+
+def test_the_longest_are_files_or_groups() -> None:
+    root = Path(__file__).parents[1]
+    assert [name for name in LONGEST if name not in GROUPS and not (root / name).is_file()] == []
 
 
 def test_files_that_share_a_control_plane_are_one_group() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -15,6 +14,7 @@ from tests.api import accepted
 from tests.api.generated import Json, objects, with_defaults
 from tests.builders.objects import Workload
 from tests.examples import examples
+from tests.fuzz import worst
 
 from gangline.api import names
 from gangline.api.read import parse, policy_reader, render
@@ -824,8 +824,12 @@ def test_an_admission_of_pods_that_request_nothing_has_no_empty_maps() -> None:
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
+#: instructions of Python that it takes to read a workload whose template was read before, about 0.1 ms
+STEPS = 3500
+
+
 def test_known_templates_are_cheap() -> None:
-    """A relist brings 15,000 workloads at once. The bound is loose: machines that run tests are busy."""
+    """A relist brings 15,000 workloads at once."""
     status = {
         "conditions": [condition("QuotaReserved", "True"), condition("Admitted", "True")],
         "admission": {
@@ -834,14 +838,9 @@ def test_known_templates_are_cheap() -> None:
         },
     }
     raw = orjson.dumps(workload({"queueName": "q"}, status, creationTimestamp="2026-01-31T12:00:00Z"))
-    many = [orjson.loads(raw) for _ in range(500)]
-    best = float("inf")
-    for _ in range(5):
-        started = time.thread_time()
-        for obj in many:
-            parse.workload(obj)
-        best = min(best, time.thread_time() - started)
-    assert best / len(many) < 300e-6
+    parse.workload(orjson.loads(raw))
+    many = [orjson.loads(raw) for _ in range(100)]
+    assert worst.steps(lambda: [parse.workload(obj) for obj in many]) < 1.2 * len(many) * STEPS
 
 
 def test_the_quota_of_a_workload_that_cannot_be_read_is_counted_all_the_same() -> None:

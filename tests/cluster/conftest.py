@@ -118,7 +118,14 @@ def standing(
     pools: Sequence[EqualNodes] = POOLS,
 ) -> Iterator[System]:
     """A control plane with these kinds (by default, all), nodes, accounts and webhooks. `before`: what happens on it first."""
-    options = ControlPlaneOptions(gogc=200, flags={"kube-apiserver": authors.flags(directory)}, version=version)
+    options = ControlPlaneOptions(
+        gogc=200,
+        flags={"kube-apiserver": authors.flags(directory)},
+        version=version,
+        # nodes renew their Leases every 40 s, not 10: while nothing happens, nothing else is written
+        node_lease=160,
+        node_monitor_grace=120,
+    )
     with LocalControlPlane(options) as control_plane:
         asyncio.run(_prepare(control_plane.kubeconfig, crds, before, pools))
         logins = asyncio.run(accounts.grant(control_plane.kubeconfig, directory))

@@ -37,6 +37,8 @@ from gangline.kube.resources import Resource, controller_of
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 FORKS = multiprocessing.get_context("forkserver")
+#: seconds between two questions of a wait, at first and after a few seconds: each takes CPU of the API server from other tests
+QUICKLY, SLOWLY = 0.1, 0.25
 #: the kinds whose objects the message of a test shows that waited in vain
 _SCENE = (
     *(kube.JOB_SETS, kube.GPU_JOBS, kube.JOBS, kube.WORKLOADS, kube.PODS, kube.EVENTS, kube.NODES),
@@ -238,22 +240,25 @@ class Api:
         condition: Callable[[], Awaitable[Any]],
         what: str,
         seconds: float = 60.0,
-        period: float = 0.1,
+        period: float | None = None,
         *,
         namespace: str = "default",
     ) -> Any:
-        """Ask again until the answer is true, for `PATIENCE` times so many seconds; errors of the API server are waited out."""
+        """Ask again until the answer is true, for `PATIENCE` times so many seconds; errors of the API server are waited out.
+
+        `period`: seconds between two questions. Without it they are QUICKLY apart at first, and SLOWLY in a long wait.
+        """
         seconds *= PATIENCE
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         trouble: Any = None
-        while time.monotonic() < deadline:
+        while (waited := time.monotonic() - began) < seconds:
             try:
                 trouble = await condition()
                 if trouble:
                     return trouble
             except ApiError as error:
                 trouble = error
-            await asyncio.sleep(period)
+            await asyncio.sleep(period or min(SLOWLY, max(QUICKLY, waited / 10)))
         raise AssertionError(f"not within {seconds:g} s: {what} (last: {trouble!r})\n{await self.scene(namespace)}")
 
     async def scene(self, namespace: str = "default") -> str:

@@ -191,6 +191,7 @@ async def test_a_clock_that_is_set_in_a_maintenance_changes_nothing(place: Place
     until = time.monotonic() + 10
     while time.monotonic() < until:
         assert await place.cordoned(ONE) == "upkeep" and not await place.pods("train")
+        await asyncio.sleep(0.2)
     assert "this machine's clock was set" in operator.log.read_text()
     await api.until(place.is_cordoned(ONE, ""), "the node is given back", 90)
     await api.until(place.runs("train"), "the job goes on", 60)

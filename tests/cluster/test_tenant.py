@@ -1,5 +1,8 @@
 """A tenant who does anything with what it may write, and another team, whose jobs are admitted as fast as ever.
 
+A short run is one of many tests that share a machine, and waits say little there: it judges that nobody waits for ever, that all
+processes go on, and their memory. Only a run of at least a ROUND judges how much longer the other team waits.
+
 GANGLINE_TENANT_SECONDS says how long (default 20), GANGLINE_TENANT_SEED which attempts:
 
     make fuzz-cluster MINUTES=60 SEED=7
@@ -48,8 +51,8 @@ USUALLY = 12
 ROUND = 300.0
 #: so many times as long as usually may an admission take under attack, in the median
 SLOWER = 2.0
-#: in a run with few jobs, beside other tests, this passes as well; milliseconds
-UNNOTICED = 1000
+#: the API server takes at least so much of what the tenant attempts
+TAKEN = 1 / 8
 #: MB that the chart allows a process
 MOST_MEMORY, MOST_MEMORY_OF_WEBHOOKS = 2048, 512
 #: nobody waits for so long, in seconds; the machine may be busy with other tests during a short run
@@ -303,9 +306,9 @@ async def test_another_team_is_admitted_as_ever(system: System, api: Api, two_te
     assert await holder(api) == leads
     for name, size in processes.memory().items():
         assert size < (MOST_MEMORY_OF_WEBHOOKS if name == "webhooks" else MOST_MEMORY), f"{name}: {size} MB"
-    unnoticed = 0 if SECONDS >= ROUND else UNNOTICED
-    assert figures["median"] <= max(SLOWER * figures["usual"], unnoticed), figures
-    assert sum(figures["taken"].values()) > SECONDS
+    assert sum(figures["taken"].values()) > TAKEN * figures["attempts"] > 0, figures
+    if SECONDS >= ROUND:
+        assert figures["median"] <= SLOWER * figures["usual"], figures
 
 
 def figures_of(team: Team, calm: set[str], outcomes: Counter[tuple[str, str]]) -> Json:

@@ -26,7 +26,7 @@ SHORT = f"couldn't assign flavors to pod set main: insufficient unused quota for
 Run = Callable[..., Awaitable[Result]]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def installed(kubeconfig: Path) -> Path:
     """The kubeconfig of the control plane, with Gangline's kinds on it."""
 

@@ -80,10 +80,8 @@ def test_a_service_that_dies_later_is_noticed(services):
 
 def test_holding_ends_when_a_service_dies(services):
     services.start("operator", ["dies"])
-    started = time.monotonic()
     with pytest.raises(StartError, match="operator has ended"):
         services.hold()
-    assert time.monotonic() - started < 10
 
 
 def test_an_old_ready_file_does_not_count(services):

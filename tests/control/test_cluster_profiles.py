@@ -287,11 +287,9 @@ async def test_a_program_that_misbehaves_makes_its_cluster_inactive(
 ) -> None:
     monkeypatch.setattr(tokens, "EXEC_TIMEOUT", 2.0)
     cluster = connect(body)
-    began = time.monotonic()
     await soon(lambda: inactive(cluster))
     assert cluster.state is not None and cluster.state.reason == "ClientConnectionFailed"
     assert words in cluster.state.message and len(cluster.state.message) < 1000
-    assert time.monotonic() - began < 15
 
 
 async def test_a_program_that_is_not_there_is_named(connect: Callable[[str], RemoteCluster], tmp_path: Path) -> None:

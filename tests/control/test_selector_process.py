@@ -84,10 +84,8 @@ def test_it_says_what_this_process_would_say(judge: SelectorProcess, expression:
 @pytest.mark.parametrize("expression", [SLOW, LARGE])
 def test_what_costs_too_much_ends_the_process_once(judge: SelectorProcess, clock: Clock, expression: str) -> None:
     assert LocalJudge().fault(expression) == ""
-    began = time.monotonic()
     words = "evaluating it takes too much time or memory"
     assert judge.judge(expression, GROUPS) == [(words,) * 3, (words,)]
-    assert time.monotonic() - began < selector_process.PATIENCE + 5
     assert judge.fault(expression) == words, "it is known"
     assert judge.judge(expression, GROUPS[1:]) == [(words,)]
     with pytest.raises(UnavailableError, match="another CEL selector took too much"):

@@ -105,11 +105,13 @@ async def test_one_at_a_time_per_object_and_newest_wins() -> None:
 async def test_different_objects_go_side_by_side() -> None:
     async with writing() as (server, writer):
         server.script += [Answer(200, delay=0.1)] * 6
-        started = time.monotonic()
+        most = 0
         for name in "abcdef":
             writer.submit(patch(name, 1))
-        assert await writer.drain(5)
-        assert time.monotonic() - started < 0.4
+        while writer.queued or writer.in_flight:
+            most = max(most, writer.in_flight)
+            await asyncio.sleep(0.002)
+        assert most > 2
 
 
 async def test_concurrency_is_bounded() -> None:
@@ -335,12 +337,13 @@ async def test_retry_after_holds_everything() -> None:
         server.script.append(Answer(429, "TooManyRequests", retry_after="1"))
         started = time.monotonic()
         writer.submit(patch("a", 1))
-        await asyncio.sleep(0.1)
+        while not patched(server):
+            await asyncio.sleep(0.01)
         writer.submit(patch("b", 1))
-        await asyncio.sleep(0.5)
-        assert patched(server) == ["a"]
-        assert await writer.drain(5)
+        while len(patched(server)) < 2:
+            await asyncio.sleep(0.01)
         assert time.monotonic() - started > 1.0
+        assert await writer.drain(5)
         assert value(server, "a") == value(server, "b") == 1
 
 
@@ -352,13 +355,12 @@ async def test_one_failing_object_does_not_stall_others() -> None:
         server.script.clear()
         server.script += [Answer(500, verb="create")] * 1000
         writer.submit(Write(key("n"), "create", {"metadata": {"name": "n"}}))
-        started = time.monotonic()
         for n in range(50):
             writer.submit(patch("bcdef"[n % 5], n))
             await asyncio.sleep(0.001)
         while value(server, "f") != 49:
             await asyncio.sleep(0.001)
-        assert time.monotonic() - started < 1.0
+        assert sum(verb == "create" for verb, _ in server.served) < 8, "the others did not wait for its attempts"
 
 
 async def test_a_newer_write_takes_over_from_one_in_backoff() -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.controlplane import Kubectl, eventually, require_control_plane
+from tests.controlplane import PATIENCE, Kubectl, eventually, require_control_plane
 
 from gangline.api.names import SIMULATED_EXIT_CODE, SIMULATED_RUNTIME, SIMULATED_SHUTDOWN
+from gangline.api.read.conditions import millis_of
 from gangline.devcluster import nodes
 from gangline.devcluster.components import ControlPlaneOptions
 from gangline.devcluster.errors import DevClusterError
@@ -122,14 +123,21 @@ async def test_a_failed_node_is_not_ready_until_it_recovers(client: ApiClient, p
 
 
 async def test_pods_of_a_failed_node_play_no_further(
-    client: ApiClient, pool: EqualNodes, submit: Submit, pods, condition
+    client: ApiClient, pool: EqualNodes, submit: Submit, pods, condition, kubectl: Kubectl, namespace: str
 ) -> None:
-    job = submit({SIMULATED_RUNTIME: "2s"}, parallelism=2, node=pool.node_names[0])
-    assert eventually(lambda: [pod["status"]["phase"] for pod in pods(job)] == ["Running"] * 2)
-    await nodes.fail_node(client, pool.node_names[0])
-    time.sleep(4)
-    assert {pod["status"]["phase"] for pod in pods(job)} == {"Running"}, "their two seconds are over, but they are dead"
-    await nodes.recover_node(client, pool.node_names[0])
+    dead, alive = pool.node_names
+    job, other = (
+        submit({SIMULATED_RUNTIME: "1h"}, parallelism=2, node=dead),
+        submit({SIMULATED_RUNTIME: "1h"}, node=alive),
+    )
+    assert eventually(lambda: [pod["status"]["phase"] for pod in [*pods(job), *pods(other)]] == ["Running"] * 3)
+    await nodes.fail_node(client, dead)
+    for each in (job, other):
+        over = f"{SIMULATED_RUNTIME}=1s"
+        kubectl("annotate", "pods", "-n", namespace, "-l", f"job-name={each}", "--overwrite", over)
+    assert eventually(lambda: condition(other, "Complete"))
+    assert {pod["status"]["phase"] for pod in pods(job)} == {"Running"}, "their second is over, but they are dead"
+    await nodes.recover_node(client, dead)
     assert eventually(lambda: condition(job, "Complete"))
 
 
@@ -140,10 +148,15 @@ async def test_a_silent_node_is_noticed_by_the_controller_manager() -> None:
             names = await nodes.create_pools(client, [EqualNodes("short", 2, {GPU: 8})])
             await nodes.fail_node(client, names[0], silent=True)
             assert nodes.is_ready(await client.get(NODES, None, names[0]))
-            await asyncio.sleep(8)
-            node = await client.get(NODES, None, names[0])
-            ready = next(each for each in node["status"]["conditions"] if each["type"] == "Ready")
-            assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
+
+            async def ready() -> dict[str, Any]:
+                node = await client.get(NODES, None, names[0])
+                return next(each for each in node["status"]["conditions"] if each["type"] == "Ready")
+
+            async with asyncio.timeout(30 * PATIENCE):
+                while (found := await ready())["status"] == "True":
+                    await asyncio.sleep(0.2)
+            assert (found["status"], found["reason"]) == ("Unknown", "NodeStatusUnknown")
             assert nodes.is_ready(await client.get(NODES, None, names[1])), "heartbeats keep the other one Ready"
             await nodes.recover_node(client, names[0])
             await nodes.wait_ready(client, names, timeout=15)
@@ -157,7 +170,8 @@ async def test_a_new_kwok_takes_over_at_once(
     started = time.monotonic()
     job = submit({SIMULATED_RUNTIME: "100ms"})
     assert eventually(lambda: condition(job, "Complete"), 15)
-    assert time.monotonic() - started < control_plane.options.node_lease / 2
+    # the other one had renewed its leases at most a quarter of that before it was killed
+    assert time.monotonic() - started < control_plane.options.node_lease * 3 / 4
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
@@ -166,13 +180,13 @@ async def test_a_new_kwok_takes_over_at_once(
 def test_pods_run_for_their_runtime_and_complete(submit: Submit, pods, condition) -> None:
     job = submit({SIMULATED_RUNTIME: "3s"}, parallelism=3)
     assert eventually(lambda: [pod["status"]["phase"] for pod in pods(job)] == ["Running"] * 3)
-    running_since = time.monotonic()
     assert all(pod["status"]["podIP"] for pod in pods(job))
     assert eventually(lambda: condition(job, "Complete"), 15)
-    assert 1.5 < time.monotonic() - running_since < 10
     assert {pod["status"]["phase"] for pod in pods(job)} == {"Succeeded"}
     finished = pods(job)[0]["status"]["containerStatuses"][0]["state"]
     assert finished["terminated"]["exitCode"] == 0
+    ran = millis_of(finished["terminated"]["finishedAt"]) - millis_of(finished["terminated"]["startedAt"])
+    assert ran >= 2000, "whole seconds are written"
     assert "running" not in finished
 
 
@@ -212,14 +226,12 @@ def test_a_change_of_the_pod_does_not_restart_its_clock(
 ) -> None:
     job = submit({SIMULATED_RUNTIME: "4s"})
     assert eventually(lambda: [pod["status"]["phase"] for pod in pods(job)] == ["Running"])
-    started = time.monotonic()
-    for touch in range(6):
+    for touch in range(20):
         time.sleep(1)
         kubectl("annotate", "pods", "-n", namespace, "-l", f"job-name={job}", "--overwrite", f"touched={touch}")
         if condition(job, "Complete"):
             break
-    assert eventually(lambda: condition(job, "Complete"), 3)
-    assert time.monotonic() - started < 8
+    assert condition(job, "Complete"), "its clock began anew each second"
 
 
 def test_suspending_a_job_removes_its_pods_when_they_have_stopped(
@@ -228,11 +240,14 @@ def test_suspending_a_job_removes_its_pods_when_they_have_stopped(
     job = submit({SIMULATED_SHUTDOWN: "3s"}, podReplacementPolicy="Failed")
     assert eventually(lambda: [pod["status"]["phase"] for pod in pods(job)] == ["Running"])
     kubectl("patch", "job", job, "-n", namespace, "-p", '{"spec":{"suspend":true}}')
-    assert eventually(lambda: all("deletionTimestamp" in pod["metadata"] for pod in pods(job)))
-    stopping = time.monotonic()
-    assert pods(job)[0]["status"]["phase"] == "Running", "it takes its time to stop"
+
+    def stopping() -> bool:
+        found = pods(job)
+        ends = all("deletionTimestamp" in pod["metadata"] and pod["status"]["phase"] == "Running" for pod in found)
+        return bool(found) and ends
+
+    assert eventually(stopping), "it takes its time to stop"
     assert eventually(lambda: pods(job) == [], 15)
-    assert time.monotonic() - stopping > 1.5
 
 
 def test_a_slow_pod_is_gone_after_its_grace_period(submit: Submit, pods, kubectl: Kubectl, namespace: str) -> None:

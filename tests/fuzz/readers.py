@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -75,9 +76,10 @@ class Reader:
     what: str
 
 
-def everywhere() -> list[Reader]:
+@cache
+def everywhere() -> tuple[Reader, ...]:
     """All readers of both packages that are neither marked nor measured."""
-    return [reader for module, source in _modules() for reader in unmarked(source, module)]
+    return tuple(reader for module, source in _modules() for reader in unmarked(source, module))
 
 
 def functions() -> set[str]:

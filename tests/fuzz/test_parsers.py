@@ -11,7 +11,7 @@ PARSERS = worst.parsers()
 #: what a call costs whatever the length, in instructions
 FIXED = 400
 #: characters of the longest text whose instructions are counted one by one: work that grows with the square shows long before
-COUNTED = 16_384
+COUNTED = 4096
 
 
 def assert_linear(parser: Parser, small: int, times: int) -> None:

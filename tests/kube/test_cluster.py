@@ -198,7 +198,10 @@ async def test_reflector_notices_an_api_server_that_hangs(
 
 async def test_a_write_expected_by_the_watchdog_comes(client: ApiClient, namespace: str) -> None:
     view, reflector = View(), Reflector(client, CONFIG_MAPS, namespace=namespace)
-    async with following(reflector, view):
+    running = asyncio.create_task(reflector.run(view))  # without a group, which would check each second
+    try:
+        await reflector.synced.wait()
+        version = ""
         for n in range(20):
             made = await client.patch(
                 CONFIG_MAPS,
@@ -208,9 +211,13 @@ async def test_a_write_expected_by_the_watchdog_comes(client: ApiClient, namespa
                 kind="apply",
                 field_manager="test",
             )
-            reflector.expect(f"{namespace}/a", made["metadata"]["resourceVersion"], within=1.0)
-        await asyncio.sleep(2.5)
-        assert reflector.counters.restarts == {}
+            version = made["metadata"]["resourceVersion"]
+            reflector.expect(f"{namespace}/a", version, within=0.0)
+        await until(lambda: view.objects.get(f"{namespace}/a") == version)
+        assert not reflector.check() and reflector.counters.restarts == {}
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_bookmarks_come(client: ApiClient, namespace: str) -> None:
@@ -236,18 +243,22 @@ async def test_bookmarks_come(client: ApiClient, namespace: str) -> None:
 
 
 async def test_lease_is_taken_renewed_and_handed_over(client: ApiClient, namespace: str) -> None:
-    settings = LeaseSettings(namespace, "gangline", lease_duration=3, renew_deadline=2, retry_period=0.3)
+    settings = LeaseSettings(namespace, "gangline", lease_duration=20, renew_deadline=15, retry_period=0.3)
     electors = [Elector(client, settings, identity=f"e{n}") for n in range(2)]
     first = asyncio.create_task(electors[0].run())
     await until(electors[0].leading)
     second = asyncio.create_task(electors[1].run())
-    await asyncio.sleep(4)
+    renewed = set[str]()
+    async with asyncio.timeout(60):
+        while len(renewed) < 5:
+            lease = await client.get(LEASES, namespace, "gangline")
+            renewed.add(lease["spec"]["renewTime"])
+            await asyncio.sleep(0.1)
     assert electors[0].leading() and not electors[1].leading()
-    lease = await client.get(LEASES, namespace, "gangline")
     assert lease["spec"]["holderIdentity"] == "e0"
     electors[0].stop()
     await first
-    await until(electors[1].leading, 2.0)
+    await until(electors[1].leading, 15.0)  # before the Lease would have run out
     lease = await client.get(LEASES, namespace, "gangline")
     assert lease["spec"]["holderIdentity"] == "e1" and lease["spec"]["leaseTransitions"] == 1
     second.cancel()

@@ -50,17 +50,23 @@ def run(jobs: list[ReplayedJob], *, floor: bool, believed: Mapping[int, Millis] 
     return Simulator(jobs, ReplayedCluster(112), queue, UpsideDown(believed), rules=SavingRules(None)).run()
 
 
+@pytest.fixture(scope="module")
+def fallen() -> ReplayResult:
+    """A schedule in which a queue falls back, since short jobs are forecast to be long."""
+    return run(replayed(trace_jobs(350, seed=11, days=1.2)), floor=True)
+
+
 def mean(result: ReplayResult) -> float:
     waits = [outcome.wait or 0 for outcome in result.outcomes]
     return sum(waits) / len(waits) / 1000
 
 
-def test_forecasts_that_are_worse_than_none_are_given_up() -> None:
+def test_forecasts_that_are_worse_than_none_are_given_up(fallen: ReplayResult) -> None:
     jobs = replayed(trace_jobs(350, seed=11, days=1.2))
     plain = Simulator(
         jobs, ReplayedCluster(112), policies.POLICIES["besteffort"].queue, Blind(), rules=SavingRules(None)
     ).run()
-    without, with_floor = run(jobs, floor=False), run(jobs, floor=True)
+    without, with_floor = run(jobs, floor=False), fallen
     assert plain.modes == without.modes == []
     assert with_floor.modes[0][1] == f"ClusterQueue/{policies.QUEUE}"
     assert metrics.of(with_floor)["modes"][0]["mode"] == with_floor.modes[0][2] != "Policy"
@@ -90,9 +96,9 @@ def test_a_counterfactual_is_what_a_replay_of_its_mode_is(
         assert found == pytest.approx(expected, abs=0.5)
 
 
-def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(tmp_path: Path) -> None:
+def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(fallen: ReplayResult, tmp_path: Path) -> None:
     """By code that shares nothing with the engine; and from the fall to best effort on, no job waits though it fits."""
-    result = run(replayed(trace_jobs(350, seed=11, days=1.2)), floor=True)
+    result = fallen
     side_by_side.write(result, tmp_path, "floor")
     measures, found = metrics.of(result), Schedule(tmp_path, "floor", 14, 8)
     assert found.over_committed() == []
@@ -111,11 +117,9 @@ def test_a_second_count_agrees_with_a_schedule_in_which_a_queue_fell_back(tmp_pa
         assert not [head for head in found.heads if fell < head.since < until]
 
 
-def test_the_floor_knows_no_future() -> None:
+def test_the_floor_knows_no_future(fallen: ReplayResult) -> None:
     """The durations of all jobs that have not ended by a date are tripled: modes and schedule before it stay as they were."""
-    jobs = replayed(trace_jobs(350, seed=11, days=1.2))
-    believed = {job.number: job.duration for job in jobs}
-    whole = run(jobs, floor=True, believed=believed)
+    whole, believed = fallen, {outcome.job.number: outcome.job.duration for outcome in fallen.outcomes}
     assert whole.modes
     ends = sorted(outcome.finish for outcome in whole.outcomes if outcome.finish is not None)
     at = max(ends[len(ends) // 2], whole.modes[0][0] + HOUR)

@@ -7,6 +7,7 @@ import json
 import random
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -126,20 +127,25 @@ def test_without_pyarrow_parquet_is_refused_before_anything_is_played(
     assert not (tmp_path / "out").exists()
 
 
+def guessing(jobs: list[ReplayedJob], name: str) -> ReplayResult:
+    """A replay of jobs that are guessed as those of `busy(3)` ran."""
+    past = [job.duration / 1000 for job in busy(3)]
+    believed = RequestedTimes(3_600_000) if name == "easy" else Guess(1, past)
+    return Simulator(
+        jobs, ReplayedCluster(8 * NODES), policies.POLICIES[name].queue, believed, rules=SavingRules(60_000)
+    ).run()
+
+
+@cache
+def whole_of(name: str) -> ReplayResult:
+    return guessing(busy(3), name)
+
+
 @pytest.mark.parametrize("name", ["gangline", "gangline-any", "easy"])
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_nothing_is_decided_by_what_has_not_happened_yet(tmp_path: Path, name: str, share: float) -> None:
     """The durations of all jobs that have not ended by a date are tripled: the schedule before it stays as it was."""
-    jobs = busy(3)
-    past = [job.duration / 1000 for job in jobs]
-
-    def again(jobs: list[ReplayedJob]) -> ReplayResult:
-        believed = RequestedTimes(3_600_000) if name == "easy" else Guess(1, past)
-        return Simulator(
-            jobs, ReplayedCluster(8 * NODES), policies.POLICIES[name].queue, believed, rules=SavingRules(60_000)
-        ).run()
-
-    whole = again(jobs)
+    jobs, whole = busy(3), whole_of(name)
     ends = sorted(outcome.finish for outcome in whole.outcomes if outcome.finish is not None)
     at = ends[round(share * len(ends))]
     other = [
@@ -147,7 +153,7 @@ def test_nothing_is_decided_by_what_has_not_happened_yet(tmp_path: Path, name: s
         for job, outcome in zip(jobs, whole.outcomes, strict=True)
     ]
     views: list[object] = []
-    for number, result in enumerate((whole, again(other))):
+    for number, result in enumerate((whole, guessing(other, name))):
         found = exported(result, tmp_path / str(number), name)
         runs = [
             (run.job, run.start, run.end if run.end < at / 1000 else None, run.backfilled, sorted(run.nodes.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import time
 from typing import Any
 
@@ -100,6 +101,40 @@ def test_reading_that_takes_for_ever_is_interrupted() -> None:
     with pytest.raises(time_limit.TookTooLongError):
         time_limit.limited(forever, 0.05)
     assert time_limit.limited(lambda: 5, 0.05) == 5
+
+
+def test_the_timer_is_set_once_for_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting it costs more than most work, and a limit still holds for work that begins just before the timer rings."""
+    sets: list[float] = []
+    setitimer = signal.setitimer
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: sets.append(seconds) or setitimer(which, seconds))
+    setitimer(signal.ITIMER_REAL, 0)
+    for _ in range(100):
+        assert time_limit.limited(lambda: 5, 30.0) == 5
+    assert sets == [30.0]
+
+    def forever() -> None:
+        while True:
+            pass
+
+    setitimer(signal.ITIMER_REAL, 0.001)
+    with pytest.raises(time_limit.TookTooLongError):
+        time_limit.limited(forever, 0.05)
+    assert len(sets) > 1, "it rang before the limit was reached, and was set again"
+
+
+def test_a_timer_that_rings_late_or_for_nobody_is_set_anew() -> None:
+    def forever() -> None:
+        while True:
+            pass
+
+    for left in (0.0, 100.0):
+        signal.setitimer(signal.ITIMER_REAL, left)
+        with pytest.raises(time_limit.TookTooLongError):
+            time_limit.limited(forever, 0.05)
+    assert time_limit.limited(lambda: 5, 0.05) == 5
+    time.sleep(0.1)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0, "nothing is timed: it rings no more"
 
 
 def test_work_that_swallows_its_interruption_is_interrupted_again() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
 import pytest
 
+from gangline.child_process import environment
 from gangline.control.isolation import time_limit
 from gangline.control.isolation.quarantine import Quarantine, Subject
 from gangline.kube import resources as kube
@@ -135,6 +138,14 @@ def test_a_timer_that_rings_late_or_for_nobody_is_set_anew() -> None:
     assert time_limit.limited(lambda: 5, 0.05) == 5
     time.sleep(0.1)
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0, "nothing is timed: it rings no more"
+
+
+def test_the_timer_is_stopped_before_a_process_ends() -> None:
+    """Python takes its handlers back then, and the signal would kill the process."""
+    body = "import atexit, signal; atexit.register(lambda: print(signal.getitimer(signal.ITIMER_REAL)[0]))\n"
+    body += "from gangline.control.isolation.time_limit import limited; limited(int, 30.0)"
+    ended = subprocess.run([sys.executable, "-c", body], check=True, stdout=subprocess.PIPE, env=environment())
+    assert ended.stdout == b"0.0\n"
 
 
 def test_work_that_swallows_its_interruption_is_interrupted_again() -> None:

@@ -7,6 +7,7 @@ one of its objects has changed.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import signal
 import threading
@@ -98,6 +99,8 @@ class _Alarm:
 _LOSING_EXCEPTIONS: Final = {each.__code__ for each in (_Alarm.collects, _Alarm._set, _Alarm._left)}
 _ALARM: Final = _Alarm()
 gc.callbacks.append(_ALARM.collects)
+# a process that ends has no handler any more: the signal would kill it
+atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
 #: the versions of objects on which work exceeded the limit, oldest first
 _EXCEEDED: Final = OrderedDict[_Versions, str]()
 

@@ -122,7 +122,8 @@ class Leader:
         self._queues, self._nodes, self._pending = queues, nodes, pending
         self.metrics = Metrics()
         self.engine = Engine()
-        self.controller = Controller(None, Writer(None), self.engine, Tape(), self.metrics, now=wall)  # type: ignore[arg-type]
+        writer = Writer(None, gate=lambda: False)  # type: ignore[arg-type]
+        self.controller = Controller(None, writer, self.engine, Tape(), self.metrics, now=wall)  # type: ignore[arg-type]
         mirror = self.controller.mirror
         self.forecasts = Forecasts(mirror, self.engine.observe, now=wall)
         self.expected = Expected(
@@ -141,6 +142,14 @@ class Leader:
         self.expected.note(message.change)
 
     def fill(self) -> None:
+        self.describe()
+        self.controller.sink(kube.PODS)(Synced())
+        while not self.controller.absorb():
+            pass
+        self.forecasts.tell_all()
+
+    def describe(self) -> None:
+        """Deliver every object that there is at the start."""
         show = self.show
         groups = [
             {
@@ -180,10 +189,6 @@ class Leader:
             self.wait(number)
         for number in range(self._nodes):
             self.run(number, self._pending + number)
-        self.controller.sink(kube.PODS)(Synced())
-        while not self.controller.absorb():
-            pass
-        self.forecasts.tell_all()
 
     def show(
         self,
@@ -209,6 +214,9 @@ class Leader:
         obj: Json = {"metadata": head, "spec": spec, "status": status or {}}
         if not resource.group:
             obj["kind"] = resource.kind
+        self.deliver(resource, obj)
+
+    def deliver(self, resource: Resource, obj: Json) -> None:
         self.controller.sink(resource)(Upsert(obj))
 
     def wait(self, number: int) -> None:

@@ -60,6 +60,18 @@ def pod_specs(value: Any) -> Iterator[Json]:
             yield from pod_specs(inner)
 
 
+def test_an_object_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is received. Its weight counts for its namespace as if it were measured there."""
+    job = a_job()
+    heavy, light = intake.received(kube.JOBS, copy.deepcopy(job)), JobObject(copy.deepcopy(job))
+    kept = NamespaceIntake()
+    kept.take(kube.JOBS, light)
+    before = kept.stored["ns"]
+    monkeypatch.setattr(intake, "measure", lambda *given: pytest.fail("measured again"))
+    assert kept.take(kube.JOBS, heavy) is heavy
+    assert kept.stored["ns"] == before == heavy.weight > 0
+
+
 # --- one object -------------------------------------------------------------------------------------------------------
 
 DEEP = {"unknown": [nested(88) for _ in range(100)]}
@@ -388,3 +400,22 @@ def test_a_namespace_may_take_a_quarter_of_the_memory_limit(tmp_path: Path, writ
     if written is not None:
         limit.write_text(written)
     assert memory.for_namespace(limit) == bytes_
+
+
+async def test_jobs_of_one_shape_share_the_spec_of_their_pods() -> None:
+    """Their templates differ: the API server labels each with the uid of its job."""
+    controller = operator()
+    for number, image in enumerate(("a", "a", "b")):
+        job = a_job(uid=f"uid-{number}", name=f"j{number}")
+        template: Json = {
+            "metadata": {"labels": {"batch.kubernetes.io/controller-uid": f"uid-{number}"}},
+            "spec": {"containers": [{"name": "main", "image": image}]},
+        }
+        job["spec"]["template"] = template
+        controller.sink(kube.JOBS)(Upsert(copy.deepcopy(job)))
+    controller.absorb()
+    kept = [controller.mirror.objects[kube.JOBS][f"ns/j{number}"].spec["template"] for number in range(3)]
+    assert kept[0]["spec"] is kept[1]["spec"] and kept[2]["spec"]["containers"][0]["image"] == "b"
+    assert [each["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] for each in kept] == [
+        f"uid-{number}" for number in range(3)
+    ]

@@ -15,6 +15,7 @@ from gangline.control.metrics.operator_metrics import Metrics
 from gangline.control.parts import changed_keys
 from gangline.control.parts.changed_keys import ChangedKeys
 from gangline.control.parts.messages import Messages, OwnPaceEnded, Recovered
+from gangline.control.parts.part import Part
 from gangline.control.writes.writer import Writer
 from gangline.engine import Engine, IsolatedEngine, model
 from gangline.kube import resources as kube
@@ -102,8 +103,9 @@ async def test_a_part_that_fails_does_not_keep_the_others_from_acting(monkeypatc
 
         monkeypatch.setattr(part, "act", act)
     controller.act()
-    assert acted == [part.name for part in controller.parts]
-    assert len(set(acted)) == len(acted), "each has a name of its own"
+    acting = [part.name for part in controller.parts if type(part).act is not Part.act]
+    assert acted == acting and len(acted) < len(controller.parts), "what does nothing is not called"
+    assert len({part.name for part in controller.parts}) == len(controller.parts), "each has a name of its own"
 
 
 def test_messages_go_to_those_who_subscribed_in_their_order() -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import signal
+import subprocess
+import sys
 import time
 from typing import Any
 
 import pytest
 
+from gangline.child_process import environment
 from gangline.control.isolation import time_limit
 from gangline.control.isolation.quarantine import Quarantine, Subject
 from gangline.kube import resources as kube
@@ -100,6 +104,48 @@ def test_reading_that_takes_for_ever_is_interrupted() -> None:
     with pytest.raises(time_limit.TookTooLongError):
         time_limit.limited(forever, 0.05)
     assert time_limit.limited(lambda: 5, 0.05) == 5
+
+
+def test_the_timer_is_set_once_for_much_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting it costs more than most work, and a limit still holds for work that begins just before the timer rings."""
+    sets: list[float] = []
+    setitimer = signal.setitimer
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: sets.append(seconds) or setitimer(which, seconds))
+    setitimer(signal.ITIMER_REAL, 0)
+    for _ in range(100):
+        assert time_limit.limited(lambda: 5, 30.0) == 5
+    assert sets == [30.0]
+
+    def forever() -> None:
+        while True:
+            pass
+
+    setitimer(signal.ITIMER_REAL, 0.001)
+    with pytest.raises(time_limit.TookTooLongError):
+        time_limit.limited(forever, 0.05)
+    assert len(sets) > 1, "it rang before the limit was reached, and was set again"
+
+
+def test_a_timer_that_rings_late_or_for_nobody_is_set_anew() -> None:
+    def forever() -> None:
+        while True:
+            pass
+
+    for left in (0.0, 100.0):
+        signal.setitimer(signal.ITIMER_REAL, left)
+        with pytest.raises(time_limit.TookTooLongError):
+            time_limit.limited(forever, 0.05)
+    assert time_limit.limited(lambda: 5, 0.05) == 5
+    time.sleep(0.1)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0, "nothing is timed: it rings no more"
+
+
+def test_the_timer_is_stopped_before_a_process_ends() -> None:
+    """Python takes its handlers back then, and the signal would kill the process."""
+    body = "import atexit, signal; atexit.register(lambda: print(signal.getitimer(signal.ITIMER_REAL)[0]))\n"
+    body += "from gangline.control.isolation.time_limit import limited; limited(int, 30.0)"
+    ended = subprocess.run([sys.executable, "-c", body], check=True, stdout=subprocess.PIPE, env=environment())
+    assert ended.stdout == b"0.0\n"
 
 
 def test_work_that_swallows_its_interruption_is_interrupted_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -48,3 +49,15 @@ def test_what_is_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     assert any((kube.JOBS, "ns/j299") in kept for kept in waiting), (
         "what is still there is looked at when this process leads"
     )
+
+
+async def test_forecasts_begin_once_everything_listed_is_taken_in() -> None:
+    controller = Controller(None, Writer(None), IsolatedEngine(), Tape(), Metrics())  # type: ignore[arg-type]
+    controller.sink(kube.WORKLOADS)(Upsert(an_object(kube.WORKLOADS, "w", podSets=[], queueName="lq")))
+    waiting = asyncio.ensure_future(controller.caught_up())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    controller.absorb()
+    async with asyncio.timeout(5):
+        await waiting
+    await controller.caught_up()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.engine import gang
 from tests.examples import examples
 
 from gangline.engine.model import Settings
+from gangline.engine.queues import workload_state
 from gangline.engine.queues.pending_queue import PendingQueue
 from gangline.engine.queues.states import Journal, LifecycleState
 from gangline.engine.queues.workload_state import WorkloadState
@@ -153,3 +155,12 @@ def test_what_is_kept_of_shapes_goes_with_their_workloads() -> None:
         queue.take_out(gang)
     assert queue.head() is first
     assert len(queue._lanes[""].heap) < 50
+
+
+def test_workloads_that_ask_for_the_same_have_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workload_state, "_MOST_KNOWN", 3)
+    alike = [waiting(f"alike-{number}", 8) for number in range(5)]
+    assert len({id(each.shape) for each in alike}) == 1
+    others = [waiting("more", 16), waiting("urgent", 8, priority=5), *(waiting(f"j{n}", n) for n in range(1, 8))]
+    assert alike[0].shape not in {each.shape for each in others}
+    assert waiting("late", 8).shape is alike[0].shape, "known again after others were forgotten"

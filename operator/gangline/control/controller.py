@@ -397,12 +397,19 @@ class Controller:
         )
         kinds = {kind for part in self.parts for kind in part.kinds}
         self._observers = {kind: [part for part in self.parts if kind in part.kinds] for kind in kinds}
+        self._sort_parts()
 
     def attach(self, part: Part) -> None:
         """Add a part that only looks, after all others. To be called before this process leads."""
         self.parts = (*self.parts, part)
         for kind in part.kinds:
             self._observers.setdefault(kind, []).append(part)
+        self._sort_parts()
+
+    def _sort_parts(self) -> None:
+        """Note which parts have something to do in every round: most have not, and rounds are many."""
+        self._settling = [part for part in self.parts if type(part).settle is not Part.settle]
+        self._acting = [part for part in self.parts if type(part).act is not Part.act]
 
     # --- in ---
 
@@ -500,6 +507,14 @@ class Controller:
                 return
             await asyncio.sleep(BREATH)
 
+    async def caught_up(self) -> None:
+        """Returns once the loop has processed all events that have arrived."""
+        mark = self._inbox.mark()
+        while True:
+            if self._inbox.has_read(mark):
+                return
+            await asyncio.sleep(BREATH)
+
     def absorb(self) -> bool:
         """Begin a round: process the events that have arrived, in turn, until all are or the round is over. Returns whether all
         are.
@@ -511,7 +526,7 @@ class Controller:
             else:
                 key = event.key if isinstance(event, Removed) else ""
             self.quarantine.attempt("observing it", resource, key, partial(self._show, resource, event))
-        for part in self.parts:
+        for part in self._settling:
             part.settle()
         return not self._inbox
 
@@ -521,7 +536,7 @@ class Controller:
 
     def act(self) -> None:
         """Decide, and carry everything whose circumstances changed one step further."""
-        for part in self.parts:
+        for part in self._acting:
             self._attempt(part.name, partial(part.act, self._now()))
 
     def _attempt(self, name: str, work: Callable[[], object]) -> None:

@@ -15,7 +15,9 @@ class Stored(dict[str, Any]):
     Whoever writes an object makes JSON of its own.
     """
 
-    __slots__ = ()
+    __slots__ = ("weight",)
+    #: bytes of memory, about, where whoever received the object has measured it (`control.isolation.intake`)
+    weight: int
 
     # --- which object it is ---
 

@@ -58,7 +58,7 @@ class ClusterFeed(Part):
     def seen(self, resource: Resource, obj: Json) -> None:
         """Store an object as it was shown, if that is news."""
         stored = view(resource, obj)
-        if self._tracking.seen(ObjectKey.of(resource, stored), stored):
+        if not self._tracking or self._tracking.seen(ObjectKey.of(resource, stored), stored):
             self._mirror.upsert(resource, stored)
 
     def gone(self, resource: Resource, key: str, uid: str) -> None:

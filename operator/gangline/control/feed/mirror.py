@@ -36,12 +36,12 @@ from gangline.control.isolation.time_limit import limited
 from gangline.control.parts.messages import Messages, WorkloadDeparted
 from gangline.engine import HOSTNAME, OF_POLICY, POLICY, Mode, model, under
 from gangline.kube import resources as kube
-from gangline.kube.resources import Json, Resource
+from gangline.kube.resources import Resource
 from gangline.objects import Stored, WorkloadObject, view
 
 log = logging.getLogger(__name__)
 
-#: How many bytes of JSON of different pod sets are kept for sharing, and in how many bytes one may be.
+#: How many bytes of JSON of different pod sets and pods' specs are kept for sharing, and how many one of them may have.
 MOST_SHAPES = 8 << 20
 LARGEST_SHAPE = 16 << 10
 
@@ -91,7 +91,7 @@ class Mirror(OwnedObjects):
     #: objects of `KEPT_WHILE_IN_USE` that are being deleted
     _deleting: set[tuple[Resource, str]] = field(default_factory=set)
     _values: dict[str, model.Workload] = field(default_factory=dict)
-    _shapes: dict[bytes, list[Json]] = field(default_factory=dict)  # pod sets by their JSON
+    _shapes: dict[bytes, Any] = field(default_factory=dict)  # pod sets, and specs of pods, by their JSON
     _shapes_size: int = 0
 
     # --- in ---
@@ -111,7 +111,7 @@ class Mirror(OwnedObjects):
         if old is not None and old.uid != new.uid:
             self.remove(resource, key)
             old = None
-        obj = view(resource, self.intake.take(resource, new, lambda: resource in JOB_KINDS and self._is_held(new)))
+        obj = self.intake.take(resource, new, lambda: resource in JOB_KINDS and self._is_held(new))
         for part in ("spec", "status"):  # may be absent or null where every field in it is optional
             if obj.get(part) is None:
                 obj[part] = {}
@@ -119,8 +119,8 @@ class Mirror(OwnedObjects):
                 obj[part] = without_nulls(obj[part])
             elif None in obj[part].values():
                 obj[part] = {name: value for name, value in obj[part].items() if value is not None}
-        if isinstance(obj, WorkloadObject) and not is_head(obj):
-            self._share(obj)
+        if not is_head(obj):
+            self._share(resource, obj)
         self.objects[resource][key] = obj
         self.index(resource, key, old, obj)
         self._look_at_head(resource, key, old, obj)
@@ -182,18 +182,27 @@ class Mirror(OwnedObjects):
             for key, topology in self.objects[kube.TOPOLOGIES].items():
                 self._read(kube.TOPOLOGIES, key, topology)
 
-    def _share(self, workload: WorkloadObject) -> None:
-        """Share one copy of the pod sets among Workloads of one shape, of which there may be thousands."""
-        pod_sets = workload.pod_sets
-        if not pod_sets or len(shape := orjson.dumps(pod_sets)) > LARGEST_SHAPE:
+    def _share(self, resource: Resource, obj: Stored) -> None:
+        """Share one copy of the pod sets among Workloads of one shape, of which there may be thousands, and one of the pods' spec
+        among Jobs: each Job's template has labels of its own.
+        """
+        if resource == kube.WORKLOADS:
+            holder, part = obj.spec, "podSets"
+        elif resource == kube.JOBS:
+            holder, part = obj.spec.get("template"), "spec"
+        else:
+            return
+        if not isinstance(holder, dict) or not (shared := holder.get(part)):
+            return
+        if len(shape := orjson.dumps(shared)) > LARGEST_SHAPE:
             return
         if (known := self._shapes.get(shape)) is None:
             self._shapes_size += len(shape)
             if self._shapes_size > MOST_SHAPES:
                 self._shapes.clear()
                 self._shapes_size = len(shape)
-            known = self._shapes[shape] = pod_sets
-        workload.spec["podSets"] = known
+            known = self._shapes[shape] = shared
+        holder[part] = known
 
     def settle(self, resource: Resource, key: str) -> None:
         """Report an object's actual state to the engine again: what the engine assumed did not come true. Who waited for the end

@@ -44,6 +44,10 @@ class Tracking:
         track.doubts += doubt
         track.shown = max(track.shown, base)
 
+    def __bool__(self) -> bool:
+        """Whether any write is in flight, or an answer not shown yet."""
+        return bool(self._tracks or self._answered)
+
     def in_doubt(self, key: ObjectKey) -> bool:
         track = self._tracks.get(key)
         return track is not None and track.doubts > 0

@@ -163,7 +163,7 @@ def received(resource: Resource, obj: Json) -> Stored:
     if not found.namespace:
         return found
     slim(found)
-    excess = measure(resource, found).excess
+    found.weight, _, excess = measure(resource, found)
     return head(resource, found, excess) if excess else found
 
 
@@ -187,10 +187,15 @@ class NamespaceIntake:
         namespace = obj.namespace
         if not namespace:
             return obj
-        ref, (weight, _, excess) = (resource, obj.key), measure(resource, obj)
-        excess = excess or why_head(obj)
-        grows = ref in self._weights and ref not in self._waiting.get(namespace, ())
-        self.forget(*ref)
+        ref, excess = (resource, obj.key), why_head(obj)
+        weight: int | None = getattr(obj, "weight", None)
+        if weight is None:
+            weight, _, too_large = measure(resource, obj)
+            excess = too_large or excess
+        known = ref in self._weights
+        grows = known and ref not in self._waiting.get(namespace, ())
+        if known:
+            self.forget(*ref)
         total = self.stored[namespace] + weight
         if excess:
             obj = head(resource, obj, excess)

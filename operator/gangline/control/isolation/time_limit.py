@@ -7,6 +7,7 @@ one of its objects has changed.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import signal
 import threading
@@ -40,7 +41,11 @@ class TookTooLongError(Exception):
 
 @dataclass(slots=True)
 class _Alarm:
-    """The only timer of the process. `started` is the CPU time at which the work began; None: no work is timed."""
+    """The only timer of the process. `started` is the CPU time at which the work began; None: no work is timed.
+
+    The timer stays set from one piece of work to the next: most work takes less time than setting it. If it rings while nothing
+    is timed, it is not set again.
+    """
 
     started: float | None = None
     limit: float = LIMIT
@@ -59,6 +64,14 @@ class _Alarm:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             raise TookTooLongError(_text(self.limit))
         self._set(self.started)
+
+    def begin(self, limit: float, clock: Callable[[], float]) -> None:
+        """Time work from now on, and see to it that the timer rings when the limit may be reached, or before."""
+        self.clock, self.limit = clock, limit
+        self.started = clock()  # before the look at the timer, which could ring in between for the last time
+        if not 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= limit:
+            signal.signal(signal.SIGALRM, self.ring)
+            signal.setitimer(signal.ITIMER_REAL, limit)
 
     def _left(self, started: float) -> float:
         return self.limit - (self.clock() - started)
@@ -86,6 +99,8 @@ class _Alarm:
 _LOSING_EXCEPTIONS: Final = {each.__code__ for each in (_Alarm.collects, _Alarm._set, _Alarm._left)}
 _ALARM: Final = _Alarm()
 gc.callbacks.append(_ALARM.collects)
+# a process that ends has no handler any more: the signal would kill it
+atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
 #: the versions of objects on which work exceeded the limit, oldest first
 _EXCEEDED: Final = OrderedDict[_Versions, str]()
 
@@ -96,13 +111,10 @@ def limited(work: Callable[[], T], limit: float = LIMIT, *, wall: bool = False, 
     """
     if _EXCEEDED and of and (said := _EXCEEDED.get(_versions(of))):
         raise TookTooLongError(said)
-    if threading.current_thread() is not threading.main_thread() or _ALARM.started is not None:
+    if _ALARM.started is not None or threading.get_ident() != threading.main_thread().ident:
         return work()
-    signal.signal(signal.SIGALRM, _ALARM.ring)
-    _ALARM.clock = time.monotonic if wall else time.thread_time
-    _ALARM.started, _ALARM.limit = _ALARM.clock(), limit
-    signal.setitimer(signal.ITIMER_REAL, limit)
     try:
+        _ALARM.begin(limit, time.monotonic if wall else time.thread_time)
         try:
             return work()
         finally:
@@ -115,7 +127,6 @@ def limited(work: Callable[[], T], limit: float = LIMIT, *, wall: bool = False, 
         raise
     finally:  # also where the signal came within the other one
         _ALARM.started = None
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _versions(objects: Sequence[Json]) -> _Versions:

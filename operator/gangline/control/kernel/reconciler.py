@@ -59,10 +59,11 @@ class Reconciler(Part, Generic[K]):
 
     def act(self, now: int) -> None:
         self._gather(now)
-        ready = self._in_order(self._changed.take(self._attempts.ready))
-        for key in self._quarantine.in_turn(ready, self._changed.update):
-            if not self._quarantine.attempt(self.doing, *self._subject(key), partial(self._reconcile, key, now)):
-                self._attempts.pause(key)
+        if self._changed:
+            ready = self._in_order(self._changed.take(self._attempts.ready))
+            for key in self._quarantine.in_turn(ready, self._changed.update):
+                if not self._quarantine.attempt(self.doing, *self._subject(key), partial(self._reconcile, key, now)):
+                    self._attempts.pause(key)
         times = [time for time in self._times() if time > now]
         if self._changed and any(self._attempts.ready(key) for key in self._changed):
             times.append(now + SOON)  # what was put back waits for somebody else's write, whose end wakes nobody

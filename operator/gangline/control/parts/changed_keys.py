@@ -22,41 +22,45 @@ class KeySet(Generic[K]):
     it never holds more than twice the keys that exist, or `LEAST` keys.
     """
 
-    __slots__ = ("_keys", "_limit", "_worth")
+    __slots__ = ("_worth", "keys", "limit")
 
     def __init__(self, worth: Callable[[K], bool]) -> None:
         self._worth = worth
-        self._keys: set[K] = set()
-        self._limit = 0
+        self.keys: set[K] = set()
+        #: beyond so many keys, those that are not worth reading are dropped
+        self.limit = LEAST
 
     def add(self, key: K) -> None:
-        self._keys.add(key)
-        if len(self._keys) > max(LEAST, self._limit):
-            self._drop()
+        self.keys.add(key)
+        if len(self.keys) > self.limit:
+            self.drop()
 
     def update(self, keys: Iterable[K]) -> None:
         for key in keys:
             self.add(key)
 
-    def _drop(self) -> None:
-        self._keys = {key for key in self._keys if self._worth(key)}
-        self._limit = 2 * len(self._keys)
+    def drop(self) -> None:
+        """Drop the keys that are not worth reading."""
+        self.keys = {key for key in self.keys if self._worth(key)}
+        self.limit = max(LEAST, 2 * len(self.keys))
 
     def take(self, ready: Callable[[K], bool] | None = None) -> set[K]:
         """Empty the set, or remove the keys that are ready. Returns the removed keys."""
-        taken = self._keys if ready is None else {key for key in self._keys if ready(key)}
-        self._keys = set() if ready is None else self._keys - taken
-        self._limit = 0
+        if not self.keys:
+            return set()
+        taken = self.keys if ready is None else {key for key in self.keys if ready(key)}
+        self.keys = set() if ready is None else self.keys - taken
+        self.limit = LEAST
         return taken
 
     def __contains__(self, key: object) -> bool:
-        return key in self._keys
+        return key in self.keys
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._keys)
+        return iter(self.keys)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
 
 class ChangedKeys(Generic[K]):
@@ -78,7 +82,9 @@ class ChangedKeys(Generic[K]):
 
     def add(self, key: K) -> None:
         for reader in self._readers:
-            reader.add(key)
+            reader.keys.add(key)
+            if len(reader.keys) > reader.limit:
+                reader.drop()
 
     def update(self, keys: Iterable[K]) -> None:
         for key in keys:

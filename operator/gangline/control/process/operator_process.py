@@ -202,13 +202,18 @@ class Operator:
             now=self._client.clock.millis,
             leading=lambda: self.leading.is_set() and not self._lost,
             wake=wake,
-            synced=self.watches.wait_listed,
+            synced=self._taken_in,
             messages=messages,
             knows_better=knows_better,
             wanted=wanted,
         )
         self.metrics.registry.register(ForecastMetrics(forecasting))
         return forecasting
+
+    async def _taken_in(self) -> None:
+        """Returns once everything but pods is listed and processed."""
+        await self.watches.wait_listed()
+        await self.controller.caught_up()
 
     def _aggregated(
         self, client: ApiClient, chosen: aggregated_api.AggregatedApiOptions

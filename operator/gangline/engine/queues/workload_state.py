@@ -25,6 +25,11 @@ from gangline.engine.topology.placement_request import NodeNeeds, asks, node_nee
 #: a workload that goes after all others is ordered as if it had come so much later
 BEHIND: Millis = 100 * 365 * 24 * 3_600_000
 
+#: Shapes by the identity of their pod sets, which whoever reads workloads shares among those that ask for the same. The pod sets
+#: are kept here, so that no other one has that identity.
+_KNOWN_SHAPES: dict[Hashable, tuple[WorkloadShape, tuple[PodSet, ...]]] = {}
+_MOST_KNOWN = 4096
+
 #: the family of a workload that is no variant
 NO_FAMILY: Mapping[str, WorkloadState] = {}
 
@@ -270,6 +275,18 @@ class WorkloadState:
             self.leave_out(before)
 
     def _take_shape(self) -> None:
+        replaces = (self.replaces, self.workload.job_uid) if self.replaces else None
+        sizes = tuple([(id(demand.pod_set), demand.count) for demand in self.demands])
+        key = (self.priority, sizes, self.allowed_flavors, self.ends_before, self.left_out, replaces)
+        known = _KNOWN_SHAPES.get(key)
+        if known is None:
+            if len(_KNOWN_SHAPES) >= _MOST_KNOWN:
+                _KNOWN_SHAPES.clear()
+            pod_sets = tuple(demand.pod_set for demand in self.demands)
+            known = _KNOWN_SHAPES[key] = self._compute_shape(), pod_sets
+        self.shape = known[0]
+
+    def _compute_shape(self) -> WorkloadShape:
         workload, allowed = self.workload, self.allowed_flavors
         demands = tuple(_shape(demand) for demand in self.demands)
         value = (self.priority, demands) if allowed is None else (self.priority, demands, allowed)
@@ -278,7 +295,7 @@ class WorkloadState:
         if self.left_out:
             value = (*value, "without", self.left_out)
         # what a slice asks for depends on the one that it replaces, if that is of its job: no other workload is like it
-        self.shape = WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
+        return WorkloadShape.of((*value, self.replaces, workload.job_uid) if self.replaces else value)
 
     def order_as_victim(self) -> None:
         self.victim_key = (self.priority, -self.quota.reserved_at, self.uid)

@@ -269,16 +269,15 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
     metadata, spec, status = child(root(obj), "metadata", ""), child(obj, "spec", ""), child(obj, "status", "")
     annotations = labels(metadata, "annotations", "metadata")
     found = conditions(status)
+    true = _true_conditions(found)
     reserved = found.get(names.QUOTA_RESERVED, NO_CONDITION)
-    admitted = found.get(names.ADMITTED, NO_CONDITION)
-    evicted = found.get(names.EVICTED, NO_CONDITION)
     ready = found.get(names.PODS_READY, NO_CONDITION)
     requeued = found.get(names.REQUEUED)
     requeue = child(status, "requeueState", "status")
     namespace = needed(metadata, "namespace", "metadata")
     pod_sets, violation, unclaimable = pod_sets_of(spec, swap_record.whole_domains(annotations), rules, namespace)
     record = swap_record.read(annotations)
-    held = held_by(status, pod_sets) if is_true(reserved) else None
+    held = held_by(status, pod_sets) if names.QUOTA_RESERVED in true else None
     marks = labels(metadata, "labels", "metadata")
     return model.Workload(
         uid=text(metadata, "uid", "metadata"),
@@ -287,7 +286,7 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         queue=text(spec, "queueName", "spec"),
         pod_sets=pod_sets,
         priority=number(spec, "priority", "spec"),
-        boost=_boost(annotations.get(names.PRIORITY_BOOST, "")),
+        boost=_boost(annotations[names.PRIORITY_BOOST]) if names.PRIORITY_BOOST in annotations else 0,
         created=millis(metadata, "creationTimestamp", "metadata"),
         active=flag(spec, "active", "spec", True),
         gates=_gates(annotations, waits=held is None),
@@ -305,40 +304,39 @@ def workload(obj: Any, rules: NamespaceRules = NO_RULES) -> model.Workload:
         overtaken=bool(unclaimable),
         admission=held,
         reserved_at=_since(reserved) if held else 0,
-        admitted=is_true(admitted),
-        admitted_at=_since(admitted) if is_true(admitted) else 0,
-        evicted=_reason_if_true(evicted),
-        evicted_at=_since(evicted) if is_true(evicted) else 0,
-        preempted=_reason_if_true(found.get(names.PREEMPTED, NO_CONDITION)),
-        moved_for=_moved_for(found.get(names.PREEMPTED, NO_CONDITION)),
-        pods_ready=is_true(ready),
+        admitted=names.ADMITTED in true,
+        admitted_at=_since(true[names.ADMITTED]) if names.ADMITTED in true else 0,
+        evicted=_reason(true, names.EVICTED),
+        evicted_at=_since(true[names.EVICTED]) if names.EVICTED in true else 0,
+        preempted=_reason(true, names.PREEMPTED),
+        moved_for=_moved_for(true[names.PREEMPTED]) if names.PREEMPTED in true else "",
+        pods_ready=names.PODS_READY in true,
         pods_ready_at=_since(ready),
         pods_were_ready=ready.get("status") == "False" and ready.get("reason") == "WaitForRecovery",
-        finished=is_true(found.get(names.FINISHED, NO_CONDITION)),
+        finished=names.FINISHED in true,
         on_hold=reserved.get("status") == "False" and reserved.get("reason") == "OnHold",
-        lacks_pods=is_true(found.get(names.WAITING_FOR_REPLACEMENT, NO_CONDITION)),
+        lacks_pods=names.WAITING_FOR_REPLACEMENT in true,
         requeued=None if requeued is None or _is_not_queued(requeued) else is_true(requeued),
         requeue_count=number(requeue, "count", "status.requeueState"),
         requeue_at=optional_millis(requeue, "requeueAt", "status.requeueState"),
         past_execution_seconds=number(status, "accumulatedPastExecutionTimeSeconds", "status"),
-        preemptions=_preemptions(status),
-        reclaimable=_reclaimable(status, annotations.get(names.OUTDATED_RECLAIMABLE, "")),
-        checks=_checks(status),
-        unhealthy_nodes=tuple(
-            needed(failed, "name", f"status.unhealthyNodes[{i}]")
-            for i, failed in enumerate(items(status, "unhealthyNodes", "status"))
-        ),
-        deactivation=_deactivation(found.get(names.DEACTIVATION_TARGET, NO_CONDITION)),
+        preemptions=_preemptions(status) if "schedulingStats" in status else 0,
+        reclaimable=_reclaimable(status, annotations.get(names.OUTDATED_RECLAIMABLE, ""))
+        if "reclaimablePods" in status
+        else {},
+        checks=_checks(status) if "admissionChecks" in status else (),
+        unhealthy_nodes=_unhealthy_nodes(status) if "unhealthyNodes" in status else (),
+        deactivation=_deactivation(true[names.DEACTIVATION_TARGET]) if names.DEACTIVATION_TARGET in true else None,
         checkpoint_seconds=_above_zero(annotations.get(names.CHECKPOINT_INTERVAL, "")),
         replaced=record.replaced,
         avoid=record.avoid,
         healed_at=record.at,
-        backfilled=is_true(found.get(names.BACKFILLED, NO_CONDITION)),
-        overrun=_reason_if_true(found.get(names.OVERRUN, NO_CONDITION)),
-        overran=found.get(names.OVERRUN, NO_CONDITION).get("reason") == "Overdue",
-        stalled=_reason_if_true(found.get(names.STALLED, NO_CONDITION)),
-        converged=is_true(found.get(names.CONVERGED, NO_CONDITION)),
-        refused_at=_refused_at(found.get(names.PODS_REFUSED, NO_CONDITION)),
+        backfilled=names.BACKFILLED in true,
+        overrun=_reason(true, names.OVERRUN),
+        overran=names.OVERRUN in found and found[names.OVERRUN].get("reason") == "Overdue",
+        stalled=_reason(true, names.STALLED),
+        converged=names.CONVERGED in true,
+        refused_at=_since(true[names.PODS_REFUSED]) if names.PODS_REFUSED in true else 0,
         unscheduled=_unscheduled(found[names.PODS_UNSCHEDULED]) if names.PODS_UNSCHEDULED in found else None,
         unscheduled_seconds=_above_zero(annotations.get(names.UNSCHEDULED_TIMEOUT, "")),
         unowned=not metadata.get("ownerReferences"),
@@ -353,10 +351,9 @@ def holding(obj: Any) -> model.Workload | None:
     Its pod sets are those of its admission. Raises ParseError if not even that can be read.
     """
     metadata, status = child(root(obj), "metadata", ""), child(obj, "status", "")
-    found = conditions(status)
-    if not is_true(found.get(names.QUOTA_RESERVED, NO_CONDITION)) or is_true(found.get(names.FINISHED, NO_CONDITION)):
+    true = _true_conditions(conditions(status))
+    if names.QUOTA_RESERVED not in true or names.FINISHED in true:
         return None
-    admitted = found.get(names.ADMITTED, NO_CONDITION)
     rows = items(child(status, "admission", "status"), "podSetAssignments", "status.admission")
     bare = [{name: value for name, value in row.items() if name != "topologyAssignment"} for row in rows]
     held = admission({**child(status, "admission", "status"), "podSetAssignments": bare})
@@ -368,18 +365,16 @@ def holding(obj: Any) -> model.Workload | None:
         pod_sets=tuple(_of_assignment(each) for each in held.pod_sets),
         created=millis(metadata, "creationTimestamp", "metadata"),
         admission=held,
-        reserved_at=_since(found[names.QUOTA_RESERVED]),
-        admitted=is_true(admitted),
-        admitted_at=_since(admitted) if is_true(admitted) else 0,
-        evicted=_reason_if_true(found.get(names.EVICTED, NO_CONDITION)),
+        reserved_at=_since(true[names.QUOTA_RESERVED]),
+        admitted=names.ADMITTED in true,
+        admitted_at=_since(true[names.ADMITTED]) if names.ADMITTED in true else 0,
+        evicted=_reason(true, names.EVICTED),
         pods_ready=True,
     )
 
 
-def _deactivation(condition: Json) -> tuple[str, str] | None:
+def _deactivation(condition: Json) -> tuple[str, str]:
     where = f"status.conditions[{names.DEACTIVATION_TARGET}]"
-    if not is_true(condition):
-        return None
     return text(condition, "reason", where), text(condition, "message", where)
 
 
@@ -412,7 +407,7 @@ _MADE_ROOM_FOR: Final = re.compile(
 
 def _moved_for(preempted: Json) -> str:
     """The key of the workload for which another one was moved; "" = it was not."""
-    if preempted.get("reason") != MOVED or not is_true(preempted):
+    if preempted.get("reason") != MOVED:
         return ""
     found = _MADE_ROOM_FOR.match(preempted.get("message") or "")
     return found[1] if found is not None else ""
@@ -499,6 +494,10 @@ def conditions(status: Json) -> dict[str, Json]:
     return found
 
 
+def _true_conditions(found: Mapping[str, Json]) -> dict[str, Json]:
+    return {kind: row for kind, row in found.items() if row.get("status") == "True"}
+
+
 def is_true(condition: Json) -> bool:
     return condition.get("status") == "True"
 
@@ -507,18 +506,15 @@ def _since(condition: Json) -> int:
     return millis(condition, "lastTransitionTime", f"status.conditions[{condition.get('type')}]") if condition else 0
 
 
-def _refused_at(condition: Json) -> int:
-    return millis(condition, "lastTransitionTime", "status.conditions") if condition.get("status") == "True" else 0
-
-
 def _unscheduled(condition: Json) -> model.Unscheduled:
     message = text(condition, "message", "status.conditions") or "not scheduled"
     by_job = text(condition, "reason", "status.conditions") == names.CAUSED_BY_JOB
     return model.Unscheduled(_since(condition), message if is_true(condition) else "", by_job)
 
 
-def _reason_if_true(condition: Json) -> str:
-    return text(condition, "reason", "status.conditions") if condition.get("status") == "True" else ""
+def _reason(true: Mapping[str, Json], kind: str) -> str:
+    """The reason of a condition among those that are true; "" where it is not."""
+    return text(true[kind], "reason", "status.conditions") if kind in true else ""
 
 
 def _reclaimable(status: Json, outdated: str) -> dict[str, int]:
@@ -551,6 +547,11 @@ def _preemptions(status: Json) -> int:
         for i, row in enumerate(rows)
         if row.get("reason") == names.PREEMPTED
     )
+
+
+def _unhealthy_nodes(status: Json) -> tuple[str, ...]:
+    rows = items(status, "unhealthyNodes", "status")
+    return tuple(needed(failed, "name", f"status.unhealthyNodes[{i}]") for i, failed in enumerate(rows))
 
 
 def _checks(status: Json) -> tuple[model.CheckState, ...]:

@@ -186,10 +186,13 @@ def _latest(log: Iterable[RecordedSwap]) -> tuple[RecordedSwap, ...]:
 # --- as JSON ----------------------------------------------------------------------------------------------------------
 
 
+_NONE: Final = SwapRecord()
+
+
 def read(annotations: Mapping[str, str]) -> SwapRecord:
     """The record of a Workload. An unreadable record counts as none: a broken annotation must not hide a running gang."""
     text = annotations.get(names.RECOVERY)
-    return _read(text) if text else SwapRecord()
+    return _read(text) if text else _NONE
 
 
 @lru_cache(maxsize=128)

@@ -27,7 +27,8 @@ from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run, StartedRun
 from gangline.forecast.learning import training
-from gangline.forecast.learning.calibration import REFRESH, Calibrator
+from gangline.forecast.learning.blending import ALONE, SHARE, blended, chosen
+from gangline.forecast.learning.calibration import REFRESH, Calibrator, group_of
 from gangline.forecast.learning.guard import ModelGuard, Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm, load
 from gangline.forecast.learning.settings import LearningSettings
@@ -35,7 +36,8 @@ from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRu
 from gangline.forecast.learning.training import Table, train
 from gangline.forecast.learning.worker import train_in_process
 from gangline.forecast.quantiles import LEVELS, Forecast
-from gangline.forecast.tracking.baselines import AlikeRuns
+from gangline.forecast.tracking import features
+from gangline.forecast.tracking.alike import AlikeRuns
 from gangline.forecast.tracking.tracker import Tracker
 
 SMALL = LearningSettings(rounds=25, leaves=15, min_leaf=20)
@@ -67,12 +69,18 @@ def _texts(model: QuantileModel) -> list[str]:
     return [booster.model_to_string() for booster in model.ensemble.boosters]
 
 
+def _groups(table: Table) -> list[str]:
+    return [group_of(run) for run in table.runs]
+
+
 def test_a_single_row_is_told_what_it_is_told_among_many(model: QuantileModel) -> None:
-    matrix = training.build(RUNS[:300], Tracker(model.scale)).matrix
-    together = model.predict(matrix)
+    table = training.build(RUNS[:300], Tracker(model.scale))
+    matrix, groups = table.matrix, _groups(table)
+    together = model.predict(matrix, groups)
     for which in (model, pickle.loads(pickle.dumps(model))):
-        np.testing.assert_array_equal(np.vstack([which.predict(row[None]) for row in matrix]), together)
-    np.testing.assert_array_equal(model.predict(matrix[:3].tolist()), together[:3])
+        alone = [which.predict(row[None], [group]) for row, group in zip(matrix, groups, strict=True)]
+        np.testing.assert_array_equal(np.vstack(alone), together)
+    np.testing.assert_array_equal(model.predict(matrix[:3].tolist(), groups[:3]), together[:3])
 
 
 def test_boosters_with_different_numbers_of_trees_are_evaluated_together() -> None:
@@ -115,7 +123,7 @@ def test_gradients_in_whole_numbers_make_as_good_trees(monkeypatch: pytest.Monke
     monkeypatch.setattr(training, "_LARGEST", 0)
     fractions = train(RUNS, NOW, SMALL)
     assert all("[use_quantized_grad: 0]" in text for text in _texts(fractions))
-    answers = [model.predict(known.matrix) for model in (whole, fractions)]
+    answers = [model.predict(known.matrix, _groups(known)) for model in (whole, fractions)]
     np.testing.assert_allclose(answers[0][:, 1], answers[1][:, 1], rtol=1e-6)
     losses = [metrics.quantiles(logs, known.target).pinball for logs in answers]
     for level, loss in losses[0].items():
@@ -129,7 +137,8 @@ def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: QuantileMo
 
 
 def test_quantiles_never_cross(model: QuantileModel) -> None:
-    logs = model.predict(training.build(RUNS, Tracker(model.scale)).matrix)
+    table = training.build(RUNS, Tracker(model.scale))
+    logs = model.predict(table.matrix, _groups(table))
     assert (np.diff(logs, axis=1) >= 0).all()
 
 
@@ -137,8 +146,10 @@ def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "model.gz"
     model.save(path)
     again = load(path)
-    matrix = training.build(RUNS[:200], Tracker(model.scale)).matrix
-    np.testing.assert_array_equal(again.predict(matrix), model.predict(matrix))
+    table = training.build(RUNS[:200], Tracker(model.scale))
+    groups = _groups(table)
+    np.testing.assert_array_equal(again.predict(table.matrix, groups), model.predict(table.matrix, groups))
+    assert again.shares == model.shares
     assert (again.samples, again.validation, again.trained_at) == (model.samples, model.validation, NOW)
     assert len(again.seeds) == len(model.seeds)
     assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
@@ -571,7 +582,7 @@ def test_runs_that_are_alike_give_their_quantiles() -> None:
         ends.append(
             Run(f"r{number}", 0.0, gpus=1 + number % 3, user=user, name=f"train-{number}", start=0.0, finish=seconds)
         )
-        alike.finished(ends[-1])
+        alike.finished(ends[-1], seconds, ends[-1].log_seconds)
         asked = replace(ends[-1], name="train-0" if number % 7 else "new")
         kind = [each for each in ends if each.gpus == asked.gpus and each.user == asked.user]
         if len(kind) < 5:
@@ -579,3 +590,59 @@ def test_runs_that_are_alike_give_their_quantiles() -> None:
         logs = sorted(each.log_seconds for each in kind[-300:])
         expected = [logs[min(len(logs), math.ceil(level * (len(logs) + 1))) - 1] for level in LEVELS]
         assert alike.quantiles(asked) == pytest.approx(expected)
+
+
+def test_runs_that_are_alike_are_bounded_and_shared_by_namespaces() -> None:
+    alike = AlikeRuns(most=10)
+    for number in range(6):
+        alike.finished(fresh(f"a{number}", namespace="small", user="ann", name="job"), 0.0, 5.0)
+    for number in range(300):
+        alike.finished(fresh(f"b{number}", namespace="large", user=f"u{number}", name=""), 0.0, 9.0)
+    assert len(alike) == 10
+    assert alike.quantiles(fresh("x", namespace="small", user="ann", name="job")) == [5.0] * len(LEVELS)
+
+
+def test_a_group_gets_the_runs_that_are_alike_alone_where_the_model_is_no_better() -> None:
+    """The model knows all of one group, the runs that are alike know all of another; few runs get what is better over all."""
+    rng = np.random.default_rng(8)
+    for of_model, of_alike in ((3000, 2000), (2000, 6000)):
+        groups = np.array(["model's"] * of_model + ["alike's"] * of_alike + ["few"] * 5)
+        target = rng.normal(6, 2, len(groups))
+        known = np.tile(target[:, None], len(LEVELS))
+        guess = np.tile(np.quantile(target, LEVELS), (len(groups), 1))
+        by_model = (groups == "model's")[:, None]
+        logs, alike = np.where(by_model, known, guess), np.where(by_model, guess, known)
+        alike[0] = math.nan
+        found = chosen(logs, alike, target, np.ones(len(groups)), groups)
+        assert found == {"alike's": ALONE} | ({"few": ALONE} if of_alike > of_model else {})
+    assert chosen(logs, np.full_like(alike, math.nan), target, np.ones(len(groups)), groups) == {}
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.floats(0, 20), min_size=5, max_size=5), st.booleans()), min_size=1, max_size=5),
+    st.lists(st.floats(0, 20), min_size=5, max_size=5),
+    st.floats(0, 1),
+)
+@examples(50)
+def test_a_blend_ascends_between_its_parts(
+    rows: list[tuple[list[float], bool]], alike: list[float], share: float
+) -> None:
+    logs = np.sort(np.array([row for row, _ in rows]), axis=1)
+    bar = np.array([sorted(alike) if known else [math.nan] * len(LEVELS) for _, known in rows])
+    found = blended(logs, bar, share)
+    assert (np.diff(found, axis=1) >= -1e-9).all()
+    assert (np.minimum(logs, np.where(np.isnan(bar), logs, bar)) <= found + 1e-9).all()
+    assert (np.maximum(logs, np.where(np.isnan(bar), logs, bar)) >= found - 1e-9).all()
+    np.testing.assert_array_equal(found[np.isnan(bar)], logs[np.isnan(bar)])
+
+
+def test_a_forecast_is_the_blend_of_its_groups_share(model: QuantileModel) -> None:
+    table = training.build(RUNS[:400], Tracker(model.scale))
+    groups, alike = _groups(table), table.matrix[:, features.ALIKE]
+    known = ~np.isnan(alike[:, 0])
+    assert 300 < known.sum() < 400
+    parts = np.array([0.7 if group == groups[300] else SHARE for group in groups])[:, None]
+    alone = model.alone(table.matrix)
+    found = replace(model, shares={groups[300]: 0.7}).predict(table.matrix, groups)
+    np.testing.assert_allclose(found[known], ((1 - parts) * alone + parts * alike)[known])
+    np.testing.assert_array_equal(found[~known], alone[~known])

@@ -341,7 +341,7 @@ class Forecaster:
         """Predict the runs that have no prediction yet."""
         asked = list({id(each): each for each in runs if each.logs is None}.values())
         if asked:
-            logs = model.predict([each.vector for each in asked])
+            logs = model.predict([each.vector for each in asked], [each.group for each in asked])
             for entry, row in zip(asked, logs.tolist(), strict=True):
                 entry.logs = tuple(row)
 

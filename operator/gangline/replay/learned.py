@@ -22,7 +22,6 @@ from gangline.forecast.learning import training
 from gangline.forecast.learning.training import Table
 from gangline.forecast.quantiles import Forecast
 from gangline.forecast.tracking import flavors
-from gangline.forecast.tracking.baselines import AlikeRuns
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
@@ -132,9 +131,6 @@ class Learned:
         self._forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
         self.alike: dict[int, list[float]] = {}
-        self._alike = AlikeRuns()
-        for run in sorted(schooling.past.runs, key=lambda run: run.finish or 0.0):
-            self._alike.finished(run)
         self.models = 1 if schooling.forecaster.model is not None else 0
         self._forecaster = schooling.forecaster
         self._schooling = schooling
@@ -167,7 +163,7 @@ class Learned:
         vector, last_two = forecaster.asked(run.uid)
         self._lessons.submitted(job.number, run, vector, last_two)
         self.compared[job.number] = last_two
-        self.alike[job.number] = self._alike.quantiles(run)
+        self.alike[job.number] = forecaster.tracker.alike(run)
         self._unforecast[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 
@@ -193,7 +189,6 @@ class Learned:
         run = self._forecaster.finished(job.key, now / 1000, note)
         assert run is not None, job  # it was started
         self._lessons.finished(job.number, run)
-        self._alike.finished(run)
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gangline import files
 from gangline.forecast.errors import ModelError
 from gangline.forecast.history.runs import StartedRun
+from gangline.forecast.learning import blending
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import features
@@ -146,11 +147,24 @@ class QuantileModel:
     limits: int  #: training runs with a limit
     validation: Validation | None
     seeds: tuple[StartedRun, ...] = field(repr=False, default=())  #: held-out runs with their predictions
+    #: of the runs that are alike in a forecast, by calibration group; blending.SHARE for all other groups
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
-        """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one ascending column per level."""
-        used = np.asarray(matrix, dtype=np.float32)[:, list(self.columns)]
-        return np.sort(self.ensemble.predict(used), axis=1)
+    def predict(
+        self, matrix: NDArray[np.float32] | Sequence[Sequence[float]], groups: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one ascending column per level.
+
+        `groups`: the calibration group of each row.
+        """
+        rows = np.asarray(matrix, dtype=np.float32)
+        alike = rows[:, features.ALIKE].astype(np.float64)
+        shares = np.array([blending.share_of(self.shares, group) for group in groups])
+        return blending.blended(self.alone(rows), alike, shares)
+
+    def alone(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """What the boosters predict, before it is blended with the runs that are alike."""
+        return np.sort(self.ensemble.predict(rows[:, list(self.columns)]), axis=1)
 
     def save(self, path: Path) -> None:
         """Write the file atomically. Only this process's user can read it, because it contains users' job data."""
@@ -169,6 +183,7 @@ class QuantileModel:
             "hints": self.hints,
             "limits": self.limits,
             "validation": asdict(self.validation) if self.validation else None,
+            "shares": dict(self.shares),
             "seeds": [[r.uid, r.start, list(r.logs), r.finish, r.target, r.group] for r in self.seeds],
         }
 
@@ -203,5 +218,6 @@ def _from_json(body: Mapping[str, Any]) -> QuantileModel:
         hints=int(body["hints"]),
         limits=int(body["limits"]),
         validation=Validation(**body["validation"]) if body["validation"] else None,
+        shares={str(k): float(v) for k, v in body["shares"].items()},
         seeds=tuple(StartedRun(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in body["seeds"]),
     )

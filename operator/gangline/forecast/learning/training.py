@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.history.playback import known_at, play
 from gangline.forecast.history.runs import Run, StartedRun
+from gangline.forecast.learning.blending import chosen
 from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm
@@ -197,7 +198,9 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
     """The model with its predictions for the held-out runs and its validation."""
     if not len(unseen):
         return model
-    logs = model.predict(unseen.matrix)
+    groups = [group_of(run) for run in unseen.runs]
+    model = replace(model, shares=_shares(model, unseen, groups))
+    logs = model.predict(unseen.matrix, groups)
     seeds = tuple(
         StartedRun(
             run.uid,
@@ -205,9 +208,9 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
             tuple(float(v) for v in row),
             _or_nan(run.finish),
             float(target),
-            group_of(run),
+            group,
         )
-        for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
+        for run, row, target, group in zip(unseen.runs, logs, unseen.target, groups, strict=True)
     )
     known = ~np.isnan(unseen.target) & ~np.isnan(unseen.baseline)
     if not known.any():
@@ -221,6 +224,16 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
         last_two=float(np.abs(unseen.baseline[known] - unseen.target[known]).mean()),
     )
     return replace(model, validation=validation, seeds=seeds)
+
+
+def _shares(model: QuantileModel, unseen: Table, groups: Sequence[str]) -> Mapping[str, float]:
+    """The shares of the runs that are alike, by the finished ones of the held-out runs."""
+    done = ~np.isnan(unseen.target)
+    if not done.any():
+        return {}
+    ended, of = unseen.where(done), np.array(groups)[done]
+    alike = ended.matrix[:, features.ALIKE].astype(np.float64)
+    return chosen(model.alone(ended.matrix), alike, ended.target, _weights(unseen, done, model.trained_at), of)
 
 
 def _or_nan(value: float | None) -> float:

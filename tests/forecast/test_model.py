@@ -615,7 +615,7 @@ def test_a_group_gets_the_runs_that_are_alike_alone_where_the_model_is_no_better
         alike[0] = math.nan
         found = chosen(logs, alike, target, np.ones(len(groups)), groups)
         assert found == {"alike's": ALONE} | ({"few": ALONE} if of_alike > of_model else {})
-    assert chosen(logs, np.full_like(alike, math.nan), target, np.ones(len(groups)), groups) == {}
+        assert chosen(logs, np.full_like(alike, math.nan), target, np.ones(len(groups)), groups) == {}
 
 
 @given(

@@ -133,9 +133,9 @@ async def test_a_model_of_an_older_version_is_replaced_at_once(
     await first.service.train()
     await first.service.close()
     path = tmp_path / "model.gz"
-    told = json.loads(gzip.decompress(path.read_bytes()))
-    del told["shares"]
-    path.write_bytes(gzip.compress(json.dumps({**told, "features": 3}).encode()))
+    body = json.loads(gzip.decompress(path.read_bytes()))
+    del body["alikeGroups"]
+    path.write_bytes(gzip.compress(json.dumps({**body, "features": 3}).encode()))
     made = Service(tmp_path)
     made.policy()
     running = asyncio.create_task(made.service.run())

@@ -27,7 +27,7 @@ from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run, StartedRun
 from gangline.forecast.learning import training
-from gangline.forecast.learning.blending import ALONE, SHARE, blended, chosen
+from gangline.forecast.learning.alike_groups import chosen
 from gangline.forecast.learning.calibration import REFRESH, Calibrator, group_of
 from gangline.forecast.learning.guard import ModelGuard, Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm, load
@@ -35,7 +35,7 @@ from gangline.forecast.learning.settings import LearningSettings
 from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRuns, shifts, weighted_quantile
 from gangline.forecast.learning.training import Table, train
 from gangline.forecast.learning.worker import train_in_process
-from gangline.forecast.quantiles import LEVELS, Forecast
+from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource
 from gangline.forecast.tracking import features
 from gangline.forecast.tracking.alike import AlikeRuns
 from gangline.forecast.tracking.tracker import Tracker
@@ -149,7 +149,7 @@ def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     table = training.build(RUNS[:200], Tracker(model.scale))
     groups = _groups(table)
     np.testing.assert_array_equal(again.predict(table.matrix, groups), model.predict(table.matrix, groups))
-    assert again.shares == model.shares
+    assert again.alike_groups == model.alike_groups
     assert (again.samples, again.validation, again.trained_at) == (model.samples, model.validation, NOW)
     assert len(again.seeds) == len(model.seeds)
     assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
@@ -602,7 +602,7 @@ def test_runs_that_are_alike_are_bounded_and_shared_by_namespaces() -> None:
     assert alike.quantiles(fresh("x", namespace="small", user="ann", name="job")) == [5.0] * len(LEVELS)
 
 
-def test_a_group_gets_the_runs_that_are_alike_alone_where_the_model_is_no_better() -> None:
+def test_a_group_gets_the_runs_that_are_alike_where_the_model_is_no_better() -> None:
     """The model knows all of one group, the runs that are alike know all of another; few runs get what is better over all."""
     rng = np.random.default_rng(8)
     for of_model, of_alike in ((3000, 2000), (2000, 6000)):
@@ -614,35 +614,33 @@ def test_a_group_gets_the_runs_that_are_alike_alone_where_the_model_is_no_better
         logs, alike = np.where(by_model, known, guess), np.where(by_model, guess, known)
         alike[0] = math.nan
         found = chosen(logs, alike, target, np.ones(len(groups)), groups)
-        assert found == {"alike's": ALONE} | ({"few": ALONE} if of_alike > of_model else {})
-        assert chosen(logs, np.full_like(alike, math.nan), target, np.ones(len(groups)), groups) == {}
+        assert found == {"alike's"} | ({"few"} if of_alike > of_model else set())
+        assert chosen(logs, np.full_like(alike, math.nan), target, np.ones(len(groups)), groups) == frozenset()
 
 
-@given(
-    st.lists(st.tuples(st.lists(st.floats(0, 20), min_size=5, max_size=5), st.booleans()), min_size=1, max_size=5),
-    st.lists(st.floats(0, 20), min_size=5, max_size=5),
-    st.floats(0, 1),
-)
-@examples(50)
-def test_a_blend_ascends_between_its_parts(
-    rows: list[tuple[list[float], bool]], alike: list[float], share: float
-) -> None:
-    logs = np.sort(np.array([row for row, _ in rows]), axis=1)
-    bar = np.array([sorted(alike) if known else [math.nan] * len(LEVELS) for _, known in rows])
-    found = blended(logs, bar, share)
-    assert (np.diff(found, axis=1) >= -1e-9).all()
-    assert (np.minimum(logs, np.where(np.isnan(bar), logs, bar)) <= found + 1e-9).all()
-    assert (np.maximum(logs, np.where(np.isnan(bar), logs, bar)) >= found - 1e-9).all()
-    np.testing.assert_array_equal(found[np.isnan(bar)], logs[np.isnan(bar)])
-
-
-def test_a_forecast_is_the_blend_of_its_groups_share(model: QuantileModel) -> None:
+def test_only_groups_without_a_better_model_get_the_runs_that_are_alike(model: QuantileModel) -> None:
     table = training.build(RUNS[:400], Tracker(model.scale))
     groups, alike = _groups(table), table.matrix[:, features.ALIKE]
     known = ~np.isnan(alike[:, 0])
     assert 300 < known.sum() < 400
-    parts = np.array([0.7 if group == groups[300] else SHARE for group in groups])[:, None]
-    alone = model.alone(table.matrix)
-    found = replace(model, shares={groups[300]: 0.7}).predict(table.matrix, groups)
-    np.testing.assert_allclose(found[known], ((1 - parts) * alone + parts * alike)[known])
-    np.testing.assert_array_equal(found[~known], alone[~known])
+    apart = replace(model, alike_groups=frozenset({groups[300]}))
+    of_group = np.array([group == groups[300] for group in groups])
+    assert (of_group & ~known).any() and (~of_group).any()
+    alone, found = model.alone(table.matrix), apart.predict(table.matrix, groups)
+    np.testing.assert_array_equal(found[of_group & known], alike[of_group & known])
+    np.testing.assert_array_equal(found[~(of_group & known)], alone[~(of_group & known)])
+
+
+def test_the_status_and_the_source_say_where_runs_that_are_alike_are_used(model: QuantileModel) -> None:
+    asked = replace(RUNS[-1], uid="asked", submit=NOW, start=None, finish=None)
+    for groups, source in (
+        (frozenset[str](), ForecastSource.MODEL),
+        (frozenset({group_of(asked)}), ForecastSource.HISTORY),
+    ):
+        forecaster = Forecaster(replace(model, alike_groups=groups))
+        forecaster.restore(run for run in RUNS if run.finish is not None and run.finish < NOW)
+        forecaster.submitted(asked)
+        found = forecaster.forecast("asked", NOW)
+        assert found is not None and found.source == source
+        assert (found.samples == model.samples) is not bool(groups) and found.samples >= 5
+        assert ("for 1 groups of a queue and a size" in forecaster.status(NOW).reason) is bool(groups)

@@ -128,7 +128,15 @@ class Forecaster:
                 False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history"
             )
         self.catch_up()
-        return self._guard.verdict(now)
+        verdict = self._guard.verdict(now)
+        if not verdict.trusted or not self._model.alike_groups:
+            return verdict
+        apart = f"runs that are alike are no worse, and used, for {len(self._model.alike_groups)} groups of a queue and a size"
+        return replace(verdict, reason=f"{verdict.reason}; {apart}")
+
+    def _trusted(self, now: float) -> bool:
+        """Whether the model is in use."""
+        return self._enabled and self._model is not None and self._guard.verdict(now).trusted
 
     def judged(self) -> list[list[float]]:
         """Errors of model and baseline in the last week, for `judge_on` of a later process; empty without a model."""
@@ -221,7 +229,7 @@ class Forecaster:
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         self.catch_up(wanted)
-        trusted = self.status(now).trusted
+        trusted = self._trusted(now)
         return {uid: self._forecast_open(uid, now, flavor, trusted, conditional) for uid in wanted}
 
     @property
@@ -248,7 +256,7 @@ class Forecaster:
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         self.catch_up(wanted)
-        trusted = self.status(now).trusted
+        trusted = self._trusted(now)
         found: dict[str, dict[str, Forecast]] = {}
         for uid in wanted:
             run = self._tracker.run(uid)
@@ -296,13 +304,20 @@ class Forecaster:
         if trusted and asked.logs is not None and self._model_knows(run, asked):
             shifts = self._calibrator.shifts(now, asked.group).tolist()
             logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
-            basis = of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
+            basis = of_logs(logs, *self._basis(asked, run))
         from_author = basis.source in (ForecastSource.HINT, ForecastSource.LIMIT)
         if not from_author:
             basis = basis.with_tail(self._tracker.survival(now).tail(basis.q95))
         where = run.flavor if run.start is not None else flavor or run.flavor
         offset = 0.0 if from_author else self._tracker.scale.offset(where)
         return basis.scaled(math.exp(offset)) if offset else basis
+
+    def _basis(self, asked: _Asked, run: Run) -> tuple[ForecastSource, int]:
+        """Where a prediction comes from, and of how many finished runs."""
+        model = self._model
+        if model is not None and asked.group in model.alike_groups and (alike := self._tracker.alike_runs(run)):
+            return ForecastSource.HISTORY, alike
+        return ForecastSource.MODEL, model.samples if model is not None else 0
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
         """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
@@ -348,8 +363,7 @@ class Forecaster:
     def _learn(self, end: _Ended) -> None:
         asked, at = end.asked, end.at
         if end.reply is not None:
-            trusted = self._model is not None and self._enabled and self._guard.verdict(at).trusted
-            end.reply(self._forecast(asked, end.run, at, "", trusted).capped(self._cap(end.run), 0.0))
+            end.reply(self._forecast(asked, end.run, at, "", self._trusted(at)).capped(self._cap(end.run), 0.0))
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
             shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from gangline import files
 from gangline.forecast.errors import ModelError
 from gangline.forecast.history.runs import StartedRun
-from gangline.forecast.learning import blending
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import features
@@ -147,8 +146,8 @@ class QuantileModel:
     limits: int  #: training runs with a limit
     validation: Validation | None
     seeds: tuple[StartedRun, ...] = field(repr=False, default=())  #: held-out runs with their predictions
-    #: of the runs that are alike in a forecast, by calibration group; blending.SHARE for all other groups
-    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+    #: calibration groups whose forecasts are the quantiles of the runs that are alike: the model is no better for them
+    alike_groups: frozenset[str] = frozenset()
 
     def predict(
         self, matrix: NDArray[np.float32] | Sequence[Sequence[float]], groups: Sequence[str]
@@ -158,12 +157,15 @@ class QuantileModel:
         `groups`: the calibration group of each row.
         """
         rows = np.asarray(matrix, dtype=np.float32)
-        alike = rows[:, features.ALIKE].astype(np.float64)
-        shares = np.array([blending.share_of(self.shares, group) for group in groups])
-        return blending.blended(self.alone(rows), alike, shares)
+        logs = self.alone(rows)
+        if self.alike_groups:
+            alike = rows[:, features.ALIKE]
+            left = np.array([group in self.alike_groups for group in groups]) & ~np.isnan(alike).any(axis=1)
+            logs[left] = alike[left]
+        return logs
 
     def alone(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What the boosters predict, before it is blended with the runs that are alike."""
+        """What the boosters predict, for all groups."""
         return np.sort(self.ensemble.predict(rows[:, list(self.columns)]), axis=1)
 
     def save(self, path: Path) -> None:
@@ -183,7 +185,7 @@ class QuantileModel:
             "hints": self.hints,
             "limits": self.limits,
             "validation": asdict(self.validation) if self.validation else None,
-            "shares": dict(self.shares),
+            "alikeGroups": sorted(self.alike_groups),
             "seeds": [[r.uid, r.start, list(r.logs), r.finish, r.target, r.group] for r in self.seeds],
         }
 
@@ -218,6 +220,6 @@ def _from_json(body: Mapping[str, Any]) -> QuantileModel:
         hints=int(body["hints"]),
         limits=int(body["limits"]),
         validation=Validation(**body["validation"]) if body["validation"] else None,
-        shares={str(k): float(v) for k, v in body["shares"].items()},
+        alike_groups=frozenset(map(str, body["alikeGroups"])),
         seeds=tuple(StartedRun(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in body["seeds"]),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.history.playback import known_at, play
 from gangline.forecast.history.runs import Run, StartedRun
-from gangline.forecast.learning.blending import chosen
+from gangline.forecast.learning import alike_groups
 from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm
@@ -199,7 +199,7 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
     if not len(unseen):
         return model
     groups = [group_of(run) for run in unseen.runs]
-    model = replace(model, shares=_shares(model, unseen, groups))
+    model = replace(model, alike_groups=_alike_groups(model, unseen, groups))
     logs = model.predict(unseen.matrix, groups)
     seeds = tuple(
         StartedRun(
@@ -226,14 +226,15 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
     return replace(model, validation=validation, seeds=seeds)
 
 
-def _shares(model: QuantileModel, unseen: Table, groups: Sequence[str]) -> Mapping[str, float]:
-    """The shares of the runs that are alike, by the finished ones of the held-out runs."""
+def _alike_groups(model: QuantileModel, unseen: Table, groups: Sequence[str]) -> frozenset[str]:
+    """The groups for which the model is no better than the runs that are alike, by the finished ones of the held-out runs."""
     done = ~np.isnan(unseen.target)
     if not done.any():
-        return {}
+        return frozenset()
     ended, of = unseen.where(done), np.array(groups)[done]
     alike = ended.matrix[:, features.ALIKE].astype(np.float64)
-    return chosen(model.alone(ended.matrix), alike, ended.target, _weights(unseen, done, model.trained_at), of)
+    weights = _weights(unseen, done, model.trained_at)
+    return alike_groups.chosen(model.alone(ended.matrix), alike, ended.target, weights, of)
 
 
 def _or_nan(value: float | None) -> float:

@@ -40,11 +40,20 @@ class AlikeRuns:
 
     def quantiles(self, run: Run) -> list[float]:
         """The quantiles at LEVELS of the narrowest kind with enough runs; NaN if there is none."""
+        known = self._narrowest(run)
+        return [known.quantile(level, unseen=1) for level in LEVELS] if known is not None else [math.nan] * len(LEVELS)
+
+    def remembered(self, run: Run) -> int:
+        """The number of runs of which these quantiles are."""
+        known = self._narrowest(run)
+        return known.remembered if known is not None else 0
+
+    def _narrowest(self, run: Run) -> ClassStats | None:
         for namespace, kind in _kinds(run):
             known = self._latest.get(namespace, kind)
             if known is not None and known.remembered >= _FEWEST:
-                return [known.quantile(level, unseen=1) for level in LEVELS]
-        return [math.nan] * len(LEVELS)
+                return known
+        return None
 
 
 def _kinds(run: Run) -> list[tuple[str, Hashable]]:

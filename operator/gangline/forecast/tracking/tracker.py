@@ -387,6 +387,10 @@ class Tracker:
         """The quantiles at LEVELS of the last finished runs that are like this one, in log seconds on the average flavor."""
         return self._alike.quantiles(run)
 
+    def alike_runs(self, run: Run) -> int:
+        """The number of these runs."""
+        return self._alike.remembered(run)
+
     def survival(self, now: float) -> Curve:
         """Which share of all runs outlives a time (on the average flavor), about as of `now`."""
         if self._survival.outdated(now):

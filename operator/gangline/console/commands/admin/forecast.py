@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gangline import traces
+from gangline import bounded, traces
 from gangline.console.commands.admin import forecast_pairs
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
@@ -196,6 +196,9 @@ def train_(db: str, model_path: Path, until: float | None, output: OutputFormat)
         )
         if v.worse:
             terminal.say("the model is worse than the last-two baseline: forecasts will not use it")
+    if model.alike_groups:
+        groups = bounded.some(sorted(model.alike_groups), 20)
+        terminal.say(f"queues and sizes that get the runs that are alike, since the model is no better: {groups}")
 
 
 def _model_json(model: QuantileModel) -> dict[str, Any]:
@@ -203,7 +206,7 @@ def _model_json(model: QuantileModel) -> dict[str, Any]:
     return {
         "samples": model.samples,
         "trained_at": model.trained_at,
-        "shares": dict(model.shares),
+        "alike_groups": sorted(model.alike_groups),
         "validation": v and {"runs": v.runs, "error": v.error, "last_two": v.last_two, "worse": v.worse},
     }
 

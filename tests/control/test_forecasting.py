@@ -134,7 +134,7 @@ async def test_a_model_of_an_older_version_is_replaced_at_once(
     await first.service.close()
     path = tmp_path / "model.gz"
     body = json.loads(gzip.decompress(path.read_bytes()))
-    del body["alikeGroups"]
+    del body["heldOut"]
     path.write_bytes(gzip.compress(json.dumps({**body, "features": 3}).encode()))
     made = Service(tmp_path)
     made.policy()

@@ -27,7 +27,7 @@ from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run, StartedRun
 from gangline.forecast.learning import training
-from gangline.forecast.learning.alike_groups import chosen
+from gangline.forecast.learning.alike_groups import MOST_GROUPS, AlikeGroups, GroupLosses, from_alike, pinball
 from gangline.forecast.learning.calibration import REFRESH, Calibrator, group_of
 from gangline.forecast.learning.guard import ModelGuard, Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm, load
@@ -35,8 +35,7 @@ from gangline.forecast.learning.settings import LearningSettings
 from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRuns, shifts, weighted_quantile
 from gangline.forecast.learning.training import Table, train
 from gangline.forecast.learning.worker import train_in_process
-from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource
-from gangline.forecast.tracking import features
+from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource, of_logs
 from gangline.forecast.tracking.alike import AlikeRuns
 from gangline.forecast.tracking.tracker import Tracker
 
@@ -69,18 +68,12 @@ def _texts(model: QuantileModel) -> list[str]:
     return [booster.model_to_string() for booster in model.ensemble.boosters]
 
 
-def _groups(table: Table) -> list[str]:
-    return [group_of(run) for run in table.runs]
-
-
 def test_a_single_row_is_told_what_it_is_told_among_many(model: QuantileModel) -> None:
-    table = training.build(RUNS[:300], Tracker(model.scale))
-    matrix, groups = table.matrix, _groups(table)
-    together = model.predict(matrix, groups)
+    matrix = training.build(RUNS[:300], Tracker(model.scale)).matrix
+    together = model.predict(matrix)
     for which in (model, pickle.loads(pickle.dumps(model))):
-        alone = [which.predict(row[None], [group]) for row, group in zip(matrix, groups, strict=True)]
-        np.testing.assert_array_equal(np.vstack(alone), together)
-    np.testing.assert_array_equal(model.predict(matrix[:3].tolist(), groups[:3]), together[:3])
+        np.testing.assert_array_equal(np.vstack([which.predict(row[None]) for row in matrix]), together)
+    np.testing.assert_array_equal(model.predict(matrix[:3].tolist()), together[:3])
 
 
 def test_boosters_with_different_numbers_of_trees_are_evaluated_together() -> None:
@@ -123,7 +116,7 @@ def test_gradients_in_whole_numbers_make_as_good_trees(monkeypatch: pytest.Monke
     monkeypatch.setattr(training, "_LARGEST", 0)
     fractions = train(RUNS, NOW, SMALL)
     assert all("[use_quantized_grad: 0]" in text for text in _texts(fractions))
-    answers = [model.predict(known.matrix, _groups(known)) for model in (whole, fractions)]
+    answers = [model.predict(known.matrix) for model in (whole, fractions)]
     np.testing.assert_allclose(answers[0][:, 1], answers[1][:, 1], rtol=1e-6)
     losses = [metrics.quantiles(logs, known.target).pinball for logs in answers]
     for level, loss in losses[0].items():
@@ -137,8 +130,7 @@ def test_too_few_columns_are_refused_for_few_rows_and_for_many(model: QuantileMo
 
 
 def test_quantiles_never_cross(model: QuantileModel) -> None:
-    table = training.build(RUNS, Tracker(model.scale))
-    logs = model.predict(table.matrix, _groups(table))
+    logs = model.predict(training.build(RUNS, Tracker(model.scale)).matrix)
     assert (np.diff(logs, axis=1) >= 0).all()
 
 
@@ -146,10 +138,9 @@ def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     path = tmp_path / "deep" / "model.gz"
     model.save(path)
     again = load(path)
-    table = training.build(RUNS[:200], Tracker(model.scale))
-    groups = _groups(table)
-    np.testing.assert_array_equal(again.predict(table.matrix, groups), model.predict(table.matrix, groups))
-    assert again.alike_groups == model.alike_groups
+    matrix = training.build(RUNS[:200], Tracker(model.scale)).matrix
+    np.testing.assert_array_equal(again.predict(matrix), model.predict(matrix))
+    assert again.held_out == model.held_out and again.held_out
     assert (again.samples, again.validation, again.trained_at) == (model.samples, model.validation, NOW)
     assert len(again.seeds) == len(model.seeds)
     assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
@@ -602,45 +593,69 @@ def test_runs_that_are_alike_are_bounded_and_shared_by_namespaces() -> None:
     assert alike.quantiles(fresh("x", namespace="small", user="ann", name="job")) == [5.0] * len(LEVELS)
 
 
-def test_a_group_gets_the_runs_that_are_alike_where_the_model_is_no_better() -> None:
-    """The model knows all of one group, the runs that are alike know all of another; few runs get what is better over all."""
-    rng = np.random.default_rng(8)
-    for of_model, of_alike in ((3000, 2000), (2000, 6000)):
-        groups = np.array(["model's"] * of_model + ["alike's"] * of_alike + ["few"] * 5)
-        target = rng.normal(6, 2, len(groups))
-        known = np.tile(target[:, None], len(LEVELS))
-        guess = np.tile(np.quantile(target, LEVELS), (len(groups), 1))
-        by_model = (groups == "model's")[:, None]
-        logs, alike = np.where(by_model, known, guess), np.where(by_model, guess, known)
-        alike[0] = math.nan
-        found = chosen(logs, alike, target, np.ones(len(groups)), groups)
-        assert found == {"alike's"} | ({"few"} if of_alike > of_model else set())
-        assert chosen(logs, np.full_like(alike, math.nan), target, np.ones(len(groups)), groups) == frozenset()
+@given(st.lists(st.floats(-5, 20), min_size=len(LEVELS), max_size=len(LEVELS)), st.floats(-5, 20))
+def test_the_loss_of_one_run_is_that_of_many(logs: list[float], target: float) -> None:
+    expected = metrics.losses(np.array([logs]), np.array([target])).mean()
+    assert pinball(logs, target) == pytest.approx(expected)
 
 
-def test_only_groups_without_a_better_model_get_the_runs_that_are_alike(model: QuantileModel) -> None:
-    table = training.build(RUNS[:400], Tracker(model.scale))
-    groups, alike = _groups(table), table.matrix[:, features.ALIKE]
-    known = ~np.isnan(alike[:, 0])
-    assert 300 < known.sum() < 400
-    apart = replace(model, alike_groups=frozenset({groups[300]}))
-    of_group = np.array([group == groups[300] for group in groups])
-    assert (of_group & ~known).any() and (~of_group).any()
-    alone, found = model.alone(table.matrix), apart.predict(table.matrix, groups)
-    np.testing.assert_array_equal(found[of_group & known], alike[of_group & known])
-    np.testing.assert_array_equal(found[~(of_group & known)], alone[~(of_group & known)])
+def test_a_group_gets_the_runs_that_are_alike_where_these_have_been_better_lately() -> None:
+    groups, right, wrong = AlikeGroups(), [5.0] * len(LEVELS), [7.0] * len(LEVELS)
+    for number in range(40):
+        assert groups.prefers_alike("ns/a/1") is (number >= 20 + 1), "not before there are enough runs"
+        groups.finished("ns/a/1", 5.0, wrong, right)
+        groups.finished("ns/b/1", 5.0, right, wrong)
+        groups.finished("ns/c/1", 5.0, wrong, [math.nan] * len(LEVELS))
+    assert groups.prefers_alike("ns/a/1") and not groups.prefers_alike("ns/b/1") and not groups.prefers_alike("ns/c/1")
+    assert not groups.prefers_alike("other/a/1"), "another namespace has another record"
+    assert len(groups) == 1
+    since = 0
+    while groups.prefers_alike("ns/a/1"):
+        groups.finished("ns/a/1", 5.0, right, wrong)
+        since += 1
+    assert 30 <= since <= 50, "as many runs as there were before"
+
+
+def test_held_out_runs_decide_until_others_have_ended() -> None:
+    groups, right, wrong = AlikeGroups(), [5.0] * len(LEVELS), [7.0] * len(LEVELS)
+    for _ in range(30):
+        groups.finished("ns/b/1", 5.0, right, wrong)
+    groups.use(
+        {"ns/a/1": GroupLosses(100.0, 0.4, 0.3), "ns/b/1": GroupLosses(100.0, 0.4, 0.3), "x/1": GroupLosses(9.0, 1, 0)}
+    )
+    assert groups.prefers_alike("ns/a/1") and not groups.prefers_alike("ns/b/1") and not groups.prefers_alike("x/1")
+
+
+def test_a_namespace_with_many_queues_displaces_the_records_of_none_else() -> None:
+    groups = AlikeGroups()
+    groups.use({"small/a/1": GroupLosses(100.0, 0.4, 0.3)})
+    groups.use({f"large/{number}/1": GroupLosses(100.0, 0.4, 0.3) for number in range(MOST_GROUPS + 10)})
+    assert len(groups) == MOST_GROUPS and groups.prefers_alike("small/a/1")
+
+
+@given(*[st.lists(st.floats(0, 20), min_size=len(LEVELS), max_size=len(LEVELS)).map(sorted) for _ in range(2)])
+def test_a_forecast_from_runs_that_are_alike_ascends(model: list[float], alike: list[float]) -> None:
+    found = of_logs(from_alike(model, alike), ForecastSource.HISTORY, 9)
+    assert list(found.values) == sorted(found.values)
+    assert found.q50 == pytest.approx(math.exp(alike[1])) or model[2] + alike[2] < 2 * alike[1]
+
+
+def test_training_judges_groups_by_the_held_out_runs() -> None:
+    model = train(RUNS, NOW, SMALL)
+    assert set(model.held_out) == {seed.group for seed in model.seeds if not math.isnan(seed.finish)}
+    for losses in model.held_out.values():
+        assert losses.runs > 0 and 0 < losses.model < 3 and 0 < losses.alike < 3
 
 
 def test_the_status_and_the_source_say_where_runs_that_are_alike_are_used(model: QuantileModel) -> None:
     asked = replace(RUNS[-1], uid="asked", submit=NOW, start=None, finish=None)
-    for groups, source in (
-        (frozenset[str](), ForecastSource.MODEL),
-        (frozenset({group_of(asked)}), ForecastSource.HISTORY),
-    ):
-        forecaster = Forecaster(replace(model, alike_groups=groups))
+    for alike, source in ((9.0, ForecastSource.MODEL), (0.1, ForecastSource.HISTORY)):
+        forecaster = Forecaster(replace(model, held_out={group_of(asked): GroupLosses(400.0, 1.0, alike)}))
         forecaster.restore(run for run in RUNS if run.finish is not None and run.finish < NOW)
         forecaster.submitted(asked)
         found = forecaster.forecast("asked", NOW)
         assert found is not None and found.source == source
-        assert (found.samples == model.samples) is not bool(groups) and found.samples >= 5
-        assert ("for 1 groups of a queue and a size" in forecaster.status(NOW).reason) is bool(groups)
+        expected = forecaster.tracker.alike(asked)[1]
+        if source == ForecastSource.HISTORY:
+            assert math.log(found.q50) == pytest.approx(expected) and 5 <= found.samples <= 300
+        assert ("for one queue and size runs that are alike" in forecaster.status(NOW).reason) is (alike < 1)

@@ -19,7 +19,6 @@ from gangline.forecast import metrics
 from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.runs import Run
 from gangline.forecast.learning import training
-from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.learning.guard import ModelVerdict
 from gangline.forecast.learning.settings import DEFAULTS, LearningSettings
 from gangline.forecast.learning.training import Table
@@ -174,7 +173,7 @@ class _Trial:
         self._trained_on, self._models = model.samples, self._models + 1
         until = now + (self._window.retrain_every or math.inf)
         rows = [n for n, run in enumerate(self._table.runs) if run.submit < until and _open_at(run, now)]
-        logs = model.predict(self._table.matrix[rows], [group_of(self._table.runs[n]) for n in rows])
+        logs = model.predict(self._table.matrix[rows])
         self._predicted = {self._table.runs[n].uid: tuple(row) for n, row in zip(rows, logs.tolist(), strict=True)}
         self._forecaster.set_predictions(self._predicted)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.forecast.history import playback
 from gangline.forecast.history.runs import Run, StartedRun
+from gangline.forecast.learning import alike_groups
+from gangline.forecast.learning.alike_groups import AlikeGroups
 from gangline.forecast.learning.calibration import Calibrator, group_of
 from gangline.forecast.learning.guard import ModelGuard, ModelVerdict
 from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource, of_logs
@@ -71,6 +73,7 @@ class Forecaster:
         self._tracker = Tracker()
         self._calibrator = Calibrator()
         self._guard = ModelGuard()
+        self._alike_groups = AlikeGroups()
         self._asked: dict[str, _Asked] = {}
         #: starts and ends since the last predictions, oldest first: calibrator and guard do not know them yet
         self._past: list[_Started | _Ended] = []
@@ -97,9 +100,10 @@ class Forecaster:
         for asked in self._asked.values():
             asked.logs = None
         if model is None:
-            self._guard = ModelGuard()
+            self._guard, self._alike_groups = ModelGuard(), AlikeGroups()
             return
         self._guard.use(model.validation, model.trained_at)
+        self._alike_groups.use(model.held_out)
         seeded: set[str] = set()
         for seed in model.seeds:
             if not math.isnan(seed.finish) or seed.uid in self._tracker:
@@ -128,11 +132,11 @@ class Forecaster:
                 False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history"
             )
         self.catch_up()
-        verdict = self._guard.verdict(now)
-        if not verdict.trusted or not self._model.alike_groups:
+        verdict, apart = self._guard.verdict(now), len(self._alike_groups)
+        if not verdict.trusted or not apart:
             return verdict
-        apart = f"runs that are alike are no worse, and used, for {len(self._model.alike_groups)} groups of a queue and a size"
-        return replace(verdict, reason=f"{verdict.reason}; {apart}")
+        classes = f"{apart} queues and sizes" if apart > 1 else "one queue and size"
+        return replace(verdict, reason=f"{verdict.reason}; for {classes} runs that are alike are better, and used")
 
     def _trusted(self, now: float) -> bool:
         """Whether the model is in use."""
@@ -302,9 +306,7 @@ class Forecaster:
         """The forecast of the run's total runtime, as if it had not begun."""
         basis = asked.fallback
         if trusted and asked.logs is not None and self._model_knows(run, asked):
-            shifts = self._calibrator.shifts(now, asked.group).tolist()
-            logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
-            basis = of_logs(logs, *self._basis(asked, run))
+            basis = self._learned(asked, run, now)
         from_author = basis.source in (ForecastSource.HINT, ForecastSource.LIMIT)
         if not from_author:
             basis = basis.with_tail(self._tracker.survival(now).tail(basis.q95))
@@ -312,12 +314,20 @@ class Forecaster:
         offset = 0.0 if from_author else self._tracker.scale.offset(where)
         return basis.scaled(math.exp(offset)) if offset else basis
 
-    def _basis(self, asked: _Asked, run: Run) -> tuple[ForecastSource, int]:
-        """Where a prediction comes from, and of how many finished runs."""
-        model = self._model
-        if model is not None and asked.group in model.alike_groups and (alike := self._tracker.alike_runs(run)):
-            return ForecastSource.HISTORY, alike
-        return ForecastSource.MODEL, model.samples if model is not None else 0
+    def _learned(self, asked: _Asked, run: Run, now: float) -> Forecast:
+        """The model's forecast, calibrated; or that of the runs that are alike, where these are better."""
+        logs = self._calibrated(asked, now)
+        if self._alike_groups.prefers_alike(asked.group):
+            alike, runs = asked.vector[features.ALIKE], self._tracker.alike_runs(run)
+            if runs and not math.isnan(alike[0]):
+                return of_logs(alike_groups.from_alike(logs, alike), ForecastSource.HISTORY, runs)
+        return of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
+
+    def _calibrated(self, asked: _Asked, now: float) -> list[float]:
+        """The model's prediction, with what the latest runs teach."""
+        assert asked.logs is not None  # it was predicted
+        shifts = self._calibrator.shifts(now, asked.group).tolist()
+        return [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
         """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
@@ -356,7 +366,7 @@ class Forecaster:
         """Predict the runs that have no prediction yet."""
         asked = list({id(each): each for each in runs if each.logs is None}.values())
         if asked:
-            logs = model.predict([each.vector for each in asked], [each.group for each in asked])
+            logs = model.predict([each.vector for each in asked])
             for entry, row in zip(asked, logs.tolist(), strict=True):
                 entry.logs = tuple(row)
 
@@ -366,8 +376,9 @@ class Forecaster:
             end.reply(self._forecast(asked, end.run, at, "", self._trusted(at)).capped(self._cap(end.run), 0.0))
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
-            shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
-            self._guard.finished(at, end.target, asked.logs[_MEDIAN] + shift, asked.last_two, end.run.namespace)
+            logs = self._calibrated(asked, at)
+            self._guard.finished(at, end.target, logs[_MEDIAN], asked.last_two, end.run.namespace)
+            self._alike_groups.finished(asked.group, end.target, logs, asked.vector[features.ALIKE])
 
     def asked(self, uid: str) -> tuple[list[float], float]:
         """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from gangline import bounded
 from gangline.control.feed.mirror import Mirror
 from gangline.control.forecasting.expected_starts import Expected
 from gangline.control.forecasting.history_store import History
@@ -224,9 +223,6 @@ class Forecasting(Part):
             self.forecasts.use(learned)
             self._judge_on_the_past()
             log.info("forecasts: a model of %d runs is in use", learned.samples)
-            if learned.alike_groups:
-                groups = bounded.some(sorted(learned.alike_groups), 20)
-                log.info("forecasts: these queues and sizes get the runs that are alike instead: %s", groups)
 
     async def _follow(self) -> None:
         while True:

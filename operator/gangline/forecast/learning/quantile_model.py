@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gangline import files
 from gangline.forecast.errors import ModelError
 from gangline.forecast.history.runs import StartedRun
+from gangline.forecast.learning.alike_groups import GroupLosses
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import features
@@ -146,27 +147,13 @@ class QuantileModel:
     limits: int  #: training runs with a limit
     validation: Validation | None
     seeds: tuple[StartedRun, ...] = field(repr=False, default=())  #: held-out runs with their predictions
-    #: calibration groups whose forecasts are the quantiles of the runs that are alike: the model is no better for them
-    alike_groups: frozenset[str] = frozenset()
+    #: losses over the held-out runs, by calibration group
+    held_out: Mapping[str, GroupLosses] = field(repr=False, default_factory=dict[str, GroupLosses])
 
-    def predict(
-        self, matrix: NDArray[np.float32] | Sequence[Sequence[float]], groups: Sequence[str]
-    ) -> NDArray[np.float64]:
-        """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one ascending column per level.
-
-        `groups`: the calibration group of each row.
-        """
-        rows = np.asarray(matrix, dtype=np.float32)
-        logs = self.alone(rows)
-        if self.alike_groups:
-            alike = rows[:, features.ALIKE]
-            left = np.array([group in self.alike_groups for group in groups]) & ~np.isnan(alike).any(axis=1)
-            logs[left] = alike[left]
-        return logs
-
-    def alone(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        """What the boosters predict, for all groups."""
-        return np.sort(self.ensemble.predict(rows[:, list(self.columns)]), axis=1)
+    def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
+        """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one ascending column per level."""
+        used = np.asarray(matrix, dtype=np.float32)[:, list(self.columns)]
+        return np.sort(self.ensemble.predict(used), axis=1)
 
     def save(self, path: Path) -> None:
         """Write the file atomically. Only this process's user can read it, because it contains users' job data."""
@@ -185,7 +172,7 @@ class QuantileModel:
             "hints": self.hints,
             "limits": self.limits,
             "validation": asdict(self.validation) if self.validation else None,
-            "alikeGroups": sorted(self.alike_groups),
+            "heldOut": {group: [each.runs, each.model, each.alike] for group, each in self.held_out.items()},
             "seeds": [[r.uid, r.start, list(r.logs), r.finish, r.target, r.group] for r in self.seeds],
         }
 
@@ -220,6 +207,6 @@ def _from_json(body: Mapping[str, Any]) -> QuantileModel:
         hints=int(body["hints"]),
         limits=int(body["limits"]),
         validation=Validation(**body["validation"]) if body["validation"] else None,
-        alike_groups=frozenset(map(str, body["alikeGroups"])),
+        held_out={str(group): GroupLosses(*map(float, each)) for group, each in body["heldOut"].items()},
         seeds=tuple(StartedRun(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in body["seeds"]),
     )

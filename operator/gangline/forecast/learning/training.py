@@ -11,15 +11,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gangline.forecast import metrics
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.history.playback import known_at, play
 from gangline.forecast.history.runs import Run, StartedRun
-from gangline.forecast.learning import alike_groups
+from gangline.forecast.learning.alike_groups import GroupLosses
 from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm
 from gangline.forecast.learning.settings import DEFAULTS, LearningSettings
-from gangline.forecast.learning.shifts import censoring_weights
+from gangline.forecast.learning.shifts import censoring_weights, weighted_quantile
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import baselines, features, flavors
 from gangline.forecast.tracking.flavors import FlavorScale
@@ -198,9 +199,7 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
     """The model with its predictions for the held-out runs and its validation."""
     if not len(unseen):
         return model
-    groups = [group_of(run) for run in unseen.runs]
-    model = replace(model, alike_groups=_alike_groups(model, unseen, groups))
-    logs = model.predict(unseen.matrix, groups)
+    logs = model.predict(unseen.matrix)
     seeds = tuple(
         StartedRun(
             run.uid,
@@ -208,10 +207,11 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
             tuple(float(v) for v in row),
             _or_nan(run.finish),
             float(target),
-            group,
+            group_of(run),
         )
-        for run, row, target, group in zip(unseen.runs, logs, unseen.target, groups, strict=True)
+        for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
     )
+    model = replace(model, held_out=_held_out(model, unseen, logs))
     known = ~np.isnan(unseen.target) & ~np.isnan(unseen.baseline)
     if not known.any():
         return replace(model, seeds=seeds)
@@ -226,15 +226,32 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
     return replace(model, validation=validation, seeds=seeds)
 
 
-def _alike_groups(model: QuantileModel, unseen: Table, groups: Sequence[str]) -> frozenset[str]:
-    """The groups for which the model is no better than the runs that are alike, by the finished ones of the held-out runs."""
+def _held_out(model: QuantileModel, unseen: Table, logs: NDArray[np.float64]) -> dict[str, GroupLosses]:
+    """The losses of the model and of the runs that are alike, by calibration group, over the held-out runs that have both.
+
+    The model's quantiles are shifted to their coverage over all these runs first, since the forecaster calibrates them, too.
+    """
+    alike = unseen.matrix[:, features.ALIKE].astype(np.float64)
     done = ~np.isnan(unseen.target)
-    if not done.any():
-        return frozenset()
-    ended, of = unseen.where(done), np.array(groups)[done]
-    alike = ended.matrix[:, features.ALIKE].astype(np.float64)
-    weights = _weights(unseen, done, model.trained_at)
-    return alike_groups.chosen(model.alone(ended.matrix), alike, ended.target, weights, of)
+    weights = np.zeros(len(unseen))
+    if done.any():
+        weights[done] = _weights(unseen, done, model.trained_at)
+    known = done & ~np.isnan(alike[:, 0])
+    if not known.any():
+        return {}
+    left, weights = unseen.target[known, None] - logs[known], weights[known]
+    shift = [weighted_quantile(left[:, number], weights, level) for number, level in enumerate(LEVELS)]
+    of_model = metrics.losses(logs[known] + np.array(shift), unseen.target[known]).mean(axis=1)
+    of_alike = metrics.losses(alike[known], unseen.target[known]).mean(axis=1)
+    groups = np.array([group_of(run) for run in unseen.runs])[known]
+    found: dict[str, GroupLosses] = {}
+    for name in np.unique(groups).tolist():
+        rows = groups == name
+        weight = weights[rows]
+        effective = float(weight.sum() ** 2 / (weight**2).sum())
+        means = (float((losses[rows] * weight).sum() / weight.sum()) for losses in (of_model, of_alike))
+        found[name] = GroupLosses(effective, *means)
+    return found
 
 
 def _or_nan(value: float | None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -196,9 +197,11 @@ def train_(db: str, model_path: Path, until: float | None, output: OutputFormat)
         )
         if v.worse:
             terminal.say("the model is worse than the last-two baseline: forecasts will not use it")
-    if model.alike_groups:
-        groups = bounded.some(sorted(model.alike_groups), 20)
-        terminal.say(f"queues and sizes that get the runs that are alike, since the model is no better: {groups}")
+    better = sorted(group for group, each in model.held_out.items() if each.alike < each.model)
+    if better:
+        terminal.say(
+            f"runs that are alike are better than the model on the held-out runs of {bounded.some(better, 20)}"
+        )
 
 
 def _model_json(model: QuantileModel) -> dict[str, Any]:
@@ -206,7 +209,7 @@ def _model_json(model: QuantileModel) -> dict[str, Any]:
     return {
         "samples": model.samples,
         "trained_at": model.trained_at,
-        "alike_groups": sorted(model.alike_groups),
+        "held_out": {group: asdict(each) for group, each in model.held_out.items()},
         "validation": v and {"runs": v.runs, "error": v.error, "last_two": v.last_two, "worse": v.worse},
     }
 

@@ -45,7 +45,7 @@ def test_features_do_not_change_with_the_future() -> None:
 
 
 def test_runs_that_are_alike_are_those_that_had_ended_before_the_submission() -> None:
-    """The features are the quantiles of the last 300 such runs, found here by looking through all runs."""
+    """Their quantiles are those of the last 300 such runs, found here by looking through all runs."""
     runs = [replace(r, name="") for r in make_runs(1500, users=2)]
     table = training.build(runs, Tracker())
     deepest = 0
@@ -60,7 +60,7 @@ def test_runs_that_are_alike_are_those_that_had_ended_before_the_submission() ->
         if len(logs) < 5:
             continue
         expected = [logs[min(len(logs), math.ceil(level * (len(logs) + 1))) - 1] for level in LEVELS]
-        np.testing.assert_allclose(table.matrix[number, features.ALIKE], expected, rtol=1e-6)
+        np.testing.assert_allclose(table.alike[number], expected, rtol=1e-6)
     assert deepest > 300
 
 

@@ -12,7 +12,6 @@ from tests.replay.jobs import made, trace_jobs
 from gangline.engine.model import Backfill, ClusterQueue
 from gangline.forecast.history.runs import Run
 from gangline.forecast.learning import training
-from gangline.forecast.tracking import features
 from gangline.replay import calibration
 from gangline.replay.foresight import Foresight, Guess, LastTwo, Noisy, RequestedTimes, Truth, run_of
 from gangline.replay.learned import Learned, school
@@ -183,15 +182,6 @@ def test_no_decision_knows_how_long_a_run_would_have_lasted(seed: int, checkpoin
     ends = sorted(outcome.finish for outcome in whole.outcomes if outcome.finish is not None)
     for at in (ends[len(ends) // 4], ends[len(ends) // 2], ends[3 * len(ends) // 4]):
         assert of_the_past(played(corrupted(whole, at)), at) == of_the_past(whole, at)
-
-
-def test_the_baseline_of_a_replay_is_what_its_model_knows_of_runs_that_are_alike() -> None:
-    jobs = window()
-    believed = forecasts(jobs)
-    for job in jobs:
-        lesson = believed._lessons._lessons[job.number]
-        assert lesson.vector[features.ALIKE] == pytest.approx(believed.alike[job.number], nan_ok=True)
-    assert sum(not math.isnan(alike[0]) for alike in believed.alike.values()) > 100
 
 
 def test_an_evicted_job_is_known_to_take_longer_than_it_ran() -> None:

@@ -180,8 +180,9 @@ class _Trial:
     def _submit(self, run: Run) -> None:
         forecaster = self._forecaster
         tracker = forecaster.tracker
-        compared, alike = [baseline(run, tracker) for baseline in BASELINES.values()], tracker.alike(run)
+        compared = [baseline(run, tracker) for baseline in BASELINES.values()]
         forecaster.submitted(run)
+        *_, alike = forecaster.asked(run.uid)
         forecaster.set_predictions({run.uid: self._predicted[run.uid]})
         forecast = forecaster.forecast(run.uid, run.submit)
         if run.submit >= self._window.first and run.seconds is not None and forecast is not None:

@@ -44,6 +44,9 @@ class _Asked:
     knows_itself: bool  #: whether similar runs had finished
     declared: bool  #: whether its author declares runtimes, and keeps them
     last_two: float  #: log seconds
+    alike: list[
+        float
+    ]  #: the quantiles of the runs that are alike, in log seconds on the average flavor; NaN without any
     group: str  #: calibration group
     logs: Logs | None = None  #: the model's prediction, once computed
 
@@ -177,6 +180,7 @@ class Forecaster:
             knows_itself=fallback_estimator.knows_itself(run, tracker),
             declared=fallback_estimator.declared(run, tracker) is not None,
             last_two=math.log(baselines.last_two(run, tracker)),
+            alike=tracker.alike(run),
             group=group_of(run),
         )
 
@@ -318,9 +322,9 @@ class Forecaster:
         """The model's forecast, calibrated; or that of the runs that are alike, where these are better."""
         logs = self._calibrated(asked, now)
         if self._alike_groups.prefers_alike(asked.group):
-            alike, runs = asked.vector[features.ALIKE], self._tracker.alike_runs(run)
-            if runs and not math.isnan(alike[0]):
-                return of_logs(alike_groups.from_alike(logs, alike), ForecastSource.HISTORY, runs)
+            runs = self._tracker.alike_runs(run)
+            if runs and not math.isnan(asked.alike[0]):
+                return of_logs(alike_groups.from_alike(logs, asked.alike), ForecastSource.HISTORY, runs)
         return of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
 
     def _calibrated(self, asked: _Asked, now: float) -> list[float]:
@@ -378,12 +382,14 @@ class Forecaster:
         if asked.logs is not None:
             logs = self._calibrated(asked, at)
             self._guard.finished(at, end.target, logs[_MEDIAN], asked.last_two, end.run.namespace)
-            self._alike_groups.finished(asked.group, end.target, logs, asked.vector[features.ALIKE])
+            self._alike_groups.finished(asked.group, end.target, logs, asked.alike)
 
-    def asked(self, uid: str) -> tuple[list[float], float]:
-        """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""
+    def asked(self, uid: str) -> tuple[list[float], float, list[float]]:
+        """The features of an open run as of its submission, and in log seconds its last-two estimate and the quantiles of the runs
+        that are alike. KeyError if unknown.
+        """
         asked = self._asked[uid]
-        return asked.vector, asked.last_two
+        return asked.vector, asked.last_two, asked.alike
 
     def set_predictions(self, logs: Mapping[str, Logs]) -> None:
         """Set the model's predictions for open runs, computed beforehand in one batch: for evaluation and replay."""

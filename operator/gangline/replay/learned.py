@@ -37,6 +37,7 @@ class _Lesson:
     run: Run
     vector: NDArray[np.float32]  #: features as of its submission
     last_two: float
+    alike: list[float]
     start: float | None = None  #: Unix seconds; None while it waits
     target: float = math.nan  #: log seconds on the average flavor, once it has finished
 
@@ -51,9 +52,9 @@ class Lessons:
         self._scale = scale
         self._lessons: dict[int, _Lesson] = {}  # by job number, in the order of submission
 
-    def submitted(self, number: int, run: Run, vector: list[float], last_two: float) -> None:
-        """The features of a run at its submission; `last_two` in log seconds."""
-        self._lessons[number] = _Lesson(run, np.array(vector, dtype=np.float32), last_two)
+    def submitted(self, number: int, run: Run, vector: list[float], last_two: float, alike: list[float]) -> None:
+        """The features of a run at its submission, and the estimates that a model is compared with, in log seconds."""
+        self._lessons[number] = _Lesson(run, np.array(vector, dtype=np.float32), last_two, alike)
 
     def started(self, number: int, at: float | None) -> None:
         """Note when a job started; None: it was stopped, and waits again."""
@@ -80,6 +81,7 @@ class Lessons:
             np.concatenate([past.matrix, [each.vector for each in window]], dtype=np.float32),
             np.concatenate([past.target, [each.target for each in window]]),
             np.concatenate([past.baseline, [each.last_two for each in window]]),
+            np.concatenate([past.alike, [each.alike for each in window]]),
         ).last(rows)
 
 
@@ -160,10 +162,9 @@ class Learned:
             elif now >= self._due:
                 self._learn(now)
         forecaster.submitted(run)
-        vector, last_two = forecaster.asked(run.uid)
-        self._lessons.submitted(job.number, run, vector, last_two)
-        self.compared[job.number] = last_two
-        self.alike[job.number] = forecaster.tracker.alike(run)
+        vector, last_two, alike = forecaster.asked(run.uid)
+        self._lessons.submitted(job.number, run, vector, last_two, alike)
+        self.compared[job.number], self.alike[job.number] = last_two, alike
         self._unforecast[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 

@@ -207,6 +207,6 @@ def _from_json(body: Mapping[str, Any]) -> QuantileModel:
         hints=int(body["hints"]),
         limits=int(body["limits"]),
         validation=Validation(**body["validation"]) if body["validation"] else None,
-        held_out={str(group): GroupLosses(*map(float, each)) for group, each in body["heldOut"].items()},
+        held_out={str(group): GroupLosses(*map(float, each)) for group, each in body.get("heldOut", {}).items()},
         seeds=tuple(StartedRun(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in body["seeds"]),
     )

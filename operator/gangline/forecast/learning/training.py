@@ -41,6 +41,9 @@ class Table:
     baseline: NDArray[
         np.float64
     ]  #: the last-two estimate at submission, in log seconds on the average flavor; NaN without data
+    #: quantiles of the runs that are alike, known at submission, in log seconds on the average flavor: a column per level, NaN
+    #: without such runs
+    alike: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -50,11 +53,12 @@ class Table:
         table = self.where(np.array([run.submit < now for run in self.runs], dtype=bool))
         runs = tuple(known_at(run, now) for run in table.runs)
         ended = np.array([run.finish is not None for run in runs], dtype=bool)
-        return Table(runs, table.matrix, np.where(ended, table.target, np.nan), table.baseline)
+        return Table(runs, table.matrix, np.where(ended, table.target, np.nan), table.baseline, table.alike)
 
     def last(self, rows: int) -> Table:
         """The table with the last rows only."""
-        return Table(self.runs[-rows:], self.matrix[-rows:], self.target[-rows:], self.baseline[-rows:])
+        columns = (self.matrix, self.target, self.baseline, self.alike)
+        return Table(self.runs[-rows:], *(column[-rows:] for column in columns))
 
     def finished(self) -> Table:
         """The table with the finished runs only."""
@@ -63,7 +67,7 @@ class Table:
     def where(self, mask: NDArray[np.bool_]) -> Table:
         """The table with the rows only where `mask` is true."""
         runs = tuple(run for run, kept in zip(self.runs, mask, strict=True) if kept)
-        return Table(runs, self.matrix[mask], self.target[mask], self.baseline[mask])
+        return Table(runs, self.matrix[mask], self.target[mask], self.baseline[mask], self.alike[mask])
 
 
 def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Table:
@@ -73,6 +77,7 @@ def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Tab
     matrix = np.full((len(runs) - skip, len(features.NAMES)), np.nan, dtype=np.float32)
     target = np.full(len(runs) - skip, np.nan)
     baseline = np.full(len(runs) - skip, np.nan)
+    alike = np.full((len(runs) - skip, len(LEVELS)), np.nan)
     for number, run in enumerate(play(runs, tracker)):
         row = number - skip
         if row >= 0:
@@ -81,7 +86,8 @@ def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Tab
             if run.seconds is not None:
                 target[row] = run.log_seconds - tracker.scale.offset(run.flavor)
             baseline[row] = math.log(baselines.last_two(run, tracker))
-    return Table(tuple(kept), matrix, target, baseline)
+            alike[row] = tracker.alike(run)
+    return Table(tuple(kept), matrix, target, baseline, alike)
 
 
 #: minimum number of finished runs
@@ -231,8 +237,7 @@ def _held_out(model: QuantileModel, unseen: Table, logs: NDArray[np.float64]) ->
 
     The model's quantiles are shifted to their coverage over all these runs first, since the forecaster calibrates them, too.
     """
-    alike = unseen.matrix[:, features.ALIKE].astype(np.float64)
-    done = ~np.isnan(unseen.target)
+    done, alike = ~np.isnan(unseen.target), unseen.alike
     weights = np.zeros(len(unseen))
     if done.any():
         weights[done] = _weights(unseen, done, model.trained_at)

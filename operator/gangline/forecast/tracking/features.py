@@ -6,17 +6,13 @@ import math
 from typing import Final
 
 from gangline.forecast.history.runs import KEYS, Run
-from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking.stats import COLUMNS
 from gangline.forecast.tracking.tracker import Tracker
 
 #: increase it with every change of NAMES or of their meaning: models of another version are not used
-VERSION: Final = 4
+VERSION: Final = 3
 _OWN: Final = ("gpus", "pods", "gpus_per_pod", "limit", "hint", "hour", "weekday")
-_ALIKE: Final = tuple(f"alike.q{round(level * 100)}" for level in LEVELS)
-NAMES: Final = (*_OWN, *_ALIKE, *(f"{key}.{column}" for key in KEYS for column in COLUMNS))
-#: the columns with the quantiles of the runs that are alike
-ALIKE: Final = slice(len(_OWN), len(_OWN) + len(_ALIKE))
+NAMES: Final = (*_OWN, *(f"{key}.{column}" for key in KEYS for column in COLUMNS))
 _DAY: Final = 86400.0
 _THURSDAY: Final = 3  # the day of the week of 1970-01-01, Monday being 0
 
@@ -32,6 +28,5 @@ def vector(run: Run, tracker: Tracker, now: float) -> list[float]:
         tracker.believed(run),
         (run.submit % _DAY) / 3600,
         (run.submit // _DAY + _THURSDAY) % 7,
-        *tracker.alike(run),
         *tracker.columns(run, now),
     ]

@@ -385,8 +385,9 @@ class Forecaster:
             self._alike_groups.finished(asked.group, end.target, logs, asked.alike)
 
     def asked(self, uid: str) -> tuple[list[float], float, list[float]]:
-        """The features of an open run as of its submission; its last-two estimate, and the quantiles of the runs that are alike, in
-        log seconds. KeyError if unknown.
+        """The features of an open run, and in log seconds its last-two estimate and the quantiles of runs that are alike.
+
+        All are as of its submission. Raises KeyError for an unknown run.
         """
         asked = self._asked[uid]
         return asked.vector, asked.last_two, asked.alike

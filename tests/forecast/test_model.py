@@ -146,6 +146,18 @@ def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
 
 
+def test_a_model_without_losses_of_groups_is_used(model: QuantileModel, tmp_path: Path) -> None:
+    """Older versions did not write them."""
+    path = tmp_path / "model.gz"
+    model.save(path)
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    del document["heldOut"]
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    again = load(path)
+    assert again.held_out == {}
+    assert Forecaster(again).status(NOW).trusted
+
+
 def test_what_is_no_model_is_refused(model: QuantileModel, tmp_path: Path) -> None:
     path = tmp_path / "model.gz"
     for content in (b"", b"nonsense", gzip.compress(b"[]"), gzip.compress(b"{}")):

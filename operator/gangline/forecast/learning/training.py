@@ -57,8 +57,8 @@ class Table:
 
     def last(self, rows: int) -> Table:
         """The table with the last rows only."""
-        columns = (self.matrix, self.target, self.baseline, self.alike)
-        return Table(self.runs[-rows:], *(column[-rows:] for column in columns))
+        last = slice(-rows, None)
+        return Table(self.runs[last], self.matrix[last], self.target[last], self.baseline[last], self.alike[last])
 
     def finished(self) -> Table:
         """The table with the finished runs only."""

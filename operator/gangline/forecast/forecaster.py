@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.forecast.history import playback
 from gangline.forecast.history.runs import Run, StartedRun
+from gangline.forecast.learning import alike_groups
+from gangline.forecast.learning.alike_groups import AlikeGroups
 from gangline.forecast.learning.calibration import Calibrator, group_of
 from gangline.forecast.learning.guard import ModelGuard, ModelVerdict
 from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource, of_logs
@@ -42,6 +44,9 @@ class _Asked:
     knows_itself: bool  #: whether similar runs had finished
     declared: bool  #: whether its author declares runtimes, and keeps them
     last_two: float  #: log seconds
+    alike: list[
+        float
+    ]  #: the quantiles of the runs that are alike, in log seconds on the average flavor; NaN without any
     group: str  #: calibration group
     logs: Logs | None = None  #: the model's prediction, once computed
 
@@ -71,6 +76,7 @@ class Forecaster:
         self._tracker = Tracker()
         self._calibrator = Calibrator()
         self._guard = ModelGuard()
+        self._alike_groups = AlikeGroups()
         self._asked: dict[str, _Asked] = {}
         #: starts and ends since the last predictions, oldest first: calibrator and guard do not know them yet
         self._past: list[_Started | _Ended] = []
@@ -97,9 +103,10 @@ class Forecaster:
         for asked in self._asked.values():
             asked.logs = None
         if model is None:
-            self._guard = ModelGuard()
+            self._guard, self._alike_groups = ModelGuard(), AlikeGroups()
             return
         self._guard.use(model.validation, model.trained_at)
+        self._alike_groups.use(model.held_out)
         seeded: set[str] = set()
         for seed in model.seeds:
             if not math.isnan(seed.finish) or seed.uid in self._tracker:
@@ -128,7 +135,15 @@ class Forecaster:
                 False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history"
             )
         self.catch_up()
-        return self._guard.verdict(now)
+        verdict, apart = self._guard.verdict(now), len(self._alike_groups)
+        if not verdict.trusted or not apart:
+            return verdict
+        classes = f"{apart} queues and sizes" if apart > 1 else "one queue and size"
+        return replace(verdict, reason=f"{verdict.reason}; for {classes} runs that are alike are better, and used")
+
+    def _trusted(self, now: float) -> bool:
+        """Whether the model is in use."""
+        return self._enabled and self._model is not None and self._guard.verdict(now).trusted
 
     def judged(self) -> list[list[float]]:
         """Errors of model and baseline in the last week, for `judge_on` of a later process; empty without a model."""
@@ -165,6 +180,7 @@ class Forecaster:
             knows_itself=fallback_estimator.knows_itself(run, tracker),
             declared=fallback_estimator.declared(run, tracker) is not None,
             last_two=math.log(baselines.last_two(run, tracker)),
+            alike=tracker.alike(run),
             group=group_of(run),
         )
 
@@ -221,7 +237,7 @@ class Forecaster:
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         self.catch_up(wanted)
-        trusted = self.status(now).trusted
+        trusted = self._trusted(now)
         return {uid: self._forecast_open(uid, now, flavor, trusted, conditional) for uid in wanted}
 
     @property
@@ -248,7 +264,7 @@ class Forecaster:
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         self.catch_up(wanted)
-        trusted = self.status(now).trusted
+        trusted = self._trusted(now)
         found: dict[str, dict[str, Forecast]] = {}
         for uid in wanted:
             run = self._tracker.run(uid)
@@ -294,15 +310,28 @@ class Forecaster:
         """The forecast of the run's total runtime, as if it had not begun."""
         basis = asked.fallback
         if trusted and asked.logs is not None and self._model_knows(run, asked):
-            shifts = self._calibrator.shifts(now, asked.group).tolist()
-            logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
-            basis = of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
+            basis = self._learned(asked, run, now)
         from_author = basis.source in (ForecastSource.HINT, ForecastSource.LIMIT)
         if not from_author:
             basis = basis.with_tail(self._tracker.survival(now).tail(basis.q95))
         where = run.flavor if run.start is not None else flavor or run.flavor
         offset = 0.0 if from_author else self._tracker.scale.offset(where)
         return basis.scaled(math.exp(offset)) if offset else basis
+
+    def _learned(self, asked: _Asked, run: Run, now: float) -> Forecast:
+        """The model's forecast, calibrated; or that of the runs that are alike, where these are better."""
+        logs = self._calibrated(asked, now)
+        if self._alike_groups.prefers_alike(asked.group):
+            runs = self._tracker.alike_runs(run)
+            if runs and not math.isnan(asked.alike[0]):
+                return of_logs(alike_groups.from_alike(logs, asked.alike), ForecastSource.HISTORY, runs)
+        return of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
+
+    def _calibrated(self, asked: _Asked, now: float) -> list[float]:
+        """The model's prediction, with what the latest runs teach."""
+        assert asked.logs is not None  # it was predicted
+        shifts = self._calibrator.shifts(now, asked.group).tolist()
+        return [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
         """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
@@ -348,17 +377,20 @@ class Forecaster:
     def _learn(self, end: _Ended) -> None:
         asked, at = end.asked, end.at
         if end.reply is not None:
-            trusted = self._model is not None and self._enabled and self._guard.verdict(at).trusted
-            end.reply(self._forecast(asked, end.run, at, "", trusted).capped(self._cap(end.run), 0.0))
+            end.reply(self._forecast(asked, end.run, at, "", self._trusted(at)).capped(self._cap(end.run), 0.0))
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
-            shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
-            self._guard.finished(at, end.target, asked.logs[_MEDIAN] + shift, asked.last_two, end.run.namespace)
+            logs = self._calibrated(asked, at)
+            self._guard.finished(at, end.target, logs[_MEDIAN], asked.last_two, end.run.namespace)
+            self._alike_groups.finished(asked.group, end.target, logs, asked.alike)
 
-    def asked(self, uid: str) -> tuple[list[float], float]:
-        """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""
+    def asked(self, uid: str) -> tuple[list[float], float, list[float]]:
+        """The features of an open run, and in log seconds its last-two estimate and the quantiles of runs that are alike.
+
+        All are as of its submission. Raises KeyError for an unknown run.
+        """
         asked = self._asked[uid]
-        return asked.vector, asked.last_two
+        return asked.vector, asked.last_two, asked.alike
 
     def set_predictions(self, logs: Mapping[str, Logs]) -> None:
         """Set the model's predictions for open runs, computed beforehand in one batch: for evaluation and replay."""

@@ -4,11 +4,14 @@ the wait ends when the flavor is free or when it has lasted for long enough.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.cluster.conftest import System
 from tests.cluster.harness import Api, Json, cluster_queue, condition_row, flavor, job, local_queue, queue_policy
 
 from gangline.api import names
+from gangline.control.process.options import ForecastOptions
 from gangline.devcluster.nodes import EqualNodes, create_pools, delete_pool
 from gangline.kube import resources as kube
 
@@ -49,6 +52,10 @@ async def flavor_of(api: Api, name: str) -> str:
     return found
 
 
+async def in_force(api: Api, policy: str) -> bool:
+    return condition_row(await api.get(kube.QUEUE_POLICIES, policy, ""), "Active").get("status") == "True"
+
+
 async def starts_on(api: Api, name: str, seconds: float = 60) -> str:
     async def where() -> str:
         return await flavor_of(api, name)
@@ -67,11 +74,12 @@ async def waits_for(api: Api, name: str, flavor: str) -> str:
     return await api.until(message, f"{name} waits for {flavor}")
 
 
-async def test_a_job_waits_for_the_flavor_on_which_it_ends_first(system: System, api: Api) -> None:
+async def test_a_job_waits_for_the_flavor_on_which_it_ends_first(system: System, api: Api, tmp_path: Path) -> None:
+    forecasts = ForecastOptions(str(tmp_path / "history.db"), tmp_path / "model.gz", use_model=False)
     await create_pools(api.client, POOLS)
     try:
-        system.operator().wait_ready()
-        policies = {"patient": "1h", "hasty": "20s"}
+        system.operator(forecasts=forecasts).wait_ready()
+        policies = {"patient": "1h", "hasty": "90s"}
         await api.apply(
             *(flavor(pool.name, {LABEL: pool.name}) for pool in POOLS),
             *(two_flavors(name) for name in policies),
@@ -81,10 +89,10 @@ async def test_a_job_waits_for_the_flavor_on_which_it_ends_first(system: System,
                 for name, wait in policies.items()
             ),
         )
-        for queue in policies:
-            await api.create(training(f"{queue}-first", queue, expected="20m", speeds="slow=1,fast=4"))
-            assert await starts_on(api, f"{queue}-first") == "fast", "both are free, and the slow one is first in order"
-
+        for name in policies:
+            await api.until(lambda name=name: in_force(api, name), f"the policy {name} is in force")
+        await api.create(training("first", "patient", expected="20m", speeds="slow=1,fast=4"))
+        assert await starts_on(api, "first") == "fast", "both are free, and the slow one is first in order"
         await api.create(training("waits", "patient", expected="2h", speeds="slow=1,fast=8"))
         said = await waits_for(api, "waits", "fast")
         assert "insufficient unused quota for nvidia.com/gpu in flavor fast, 2 more needed" in said
@@ -97,12 +105,16 @@ async def test_a_job_waits_for_the_flavor_on_which_it_ends_first(system: System,
         assert await starts_on(api, "same") == "slow", "nothing says that a flavor is faster"
         assert await flavor_of(api, "waits") == "", "others have passed it, and it still waits"
 
+        await api.create(training("overdue", "hasty", expected="4m", speeds="slow=1,fast=4"))
+        assert await starts_on(api, "overdue") == "fast"
         await api.create(training("short-wait", "hasty", expected="2h", speeds="slow=1,fast=8"))
         await waits_for(api, "short-wait", "fast")
-        assert await starts_on(api, "short-wait") == "slow", "it has waited for as long as its policy lets it"
-        assert await flavor_of(api, "hasty-first") == "fast" and await flavor_of(api, "waits") == ""
+        assert await starts_on(api, "short-wait", 150) == "slow", (
+            "the one before it did not end, and it waits no longer"
+        )
+        assert await flavor_of(api, "overdue") == "fast" and await flavor_of(api, "waits") == ""
 
-        await api.client.delete(kube.JOBS, "default", "patient-first", propagation="Background")
+        await api.client.delete(kube.JOBS, "default", "first", propagation="Background")
         assert await starts_on(api, "waits") == "fast", "the flavor is free"
     finally:
         await api.wipe()

@@ -224,6 +224,28 @@ async def test_of_nodes_that_two_reservations_want_only_whom_both_are_for_may_us
     assert await place.cordoned(ONE) == ""
 
 
+async def test_of_jobs_without_an_end_one_that_saves_checkpoints_starts_before_a_window_that_permits_it(
+    place: Place,
+) -> None:
+    api = place.api
+    place.system.operator("saving").wait_ready()
+    await api.create(reservation("saving", ONE, TWO, ahead=LONG, startWithCheckpoints="1m"))
+    await api.until(place.says("saving", "Scheduled", "True"), "the window is known")
+    await api.create(train("plain"))
+
+    async def barred() -> bool:
+        workload = await api.workload_of("plain")
+        message = harness.condition_row(workload, "QuotaReserved").get("message", "") if workload is not None else ""
+        return "or with checkpoints, if it can run for 1m until it is stopped" in message
+
+    await api.until(barred, "its message says what would let it start")
+    saves = train("saves")
+    saves["metadata"].setdefault("annotations", {})[names.CHECKPOINT_INTERVAL] = "1m"
+    await api.create(saves)
+    await api.until(place.runs("saves"), "it saves its work, so it starts")
+    assert not await place.pods("plain")
+
+
 async def test_reservations_that_are_deleted_while_they_empty_nodes_give_them_back_at_once(place: Place) -> None:
     """One has stopped its job, the other one has only told it to save."""
     api = place.api

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 import math
 import random
 from collections.abc import Iterator
@@ -121,30 +119,6 @@ async def test_a_model_is_trained_beside_the_loop_and_used(tmp_path: Path) -> No
     await wanting.service._recall()
     assert "worse than the baseline" in wanting.service.verdict().reason and wanting.service.tallies.judgement == []
     await wanting.service.close()
-
-
-async def test_a_model_of_an_older_version_is_replaced_at_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with HistoryStore(str(tmp_path / "history.db")) as store:
-        store.put(past(400))
-    first = Service(tmp_path)
-    first.policy()
-    await first.service.train()
-    await first.service.close()
-    path = tmp_path / "model.gz"
-    body = json.loads(gzip.decompress(path.read_bytes()))
-    path.write_bytes(gzip.compress(json.dumps({**body, "features": body["features"] - 1}).encode()))
-    made = Service(tmp_path)
-    made.policy()
-    running = asyncio.create_task(made.service.run())
-    async with asyncio.timeout(60):
-        while made.forecasts.forecaster.model is None:
-            await asyncio.sleep(0.02)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.service.close()
-    assert "a new one is trained soon" in caplog.text and "made by another version of Gangline" in caplog.text
 
 
 async def test_the_model_says_so_when_it_switches_itself_off(

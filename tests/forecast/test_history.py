@@ -13,7 +13,7 @@ from gangline.engine.model import Admission, PodSet, PodSetAssignment, Workload
 from gangline.forecast.history.runs import Run, command_shape, fold, from_workload, hint_seconds, image_name
 from gangline.forecast.learning import training
 from gangline.forecast.learning.calibration import group_of
-from gangline.forecast.quantiles import LEVELS, ForecastSource
+from gangline.forecast.quantiles import ForecastSource
 from gangline.forecast.tracking import fallback_estimator, features, flavors
 from gangline.forecast.tracking.baselines import last_two
 from gangline.forecast.tracking.tracker import Tracker
@@ -42,26 +42,6 @@ def test_features_do_not_change_with_the_future() -> None:
             replace(runs[cut], start=None, finish=None, flavor="")  # which it gets is known when it starts
         ]
         np.testing.assert_array_equal(training.build(past, Tracker()).matrix[cut], whole.matrix[cut])
-
-
-def test_runs_that_are_alike_are_those_that_had_ended_before_the_submission() -> None:
-    """Their quantiles are those of the last 300 such runs, found here by looking through all runs."""
-    runs = [replace(r, name="") for r in make_runs(1500, users=2)]
-    table = training.build(runs, Tracker())
-    deepest = 0
-    for number in range(0, len(runs), 97):
-        asked = runs[number]
-        alike = [
-            r for r in runs
-            if (r.finish or 0.0) < asked.submit and (r.namespace, r.user, r.gpus) == (asked.namespace, asked.user, asked.gpus)
-        ]  # fmt: skip
-        logs = sorted(r.log_seconds for r in sorted(alike, key=lambda r: r.finish or 0.0)[-300:])
-        deepest = max(deepest, len(alike))
-        if len(logs) < 5:
-            continue
-        expected = [logs[min(len(logs), math.ceil(level * (len(logs) + 1))) - 1] for level in LEVELS]
-        np.testing.assert_allclose(table.alike[number], expected, rtol=1e-6)
-    assert deepest > 300
 
 
 def test_a_run_that_ends_at_the_instant_of_submission_is_not_yet_known() -> None:

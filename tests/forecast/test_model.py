@@ -27,16 +27,15 @@ from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.run_store import HistoryStore
 from gangline.forecast.history.runs import Run, StartedRun
 from gangline.forecast.learning import training
-from gangline.forecast.learning.alike_groups import MOST_GROUPS, AlikeGroups, GroupLosses, from_alike, pinball
-from gangline.forecast.learning.calibration import REFRESH, Calibrator, group_of
+from gangline.forecast.learning.calibration import REFRESH, Calibrator
 from gangline.forecast.learning.guard import ModelGuard, Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm, load
 from gangline.forecast.learning.settings import LearningSettings
 from gangline.forecast.learning.shifts import Corrections, LatestRuns, StartedRuns, shifts, weighted_quantile
 from gangline.forecast.learning.training import Table, train
 from gangline.forecast.learning.worker import train_in_process
-from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource, of_logs
-from gangline.forecast.tracking.alike import AlikeRuns
+from gangline.forecast.quantiles import LEVELS, Forecast
+from gangline.forecast.tracking.baselines import AlikeRuns
 from gangline.forecast.tracking.tracker import Tracker
 
 SMALL = LearningSettings(rounds=25, leaves=15, min_leaf=20)
@@ -140,22 +139,9 @@ def test_one_file_keeps_it(model: QuantileModel, tmp_path: Path) -> None:
     again = load(path)
     matrix = training.build(RUNS[:200], Tracker(model.scale)).matrix
     np.testing.assert_array_equal(again.predict(matrix), model.predict(matrix))
-    assert again.held_out == model.held_out and again.held_out
     assert (again.samples, again.validation, again.trained_at) == (model.samples, model.validation, NOW)
     assert len(again.seeds) == len(model.seeds)
     assert [p.name for p in path.parent.iterdir()] == ["model.gz"]
-
-
-def test_a_model_without_losses_of_groups_is_used(model: QuantileModel, tmp_path: Path) -> None:
-    """Older versions did not write them."""
-    path = tmp_path / "model.gz"
-    model.save(path)
-    document = json.loads(gzip.decompress(path.read_bytes()))
-    del document["heldOut"]
-    path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    again = load(path)
-    assert again.held_out == {}
-    assert Forecaster(again).status(NOW).trusted
 
 
 def test_what_is_no_model_is_refused(model: QuantileModel, tmp_path: Path) -> None:
@@ -595,7 +581,7 @@ def test_runs_that_are_alike_give_their_quantiles() -> None:
         ends.append(
             Run(f"r{number}", 0.0, gpus=1 + number % 3, user=user, name=f"train-{number}", start=0.0, finish=seconds)
         )
-        alike.finished(ends[-1], seconds, ends[-1].log_seconds)
+        alike.finished(ends[-1])
         asked = replace(ends[-1], name="train-0" if number % 7 else "new")
         kind = [each for each in ends if each.gpus == asked.gpus and each.user == asked.user]
         if len(kind) < 5:
@@ -603,81 +589,3 @@ def test_runs_that_are_alike_give_their_quantiles() -> None:
         logs = sorted(each.log_seconds for each in kind[-300:])
         expected = [logs[min(len(logs), math.ceil(level * (len(logs) + 1))) - 1] for level in LEVELS]
         assert alike.quantiles(asked) == pytest.approx(expected)
-
-
-def test_runs_that_are_alike_are_bounded_and_shared_by_namespaces() -> None:
-    alike = AlikeRuns(most=10)
-    for number in range(6):
-        alike.finished(fresh(f"a{number}", namespace="small", user="ann", name="job"), 0.0, 5.0)
-    for number in range(300):
-        alike.finished(fresh(f"b{number}", namespace="large", user=f"u{number}", name=""), 0.0, 9.0)
-    assert len(alike) == 10
-    assert alike.quantiles(fresh("x", namespace="small", user="ann", name="job")) == [5.0] * len(LEVELS)
-
-
-@given(st.lists(st.floats(-5, 20), min_size=len(LEVELS), max_size=len(LEVELS)), st.floats(-5, 20))
-def test_the_loss_of_one_run_is_that_of_many(logs: list[float], target: float) -> None:
-    expected = metrics.losses(np.array([logs]), np.array([target])).mean()
-    assert pinball(logs, target) == pytest.approx(expected)
-
-
-def test_a_group_gets_the_runs_that_are_alike_where_these_have_been_better_lately() -> None:
-    groups, right, wrong = AlikeGroups(), [5.0] * len(LEVELS), [7.0] * len(LEVELS)
-    for number in range(40):
-        assert groups.prefers_alike("ns/a/1") is (number >= 20 + 1), "not before there are enough runs"
-        groups.finished("ns/a/1", 5.0, wrong, right)
-        groups.finished("ns/b/1", 5.0, right, wrong)
-        groups.finished("ns/c/1", 5.0, wrong, [math.nan] * len(LEVELS))
-    assert groups.prefers_alike("ns/a/1") and not groups.prefers_alike("ns/b/1") and not groups.prefers_alike("ns/c/1")
-    assert not groups.prefers_alike("other/a/1"), "another namespace has another record"
-    assert len(groups) == 1
-    since = 0
-    while groups.prefers_alike("ns/a/1"):
-        groups.finished("ns/a/1", 5.0, right, wrong)
-        since += 1
-    assert 30 <= since <= 50, "as many runs as there were before"
-
-
-def test_held_out_runs_decide_until_others_have_ended() -> None:
-    groups, right, wrong = AlikeGroups(), [5.0] * len(LEVELS), [7.0] * len(LEVELS)
-    for _ in range(30):
-        groups.finished("ns/b/1", 5.0, right, wrong)
-    groups.use(
-        {"ns/a/1": GroupLosses(100.0, 0.4, 0.3), "ns/b/1": GroupLosses(100.0, 0.4, 0.3), "x/1": GroupLosses(9.0, 1, 0)}
-    )
-    assert groups.prefers_alike("ns/a/1") and not groups.prefers_alike("ns/b/1") and not groups.prefers_alike("x/1")
-
-
-def test_a_namespace_with_many_queues_displaces_the_records_of_none_else() -> None:
-    groups = AlikeGroups()
-    groups.use({"small/a/1": GroupLosses(100.0, 0.4, 0.3)})
-    groups.use({f"large/{number}/1": GroupLosses(100.0, 0.4, 0.3) for number in range(MOST_GROUPS + 10)})
-    assert len(groups) == MOST_GROUPS and groups.prefers_alike("small/a/1")
-
-
-@given(*[st.lists(st.floats(0, 20), min_size=len(LEVELS), max_size=len(LEVELS)).map(sorted) for _ in range(2)])
-def test_a_forecast_from_runs_that_are_alike_ascends(model: list[float], alike: list[float]) -> None:
-    found = of_logs(from_alike(model, alike), ForecastSource.HISTORY, 9)
-    assert list(found.values) == sorted(found.values)
-    assert found.q50 == pytest.approx(math.exp(alike[1])) or model[2] + alike[2] < 2 * alike[1]
-
-
-def test_training_judges_groups_by_the_held_out_runs() -> None:
-    model = train(RUNS, NOW, SMALL)
-    assert set(model.held_out) == {seed.group for seed in model.seeds if not math.isnan(seed.finish)}
-    for losses in model.held_out.values():
-        assert losses.runs > 0 and 0 < losses.model < 3 and 0 < losses.alike < 3
-
-
-def test_the_status_and_the_source_say_where_runs_that_are_alike_are_used(model: QuantileModel) -> None:
-    asked = replace(RUNS[-1], uid="asked", submit=NOW, start=None, finish=None)
-    for alike, source in ((9.0, ForecastSource.MODEL), (0.1, ForecastSource.HISTORY)):
-        forecaster = Forecaster(replace(model, held_out={group_of(asked): GroupLosses(400.0, 1.0, alike)}))
-        forecaster.restore(run for run in RUNS if run.finish is not None and run.finish < NOW)
-        forecaster.submitted(asked)
-        found = forecaster.forecast("asked", NOW)
-        assert found is not None and found.source == source
-        expected = forecaster.tracker.alike(asked)[1]
-        if source == ForecastSource.HISTORY:
-            assert math.log(found.q50) == pytest.approx(expected) and 5 <= found.samples <= 300
-        assert ("for one queue and size runs that are alike" in forecaster.status(NOW).reason) is (alike < 1)

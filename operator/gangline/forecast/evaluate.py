@@ -38,8 +38,6 @@ BASELINES: dict[str, Callable[[Run, Tracker], float]] = {
 }
 #: the median of the quantiles of runs that are alike, among the estimates
 ALIKE = "alike"
-#: runs of a group from which on its coverage tells something
-ENOUGH = 200
 _SIZES = ((1, 1, "1 GPU"), (2, 8, "2-8 GPUs"), (9, 2**62, ">8 GPUs"))
 
 
@@ -79,13 +77,6 @@ class Report:
     by_size: dict[str, Scores]
     by_queue: dict[str, Scores]
 
-    @property
-    def worst(self) -> tuple[str, Scores] | None:
-        """The size or queue with the lowest coverage of q90, among those with enough runs to tell."""
-        groups = {**self.by_size, **self.by_queue}
-        told = [(name, scores) for name, scores in groups.items() if scores.forecast.runs >= ENOUGH]
-        return min(told, key=lambda each: each[1].forecast.coverage["q90"], default=None)
-
     def as_json(self) -> dict[str, Any]:
         groups = {"by_size": self.by_size, "by_queue": self.by_queue}
         return {
@@ -98,7 +89,6 @@ class Report:
             "in_use": self.verdict.trusted,
             "verdict": self.verdict.reason,
             "overall": _scores_json(self.overall),
-            "worst": self.worst and {"group": self.worst[0], "q90": self.worst[1].forecast.coverage["q90"]},
             **{name: {k: _scores_json(v) for k, v in group.items()} for name, group in groups.items()},
         }
 
@@ -138,7 +128,8 @@ class _Trial:
         self._tested: list[Run] = []
         self._forecasts: list[Forecast] = []
         self._baselines: list[list[float]] = []
-        self._alike: list[list[float]] = []
+        self._alike = baselines.AlikeRuns()
+        self._of_alike: list[list[float]] = []
         self._predicted: dict[str, tuple[float, ...]] = {}
         self._trained_on = 0
         self._models = 0
@@ -163,7 +154,10 @@ class _Trial:
         self._forecaster.started(uid, at, flavor)
 
     def finished(self, uid: str, at: float) -> Run | None:
-        return self._forecaster.finished(uid, at)
+        run = self._forecaster.finished(uid, at)
+        if run is not None:
+            self._alike.finished(run)
+        return run
 
     def _train(self, now: float) -> None:
         self._progress(f"training model {self._models + 1}")
@@ -182,19 +176,18 @@ class _Trial:
         tracker = forecaster.tracker
         compared = [baseline(run, tracker) for baseline in BASELINES.values()]
         forecaster.submitted(run)
-        *_, alike = forecaster.asked(run.uid)
         forecaster.set_predictions({run.uid: self._predicted[run.uid]})
         forecast = forecaster.forecast(run.uid, run.submit)
         if run.submit >= self._window.first and run.seconds is not None and forecast is not None:
             self._tested.append(run)
             self._forecasts.append(forecast)
             self._baselines.append(compared)
-            self._alike.append(alike)
+            self._of_alike.append(self._alike.quantiles(run))
 
     def _report(self, verdict: ModelVerdict) -> Report:
         actual = np.array([run.log_seconds for run in self._tested])
         logs = np.log(np.array([forecast.values for forecast in self._forecasts]))
-        alike = np.array(self._alike)
+        alike = np.array(self._of_alike)
         compared = np.log(np.maximum(np.array(self._baselines), 1.0))
         compared = np.column_stack([compared, alike[:, LEVELS.index(0.5)]])
 

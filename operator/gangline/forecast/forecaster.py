@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from gangline.forecast.history import playback
 from gangline.forecast.history.runs import Run, StartedRun
-from gangline.forecast.learning import alike_groups
-from gangline.forecast.learning.alike_groups import AlikeGroups
 from gangline.forecast.learning.calibration import Calibrator, group_of
 from gangline.forecast.learning.guard import ModelGuard, ModelVerdict
 from gangline.forecast.quantiles import LEVELS, Forecast, ForecastSource, of_logs
@@ -44,9 +42,6 @@ class _Asked:
     knows_itself: bool  #: whether similar runs had finished
     declared: bool  #: whether its author declares runtimes, and keeps them
     last_two: float  #: log seconds
-    alike: list[
-        float
-    ]  #: the quantiles of the runs that are alike, in log seconds on the average flavor; NaN without any
     group: str  #: calibration group
     logs: Logs | None = None  #: the model's prediction, once computed
 
@@ -76,7 +71,6 @@ class Forecaster:
         self._tracker = Tracker()
         self._calibrator = Calibrator()
         self._guard = ModelGuard()
-        self._alike_groups = AlikeGroups()
         self._asked: dict[str, _Asked] = {}
         #: starts and ends since the last predictions, oldest first: calibrator and guard do not know them yet
         self._past: list[_Started | _Ended] = []
@@ -103,10 +97,9 @@ class Forecaster:
         for asked in self._asked.values():
             asked.logs = None
         if model is None:
-            self._guard, self._alike_groups = ModelGuard(), AlikeGroups()
+            self._guard = ModelGuard()
             return
         self._guard.use(model.validation, model.trained_at)
-        self._alike_groups.use(model.held_out)
         seeded: set[str] = set()
         for seed in model.seeds:
             if not math.isnan(seed.finish) or seed.uid in self._tracker:
@@ -135,15 +128,7 @@ class Forecaster:
                 False, nan, nan, 0, "there is no model yet: forecasts come from hints, limits and history"
             )
         self.catch_up()
-        verdict, apart = self._guard.verdict(now), len(self._alike_groups)
-        if not verdict.trusted or not apart:
-            return verdict
-        classes = f"{apart} queues and sizes" if apart > 1 else "one queue and size"
-        return replace(verdict, reason=f"{verdict.reason}; for {classes} runs that are alike are better, and used")
-
-    def _trusted(self, now: float) -> bool:
-        """Whether the model is in use."""
-        return self._enabled and self._model is not None and self._guard.verdict(now).trusted
+        return self._guard.verdict(now)
 
     def judged(self) -> list[list[float]]:
         """Errors of model and baseline in the last week, for `judge_on` of a later process; empty without a model."""
@@ -180,7 +165,6 @@ class Forecaster:
             knows_itself=fallback_estimator.knows_itself(run, tracker),
             declared=fallback_estimator.declared(run, tracker) is not None,
             last_two=math.log(baselines.last_two(run, tracker)),
-            alike=tracker.alike(run),
             group=group_of(run),
         )
 
@@ -237,7 +221,7 @@ class Forecaster:
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         self.catch_up(wanted)
-        trusted = self._trusted(now)
+        trusted = self.status(now).trusted
         return {uid: self._forecast_open(uid, now, flavor, trusted, conditional) for uid in wanted}
 
     @property
@@ -264,7 +248,7 @@ class Forecaster:
         """
         wanted = [uid for uid in uids if self._is_open(uid)]
         self.catch_up(wanted)
-        trusted = self._trusted(now)
+        trusted = self.status(now).trusted
         found: dict[str, dict[str, Forecast]] = {}
         for uid in wanted:
             run = self._tracker.run(uid)
@@ -310,28 +294,15 @@ class Forecaster:
         """The forecast of the run's total runtime, as if it had not begun."""
         basis = asked.fallback
         if trusted and asked.logs is not None and self._model_knows(run, asked):
-            basis = self._learned(asked, run, now)
+            shifts = self._calibrator.shifts(now, asked.group).tolist()
+            logs = [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
+            basis = of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
         from_author = basis.source in (ForecastSource.HINT, ForecastSource.LIMIT)
         if not from_author:
             basis = basis.with_tail(self._tracker.survival(now).tail(basis.q95))
         where = run.flavor if run.start is not None else flavor or run.flavor
         offset = 0.0 if from_author else self._tracker.scale.offset(where)
         return basis.scaled(math.exp(offset)) if offset else basis
-
-    def _learned(self, asked: _Asked, run: Run, now: float) -> Forecast:
-        """The model's forecast, calibrated; or that of the runs that are alike, where these are better."""
-        logs = self._calibrated(asked, now)
-        if self._alike_groups.prefers_alike(asked.group):
-            runs = self._tracker.alike_runs(run)
-            if runs and not math.isnan(asked.alike[0]):
-                return of_logs(alike_groups.from_alike(logs, asked.alike), ForecastSource.HISTORY, runs)
-        return of_logs(logs, ForecastSource.MODEL, self._model.samples if self._model else 0)
-
-    def _calibrated(self, asked: _Asked, now: float) -> list[float]:
-        """The model's prediction, with what the latest runs teach."""
-        assert asked.logs is not None  # it was predicted
-        shifts = self._calibrator.shifts(now, asked.group).tolist()
-        return [log + shift for log, shift in zip(asked.logs, shifts, strict=True)]
 
     def _model_knows(self, run: Run, asked: _Asked) -> bool:
         """Whether to use the model: a declaration that is always kept is better; for a new class, hint or limit
@@ -377,20 +348,17 @@ class Forecaster:
     def _learn(self, end: _Ended) -> None:
         asked, at = end.asked, end.at
         if end.reply is not None:
-            end.reply(self._forecast(asked, end.run, at, "", self._trusted(at)).capped(self._cap(end.run), 0.0))
+            trusted = self._model is not None and self._enabled and self._guard.verdict(at).trusted
+            end.reply(self._forecast(asked, end.run, at, "", trusted).capped(self._cap(end.run), 0.0))
         self._calibrator.finished(end.run.uid, at, end.target)
         if asked.logs is not None:
-            logs = self._calibrated(asked, at)
-            self._guard.finished(at, end.target, logs[_MEDIAN], asked.last_two, end.run.namespace)
-            self._alike_groups.finished(asked.group, end.target, logs, asked.alike)
+            shift = float(self._calibrator.shifts(at, asked.group)[_MEDIAN])
+            self._guard.finished(at, end.target, asked.logs[_MEDIAN] + shift, asked.last_two, end.run.namespace)
 
-    def asked(self, uid: str) -> tuple[list[float], float, list[float]]:
-        """The features of an open run, and in log seconds its last-two estimate and the quantiles of runs that are alike.
-
-        All are as of its submission. Raises KeyError for an unknown run.
-        """
+    def asked(self, uid: str) -> tuple[list[float], float]:
+        """The features and the last-two estimate (log seconds) of an open run, as of its submission. KeyError if unknown."""
         asked = self._asked[uid]
-        return asked.vector, asked.last_two, asked.alike
+        return asked.vector, asked.last_two
 
     def set_predictions(self, logs: Mapping[str, Logs]) -> None:
         """Set the model's predictions for open runs, computed beforehand in one batch: for evaluation and replay."""

@@ -61,20 +61,15 @@ def point(estimate: Floats, actual: Floats) -> PointScore | None:
 
 def quantiles(logs: Floats, actual: Floats) -> QuantileScore:
     """Scores of the columns of `logs` against the actual runtimes."""
+    levels = np.array(LEVELS)
     off = actual[:, None] - logs
+    loss = np.where(off > 0, levels * off, (levels - 1) * off)
     return QuantileScore(
         runs=len(actual),
         coverage=dict(zip(names(), (off <= 1e-9).mean(axis=0).tolist(), strict=True)),
-        pinball=dict(zip(names(), losses(logs, actual).mean(axis=0).tolist(), strict=True)),
+        pinball=dict(zip(names(), loss.mean(axis=0).tolist(), strict=True)),
         width=float((logs[:, LEVELS.index(0.9)] - logs[:, LEVELS.index(0.1)]).mean()),
     )
-
-
-def losses(logs: Floats, actual: Floats) -> Floats:
-    """The pinball loss of each quantile of each run: one row per run, one column per level."""
-    levels = np.array(LEVELS)
-    off = actual[:, None] - logs
-    return np.where(off > 0, levels * off, (levels - 1) * off)
 
 
 def gain(estimate: Floats, baseline: Floats, actual: Floats) -> float:

@@ -22,6 +22,7 @@ from gangline.forecast.learning import training
 from gangline.forecast.learning.training import Table
 from gangline.forecast.quantiles import Forecast
 from gangline.forecast.tracking import flavors
+from gangline.forecast.tracking.baselines import AlikeRuns
 from gangline.forecast.tracking.flavors import FlavorScale
 from gangline.forecast.tracking.tracker import Tracker
 from gangline.replay.foresight import quantiles_of, run_of
@@ -37,7 +38,6 @@ class _Lesson:
     run: Run
     vector: NDArray[np.float32]  #: features as of its submission
     last_two: float
-    alike: list[float]
     start: float | None = None  #: Unix seconds; None while it waits
     target: float = math.nan  #: log seconds on the average flavor, once it has finished
 
@@ -52,9 +52,9 @@ class Lessons:
         self._scale = scale
         self._lessons: dict[int, _Lesson] = {}  # by job number, in the order of submission
 
-    def submitted(self, number: int, run: Run, vector: list[float], last_two: float, alike: list[float]) -> None:
-        """The features of a run at its submission, and the estimates that a model is compared with, in log seconds."""
-        self._lessons[number] = _Lesson(run, np.array(vector, dtype=np.float32), last_two, alike)
+    def submitted(self, number: int, run: Run, vector: list[float], last_two: float) -> None:
+        """The features of a run at its submission; `last_two` in log seconds."""
+        self._lessons[number] = _Lesson(run, np.array(vector, dtype=np.float32), last_two)
 
     def started(self, number: int, at: float | None) -> None:
         """Note when a job started; None: it was stopped, and waits again."""
@@ -81,7 +81,6 @@ class Lessons:
             np.concatenate([past.matrix, [each.vector for each in window]], dtype=np.float32),
             np.concatenate([past.target, [each.target for each in window]]),
             np.concatenate([past.baseline, [each.last_two for each in window]]),
-            np.concatenate([past.alike, [each.alike for each in window]]),
         ).last(rows)
 
 
@@ -133,6 +132,9 @@ class Learned:
         self._forecasts: dict[int, Forecast] = {}
         self.compared: dict[int, float] = {}
         self.alike: dict[int, list[float]] = {}
+        self._alike = AlikeRuns()
+        for run in sorted(schooling.past.runs, key=lambda run: run.finish or 0.0):
+            self._alike.finished(run)
         self.models = 1 if schooling.forecaster.model is not None else 0
         self._forecaster = schooling.forecaster
         self._schooling = schooling
@@ -162,9 +164,10 @@ class Learned:
             elif now >= self._due:
                 self._learn(now)
         forecaster.submitted(run)
-        vector, last_two, alike = forecaster.asked(run.uid)
-        self._lessons.submitted(job.number, run, vector, last_two, alike)
-        self.compared[job.number], self.alike[job.number] = last_two, alike
+        vector, last_two = forecaster.asked(run.uid)
+        self._lessons.submitted(job.number, run, vector, last_two)
+        self.compared[job.number] = last_two
+        self.alike[job.number] = self._alike.quantiles(run)
         self._unforecast[run.uid] = self._open[run.uid] = job
         self._renew_at(now + _FIRST_RENEWAL, job)
 
@@ -190,6 +193,7 @@ class Learned:
         run = self._forecaster.finished(job.key, now / 1000, note)
         assert run is not None, job  # it was started
         self._lessons.finished(job.number, run)
+        self._alike.finished(run)
 
     # --- estimates ----------------------------------------------------------------------------------------------------
 

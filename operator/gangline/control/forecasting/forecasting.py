@@ -312,9 +312,7 @@ class Forecasting(Part):
     async def _learn(self) -> None:
         trained_at = self.history.trained_at
         age = self._now() / 1000 - trained_at if trained_at is not None else TRAIN_EVERY
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(TRAIN_FIRST, TRAIN_EVERY - age)):
-                await self.history.refused.wait()  # an older version may have trained a model just before the update
+        await asyncio.sleep(max(TRAIN_FIRST, TRAIN_EVERY - age))
         while True:
             await self.train()
             await asyncio.sleep(TRAIN_EVERY)

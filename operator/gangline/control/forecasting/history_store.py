@@ -60,8 +60,6 @@ class History:
         self._store: HistoryStore | None = None
         self._pruned = -PRUNE_EVERY
         self._closed = False
-        #: set once a model was found that this version cannot use
-        self.refused = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
 
     @property
@@ -235,12 +233,9 @@ class History:
             return None
         try:
             return await asyncio.to_thread(self._load)
-        except ModelError as error:
-            log.warning("the model is not used, a new one is trained soon: %s", error)
-            self.refused.set()
-        except ImportError as error:
+        except (ModelError, ImportError) as error:
             log.warning("the model is not used: %s", error)
-        return None
+            return None
 
     def _load(self) -> QuantileModel:
         from gangline.forecast.learning.quantile_model import load

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from gangline import files
 from gangline.forecast.errors import ModelError
 from gangline.forecast.history.runs import StartedRun
-from gangline.forecast.learning.alike_groups import GroupLosses
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import features
@@ -147,8 +146,6 @@ class QuantileModel:
     limits: int  #: training runs with a limit
     validation: Validation | None
     seeds: tuple[StartedRun, ...] = field(repr=False, default=())  #: held-out runs with their predictions
-    #: losses over the held-out runs, by calibration group
-    held_out: Mapping[str, GroupLosses] = field(repr=False, default_factory=dict[str, GroupLosses])
 
     def predict(self, matrix: NDArray[np.float32] | Sequence[Sequence[float]]) -> NDArray[np.float64]:
         """Log seconds on the average flavor, not yet calibrated: one row per row of `matrix`, one ascending column per level."""
@@ -172,7 +169,6 @@ class QuantileModel:
             "hints": self.hints,
             "limits": self.limits,
             "validation": asdict(self.validation) if self.validation else None,
-            "heldOut": {group: [each.runs, each.model, each.alike] for group, each in self.held_out.items()},
             "seeds": [[r.uid, r.start, list(r.logs), r.finish, r.target, r.group] for r in self.seeds],
         }
 
@@ -207,6 +203,5 @@ def _from_json(body: Mapping[str, Any]) -> QuantileModel:
         hints=int(body["hints"]),
         limits=int(body["limits"]),
         validation=Validation(**body["validation"]) if body["validation"] else None,
-        held_out={str(group): GroupLosses(*map(float, each)) for group, each in body.get("heldOut", {}).items()},
         seeds=tuple(StartedRun(uid, at, tuple(logs), *rest) for uid, at, logs, *rest in body["seeds"]),
     )

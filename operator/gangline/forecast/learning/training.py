@@ -11,16 +11,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gangline.forecast import metrics
 from gangline.forecast.errors import TooFewRunsError
 from gangline.forecast.history.playback import known_at, play
 from gangline.forecast.history.runs import Run, StartedRun
-from gangline.forecast.learning.alike_groups import GroupLosses
 from gangline.forecast.learning.calibration import group_of
 from gangline.forecast.learning.guard import Validation
 from gangline.forecast.learning.quantile_model import Ensemble, QuantileModel, lightgbm
 from gangline.forecast.learning.settings import DEFAULTS, LearningSettings
-from gangline.forecast.learning.shifts import censoring_weights, weighted_quantile
+from gangline.forecast.learning.shifts import censoring_weights
 from gangline.forecast.quantiles import LEVELS
 from gangline.forecast.tracking import baselines, features, flavors
 from gangline.forecast.tracking.flavors import FlavorScale
@@ -41,9 +39,6 @@ class Table:
     baseline: NDArray[
         np.float64
     ]  #: the last-two estimate at submission, in log seconds on the average flavor; NaN without data
-    #: quantiles of the runs that are alike, known at submission, in log seconds on the average flavor: a column per level, NaN
-    #: without such runs
-    alike: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -53,12 +48,11 @@ class Table:
         table = self.where(np.array([run.submit < now for run in self.runs], dtype=bool))
         runs = tuple(known_at(run, now) for run in table.runs)
         ended = np.array([run.finish is not None for run in runs], dtype=bool)
-        return Table(runs, table.matrix, np.where(ended, table.target, np.nan), table.baseline, table.alike)
+        return Table(runs, table.matrix, np.where(ended, table.target, np.nan), table.baseline)
 
     def last(self, rows: int) -> Table:
         """The table with the last rows only."""
-        last = slice(-rows, None)
-        return Table(self.runs[last], self.matrix[last], self.target[last], self.baseline[last], self.alike[last])
+        return Table(self.runs[-rows:], self.matrix[-rows:], self.target[-rows:], self.baseline[-rows:])
 
     def finished(self) -> Table:
         """The table with the finished runs only."""
@@ -67,7 +61,7 @@ class Table:
     def where(self, mask: NDArray[np.bool_]) -> Table:
         """The table with the rows only where `mask` is true."""
         runs = tuple(run for run, kept in zip(self.runs, mask, strict=True) if kept)
-        return Table(runs, self.matrix[mask], self.target[mask], self.baseline[mask], self.alike[mask])
+        return Table(runs, self.matrix[mask], self.target[mask], self.baseline[mask])
 
 
 def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Table:
@@ -77,7 +71,6 @@ def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Tab
     matrix = np.full((len(runs) - skip, len(features.NAMES)), np.nan, dtype=np.float32)
     target = np.full(len(runs) - skip, np.nan)
     baseline = np.full(len(runs) - skip, np.nan)
-    alike = np.full((len(runs) - skip, len(LEVELS)), np.nan)
     for number, run in enumerate(play(runs, tracker)):
         row = number - skip
         if row >= 0:
@@ -86,8 +79,7 @@ def build(runs: Sequence[Run], tracker: Tracker, rows: int | None = None) -> Tab
             if run.seconds is not None:
                 target[row] = run.log_seconds - tracker.scale.offset(run.flavor)
             baseline[row] = math.log(baselines.last_two(run, tracker))
-            alike[row] = tracker.alike(run)
-    return Table(tuple(kept), matrix, target, baseline, alike)
+    return Table(tuple(kept), matrix, target, baseline)
 
 
 #: minimum number of finished runs
@@ -217,7 +209,6 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
         )
         for run, row, target in zip(unseen.runs, logs, unseen.target, strict=True)
     )
-    model = replace(model, held_out=_held_out(model, unseen, logs))
     known = ~np.isnan(unseen.target) & ~np.isnan(unseen.baseline)
     if not known.any():
         return replace(model, seeds=seeds)
@@ -230,33 +221,6 @@ def _validated(model: QuantileModel, unseen: Table) -> QuantileModel:
         last_two=float(np.abs(unseen.baseline[known] - unseen.target[known]).mean()),
     )
     return replace(model, validation=validation, seeds=seeds)
-
-
-def _held_out(model: QuantileModel, unseen: Table, logs: NDArray[np.float64]) -> dict[str, GroupLosses]:
-    """The losses of the model and of the runs that are alike, by calibration group, over the held-out runs that have both.
-
-    The model's quantiles are shifted to their coverage over all these runs first, since the forecaster calibrates them, too.
-    """
-    done, alike = ~np.isnan(unseen.target), unseen.alike
-    weights = np.zeros(len(unseen))
-    if done.any():
-        weights[done] = _weights(unseen, done, model.trained_at)
-    known = done & ~np.isnan(alike[:, 0])
-    if not known.any():
-        return {}
-    left, weights = unseen.target[known, None] - logs[known], weights[known]
-    shift = [weighted_quantile(left[:, number], weights, level) for number, level in enumerate(LEVELS)]
-    of_model = metrics.losses(logs[known] + np.array(shift), unseen.target[known]).mean(axis=1)
-    of_alike = metrics.losses(alike[known], unseen.target[known]).mean(axis=1)
-    groups = np.array([group_of(run) for run in unseen.runs])[known]
-    found: dict[str, GroupLosses] = {}
-    for name in np.unique(groups).tolist():
-        rows = groups == name
-        weight = weights[rows]
-        effective = float(weight.sum() ** 2 / (weight**2).sum())
-        means = (float((losses[rows] * weight).sum() / weight.sum()) for losses in (of_model, of_alike))
-        found[name] = GroupLosses(effective, *means)
-    return found
 
 
 def _or_nan(value: float | None) -> float:

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from gangline.forecast.history.runs import CLASSES, KEYS, OWN, Key, Run, keys_of
 from gangline.forecast.quantiles import LEVELS, TAIL_LEVELS
 from gangline.forecast.tracking import stats
-from gangline.forecast.tracking.alike import AlikeRuns
 from gangline.forecast.tracking.flavors import FlavorRuns, FlavorScale, work_of
 from gangline.forecast.tracking.stats import ClassStats
 from gangline.tenants import SharedRoom, Sizes
@@ -249,7 +248,6 @@ class Tracker:
         self._survival = Survival()
         #: by the work that they did
         self._on_flavors: SharedRoom[Key, FlavorRuns] = SharedRoom(max_classes)
-        self._alike = AlikeRuns()
 
     @property
     def scale(self) -> FlavorScale:
@@ -314,7 +312,6 @@ class Tracker:
         for entry in self._entries(known.run, known.keys):
             entry.finished(uid, at, log)
         self._survival.finished(at, math.exp(log), run.namespace)
-        self._alike.finished(run, at, log)
         self._learn_ratios(run)
         if run.flavor and (work := work_of(run)) is not None:
             self._on_flavors.use(run.namespace, work, FlavorRuns).add(run.flavor, run.log_seconds)
@@ -382,14 +379,6 @@ class Tracker:
     def everything(self) -> ClassStats | None:
         """The statistics of all runs, or None without any."""
         return self._classes[_KEY_NAMES.index("all")].get("", "")
-
-    def alike(self, run: Run) -> list[float]:
-        """The quantiles at LEVELS of the last finished runs that are like this one, in log seconds on the average flavor."""
-        return self._alike.quantiles(run)
-
-    def alike_runs(self, run: Run) -> int:
-        """The number of these runs."""
-        return self._alike.remembered(run)
 
     def survival(self, now: float) -> Curve:
         """Which share of all runs outlives a time (on the average flavor), about as of `now`."""

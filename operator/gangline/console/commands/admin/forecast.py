@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gangline import bounded, traces
+from gangline import traces
 from gangline.console.commands.admin import forecast_pairs
 from gangline.console.options import FORECAST_DIRECTORY, Instant, Span
 from gangline.console.output import presenting, terminal
@@ -22,7 +21,7 @@ from gangline.console.views import access, asking, completing, jobs, own_rights
 from gangline.control.answers.workloads.words import age
 from gangline.forecast import metrics
 from gangline.forecast.errors import ModelError, StoreError, TooFewRunsError, TrainingError
-from gangline.forecast.evaluate import ALIKE, ENOUGH, Report, Scores, Window, evaluate
+from gangline.forecast.evaluate import ALIKE, Report, Scores, Window, evaluate
 from gangline.forecast.forecaster import Forecaster
 from gangline.forecast.history.playback import known_at
 from gangline.forecast.history.run_store import HistoryStore
@@ -49,11 +48,6 @@ def lines(report: Report, width: int | None = None) -> list[str]:
         f"sources: {sources}",
         f"at the end: {report.verdict.reason}",
     ]
-    if (worst := report.worst) is not None:
-        name, of = worst[0], worst[1].forecast
-        head.append(
-            f"lowest coverage of q90 in a group of at least {ENOUGH} runs: {of.coverage['q90']:.3f} ({name}, {of.runs} runs)"
-        )
     tables = {
         "Point estimates (errors of natural logarithms; the forecast's is q50)": _points(report.overall),
         "Quantiles": _quantiles(report.overall),
@@ -105,8 +99,8 @@ def _beside(loss: float, alike: float | None) -> tuple[str, str]:
 
 def _groups(groups: dict[str, Scores]) -> Rows:
     header = (
-        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL", "ALIKE PINBALL", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN",
-        "ALIKE", "SPEARMAN",
+        "GROUP", "RUNS", "COVERAGE q50", "q80", "q90", "q95", "PINBALL q90", "LOG ERROR", "LAST-TWO", "CLASS MEDIAN", "ALIKE",
+        "SPEARMAN",
     )  # fmt: skip
     cells: list[tuple[str, ...]] = []
     for name, scores in groups.items():
@@ -117,9 +111,8 @@ def _groups(groups: dict[str, Scores]) -> Rows:
         )
         rank = f"{p.spearman:.3f}" if (p := points["forecast"]) else "–"
         coverage = (f"{of.coverage[q]:.3f}" for q in ("q50", "q80", "q90", "q95"))
-        losses = f"{of.mean_pinball:.4f}", f"{scores.alike.mean_pinball:.4f}" if scores.alike else "–"
-        cells.append((name, str(of.runs), *coverage, *losses, *errors, rank))
-    ranks = {"CLASS MEDIAN": 5, "LAST-TWO": 4, "q80": 3, "ALIKE PINBALL": 2, "q95": 1}
+        cells.append((name, str(of.runs), *coverage, f"{of.pinball['q90']:.4f}", *errors, rank))
+    ranks = {"CLASS MEDIAN": 5, "LAST-TWO": 4, "q80": 3, "PINBALL q90": 2, "q95": 1}
     return Rows(header, tuple(cells), right=frozenset(header[1:]), ranks=ranks, least={"GROUP": 20})
 
 
@@ -197,11 +190,6 @@ def train_(db: str, model_path: Path, until: float | None, output: OutputFormat)
         )
         if v.worse:
             terminal.say("the model is worse than the last-two baseline: forecasts will not use it")
-    better = sorted(group for group, each in model.held_out.items() if each.alike < each.model)
-    if better:
-        terminal.say(
-            f"runs that are alike are better than the model on the held-out runs of {bounded.some(better, 20)}"
-        )
 
 
 def _model_json(model: QuantileModel) -> dict[str, Any]:
@@ -209,7 +197,6 @@ def _model_json(model: QuantileModel) -> dict[str, Any]:
     return {
         "samples": model.samples,
         "trained_at": model.trained_at,
-        "held_out": {group: asdict(each) for group, each in model.held_out.items()},
         "validation": v and {"runs": v.runs, "error": v.error, "last_two": v.last_two, "worse": v.worse},
     }
 

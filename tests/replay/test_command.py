@@ -70,6 +70,12 @@ def test_promises_are_kept(done: tuple[dict[str, Any], str, str]) -> None:
     assert document["policies"]["gangline-any"]["head_delay_backfill_seconds"] == 0
 
 
+def test_shaken_runs_say_what_they_promised(done: tuple[dict[str, Any], str, str]) -> None:
+    document, _, text = done
+    assert document["policies"]["gangline"]["shaken"].keys() >= {"promises_made", "wait_mean"}
+    assert "PROMISED: heads that were promised a start; KEPT" in " ".join(text.split())
+
+
 def test_the_forecasts_are_scored(done: tuple[dict[str, Any], str, str]) -> None:
     document, _, _ = done
     forecast = document["forecast"]

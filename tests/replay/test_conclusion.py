@@ -13,6 +13,9 @@ from tests.replay.jobs import trace_jobs
 from gangline import traces
 from gangline.console.cli import main
 from gangline.replay import conclusion, side_by_side
+from gangline.replay.replay_plan import ReplayPlan
+from gangline.replay.replayed import ReplayedCluster
+from gangline.replay.run import Replay, shaken_lines
 from gangline.traces.trace import TraceJob
 
 
@@ -154,3 +157,21 @@ def test_jobs_that_run_longer_than_can_be_played_are_named_and_so_is_a_beginning
     assert "· jobs that run longer than 30 days are played as if they ended then: 1" in result.stdout
     result = replay(path, tmp_path / "out", "--from", "1000")
     assert "--from 1000 s is after the last job, which was submitted at 10 s" in result.output
+
+
+def shaken(made: int, coverage: float | None, length: float | None) -> dict[str, Any]:
+    """The measures of a shaken run that made so many promises."""
+    promises = {"made": made, "coverage": coverage, "mean_length": length, "mean_lateness": None if not made else 20.0}
+    waits = {name: {"mean": 60.0, "p99": 600.0, "max": 900.0} for name in ("wait", "wait_gt8")}
+    return {**waits, "bounded_slowdown": 2.0, "gpu_hours_lost_share": 0.01, "promises": promises}
+
+
+def test_promises_of_shaken_runs_are_averaged_over_those_that_promised_anything() -> None:
+    plan = ReplayPlan(ReplayedCluster(8), (), 0.0, 1.0)
+    runs = {
+        "ours": [shaken(4, 1.0, 300.0), shaken(6, 0.5, 500.0), shaken(0, None, None)],
+        "plain": [shaken(0, None, None)],
+    }
+    said = shaken_lines(Replay(plan, "gangline", [], runs, {}, 0.0, []))
+    assert said["ours"].endswith(", 3 promised starts, 400 s ahead, of which 75.0% ± 35.4% were kept")
+    assert said["plain"].endswith("lost 1.00%"), "nothing is said of promises where none was made"

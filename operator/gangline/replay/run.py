@@ -153,8 +153,19 @@ def shaken_lines(done: Replay) -> dict[str, str]:
         ]
         share = "" if "gpu_hours_lost_share" not in sums else f", lost {sums['gpu_hours_lost_share']['mean']:.2%}"
         count = f"{len(runs)} shaken run{'s' if len(runs) > 1 else ''}"
-        found[policy] = f"{count}: {', '.join(figures) or 'nothing ended'}{share}"
+        found[policy] = f"{count}: {', '.join(figures) or 'nothing ended'}{share}{_kept(sums)}"
     return found
+
+
+def _kept(sums: Mapping[str, Any]) -> str:
+    """What shaken runs promised, and which share of it they kept; "" where nothing was promised."""
+    kept = sums.get("promises_coverage")
+    if kept is None:
+        return ""
+    return (
+        f", {sums['promises_made']['mean']:,.0f} promised starts, {sums['promises_mean_length']['mean']:,.0f} s ahead, "
+        f"of which {kept['mean']:.1%} ± {kept['sd']:.1%} were kept"
+    )
 
 
 def _shaken(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -176,4 +187,8 @@ _SHAKEN: Final[dict[str, Callable[[Mapping[str, Any]], float | None]]] = {
     "wait_gt8_mean": lambda run: run["wait_gt8"]["mean"],
     "bounded_slowdown": lambda run: run["bounded_slowdown"],
     "gpu_hours_lost_share": lambda run: run["gpu_hours_lost_share"],
+    "promises_made": lambda run: run["promises"]["made"],
+    "promises_coverage": lambda run: run["promises"]["coverage"],
+    "promises_mean_length": lambda run: run["promises"]["mean_length"],
+    "promises_mean_lateness": lambda run: run["promises"]["mean_lateness"],
 }

@@ -341,7 +341,7 @@ class Timeline:
         ]
 
     def _delays(self, leaving_out: WorkloadState | None) -> Mapping[str, Millis]:
-        """By key, the ends of those that the reserved workloads, except one, are going to slow down: holders, and reserved
+        """The ends, by key, of those that the reserved workloads, except one, are going to slow down: holders, and reserved
         workloads themselves.
         """
         heads = self._heads(None)

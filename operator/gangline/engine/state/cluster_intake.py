@@ -230,7 +230,7 @@ class ClusterIntake:
         queue = queue_of(gang)
         if queue is not None and gang.bucket is not None:
             queue.pending.take_out(gang)
-            gang.ranked = None
+            queue.pending.rank_again(gang)  # its forecast may be another one
             self._store.renew(gang)
             queue.pending.arrive(gang)
             self._store.touch(queue)

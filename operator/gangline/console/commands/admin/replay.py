@@ -51,7 +51,8 @@ def lines(done: Replay, width: int | None = None) -> list[str]:
     texts = [
         "Waits in seconds. HEAD DELAY: time that backfilled jobs which overran delayed reserved heads; BUDGET: where the loss "
         "budget spared them; EARLY END: that backfilled jobs within their time did. PROMISED: heads that were promised a start; "
-        "KEPT: the share of these promises that held within a minute. OPEN: jobs that never ended, + jobs larger than the cluster.",
+        "KEPT: the share of these promises that held within a minute. OPEN: jobs that never ended, + jobs larger than the "
+        "cluster.",
         *(f"{name}: {text}" for name, text in shaken_lines(done).items()),
         *world.lines(done.savings, done.base),
         *_windows(done),

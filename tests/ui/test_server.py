@@ -16,7 +16,7 @@ from tests.builders import clusters
 from tests.ui.upstream import Cluster
 
 from gangline.control.answers.api import live_stream
-from gangline.control.audit import audit_log, decision_index
+from gangline.control.audit import audit_log, decision_index, replay_process
 from gangline.control.audit.audit_log import AuditLog, RecordedEngine, Round
 from gangline.control.audit.audit_reader import AuditReader
 from gangline.engine import model
@@ -362,7 +362,17 @@ async def test_a_long_list_is_fetched_in_pages(cluster: Cluster, pages: Pages, m
 
 @pytest.fixture
 def record(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AuditReader:
-    """The operator's record: its engine has decided once, and then evicted one job many times."""
+    """The operator's record: its engine has decided once, and then evicted one job many times. It is replayed in this process:
+    another one of low priority may get no CPU beside other tests.
+    """
+
+    async def replayed(work: str, parts: Any, places: Any, within: float) -> Any:
+        ranges = [(part.file.descriptor, part.begin, part.end) for part in parts]
+        return orjson.loads(
+            orjson.dumps(await asyncio.to_thread(replay_process.answer_to, work, ranges, places, within))
+        )
+
+    monkeypatch.setattr(replay_process, "_replayed", replayed)
     monkeypatch.setattr(audit_log, "FLUSH_EVERY", 0.002)
     written, answers, now = AuditLog(tmp_path / "audit"), cluster.api._answers, clusters.NOW * 1000
     engine = RecordedEngine(answers.source.engine.settings, written, at=now)

@@ -8,7 +8,7 @@ pod is bound, on a control plane for each contender:
 
 - kubernetes: the pods alone, bound by kube-scheduler. It knows no gangs: a floor for those who use it.
 - gangline: its operator ungates groups, kube-scheduler binds them. Pods are created as the webhook leaves them.
-- volcano: vc-scheduler, with its usual plugins. PodGroups are created with the pods.
+- volcano: vc-scheduler, with its own default plugins. PodGroups are created with the pods.
 - kai: its scheduler and its binder, with their usual flags. PodGroups are created with the pods.
 
 Paths are those of binaries, and of folders with the CRDs of the same version. One JSON object on stdout; exit status 1 where not
@@ -35,8 +35,8 @@ import yaml
 from bench import report
 from bench.command import carried_out
 from bench.load import quantile
-from bench.pods import CONCURRENCY, CONFIGURATION
-from bench.stack import BenchError, Process, pid_of, untaint
+from bench.pods import CONCURRENCY, NAMESPACE, create_account, objects, operator_command
+from bench.stack import BenchError, Process, pid_of, untaint, until
 from bench.usage import usage
 from gangline.api import admission, names
 from gangline.devcluster.components import Component, ControlPlaneOptions
@@ -46,35 +46,16 @@ from gangline.install.kinds import install_kinds
 from gangline.kube import config
 from gangline.kube import resources as kube
 from gangline.kube.client import ApiClient
-from gangline.kube.errors import AlreadyExists, ApiError
+from gangline.kube.errors import AlreadyExists
 from gangline.kube.reflector import Event, Reflector, Upsert
 from gangline.kube.resources import Json, Resource
 
-NAMESPACE: Final = "default"
 GPU: Final = "nvidia.com/gpu"
 GPUS_OF_A_NODE: Final = 8
 #: they would take CPU, and do nothing for the figures: nodes are Ready, and pods need not run
 IDLE: Final[tuple[Component, ...]] = ("kwok", "kube-controller-manager")
 #: seconds from the start of a contender until the first pod is created
 SETTLED: Final = 10.0
-SERVICE_ACCOUNTS: Final = Resource("", "v1", "serviceaccounts")
-VOLCANO_CONFIGURATION: Final = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-    enablePreemptable: false
-  - name: conformance
-- plugins:
-  - name: overcommit
-  - name: drf
-    enablePreemptable: false
-  - name: predicates
-  - name: proportion
-  - name: nodeorder
-  - name: binpack
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,30 +102,15 @@ def kubernetes() -> Contender:
 
 
 def gangline() -> Contender:
-    def objects(gangs: Gangs) -> list[tuple[Resource, Json]]:
-        head = {"apiVersion": names.V1BETA2}
-        quota = {"name": "all", "resources": [{"name": each, "nominalQuota": gangs.pods} for each in ("cpu", GPU)]}
-        groups = [{"coveredResources": ["cpu", GPU], "flavors": [quota]}]
-        queue = {"namespaceSelector": {}, "resourceGroups": groups}
-        local = {"name": "lq", "namespace": NAMESPACE}
-        return [
-            (kube.RESOURCE_FLAVORS, {**head, "kind": "ResourceFlavor", "metadata": {"name": "all"}}),
-            (kube.CLUSTER_QUEUES, {**head, "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": queue}),
-            (kube.LOCAL_QUEUES, {**head, "kind": "LocalQueue", "metadata": local, "spec": {"clusterQueue": "cq"}}),
-        ]
-
     def pod(pod: Json, group: str, size: int) -> Json:
         pod["metadata"]["labels"] = {names.QUEUE_NAME: "lq", names.POD_GROUP: group}
         pod["metadata"]["annotations"] = {names.POD_GROUP_TOTAL: str(size)}
         return admission.default(pod, None, admission.AdmissionFacts()).obj
 
     def commands(kubeconfig: Path, files: Path) -> dict[str, list[str]]:
-        (files / "config.json").write_text(json.dumps(CONFIGURATION))
-        command = [sys.executable, "-m", "gangline.console.cli", "admin", "operator", "--kubeconfig", str(kubeconfig)]
-        command += ["--config", str(files / "config.json"), "--listen", "127.0.0.1:0", "--no-leader-election"]
-        return {"operator": command}
+        return {"operator": operator_command(kubeconfig, files, files / "ready")}
 
-    return Contender("gangline", objects, None, pod, commands)
+    return Contender("gangline", lambda gangs: objects(gangs.pods, "cpu", GPU), None, pod, commands)
 
 
 def volcano(binary: Path, crds: Path) -> Contender:
@@ -165,10 +131,9 @@ def volcano(binary: Path, crds: Path) -> Contender:
         pod["spec"]["schedulerName"] = "volcano"
         return pod
 
-    def commands(kubeconfig: Path, files: Path) -> dict[str, list[str]]:
-        (files / "volcano.conf").write_text(VOLCANO_CONFIGURATION)
-        command = [str(binary), f"--kubeconfig={kubeconfig}", f"--scheduler-conf={files / 'volcano.conf'}"]
-        return {"volcano": [*command, "--leader-elect=false", "--plugins-dir=", "--csi-storage=false", "--v=1"]}
+    def commands(kubeconfig: Path, _: Path) -> dict[str, list[str]]:
+        command = [str(binary), f"--kubeconfig={kubeconfig}", "--leader-elect=false"]
+        return {"volcano": [*command, "--plugins-dir=", "--csi-storage=false", "--v=1"]}
 
     return Contender("volcano", objects, group, pod, commands, crds)
 
@@ -281,9 +246,7 @@ async def _prepare(plane: LocalControlPlane, client: ApiClient, contender: Conte
     for component in IDLE:
         plane.kill(component)
     await untaint(client)
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    with contextlib.suppress(AlreadyExists):
-        await client.create(SERVICE_ACCOUNTS, NAMESPACE, account)
+    await create_account(client)
     if contender.name == "gangline":
         await install_kinds(client)
     for file in sorted(contender.crds.glob("*.yaml")) if contender.crds is not None else ():
@@ -295,17 +258,14 @@ async def _prepare(plane: LocalControlPlane, client: ApiClient, contender: Conte
 
 
 async def _created(client: ApiClient, resource: Resource, body: Json) -> None:
-    """Create an object of a kind that may not be served yet. Raises ApiError."""
-    for attempt in range(100):
-        try:
+    """Create an object of a kind that may not be served yet. Raises BenchError."""
+
+    async def exists() -> bool:
+        with contextlib.suppress(AlreadyExists):
             await client.create(resource, body["metadata"].get("namespace"), body)
-            return
-        except AlreadyExists:
-            return
-        except ApiError:
-            if attempt == 99:
-                raise
-            await asyncio.sleep(0.2)
+        return True
+
+    await until(exists, f"no {body['kind']} can be created")
 
 
 async def _measured(

@@ -67,12 +67,13 @@ def _pod(group: int, index: int, size: int) -> Json:
     return admission.default(pod, None, admission.AdmissionFacts()).obj
 
 
-def _objects(count: int) -> list[tuple[Resource, Json]]:
+def objects(count: int, *resources: str) -> list[tuple[Resource, Json]]:
+    """A LocalQueue `lq`, and what it needs: quota for `count` of each of these resources."""
     head = {"apiVersion": names.V1BETA2}
-    quota = {"name": "all", "resources": [{"name": "cpu", "nominalQuota": count}]}
+    quota = {"name": "all", "resources": [{"name": each, "nominalQuota": count} for each in resources]}
     queue = {
         "namespaceSelector": {},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+        "resourceGroups": [{"coveredResources": [*resources], "flavors": [quota]}],
     }
     local = {"name": "lq", "namespace": NAMESPACE}
     return [
@@ -82,10 +83,34 @@ def _objects(count: int) -> list[tuple[Resource, Json]]:
     ]
 
 
+def operator_command(kubeconfig: Path, directory: Path, ready: Path) -> list[str]:
+    """The command of an operator that manages plain pods, whose configuration is put into this folder."""
+    file = directory / "config.json"
+    file.write_text(json.dumps(CONFIGURATION))
+    command = [sys.executable, "-m", "gangline.console.cli", "admin", "operator", "--kubeconfig", str(kubeconfig)]
+    return [
+        *command,
+        "--ready-file",
+        str(ready),
+        "--config",
+        str(file),
+        "--listen",
+        "127.0.0.1:0",
+        "--no-leader-election",
+    ]
+
+
 def _probe() -> Json:
     spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": _pod(0, 0, 1)["spec"]}}]}
     meta = {"name": "probe", "namespace": NAMESPACE}
     return {"apiVersion": names.V1BETA2, "kind": "Workload", "metadata": meta, "spec": spec}
+
+
+async def create_account(client: ApiClient) -> None:
+    """The account of all pods: the controller that makes it is stopped."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    with contextlib.suppress(AlreadyExists):
+        await client.create(SERVICE_ACCOUNTS, NAMESPACE, account)
 
 
 async def _each(items: Iterable[Json], work: Callable[[Json], Awaitable[object]]) -> None:
@@ -182,29 +207,17 @@ async def _measured(plane: LocalControlPlane, directory: Path, options: argparse
     }
     async with ApiClient(config.load(kubeconfig)) as client:
         await install_kinds(client)
-        for resource, obj in _objects(len(made)):
+        for resource, obj in objects(len(made), "cpu"):
             await client.create(resource, obj["metadata"].get("namespace"), obj)
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-        with contextlib.suppress(AlreadyExists):  # the controller that makes it is stopped
-            await client.create(SERVICE_ACCOUNTS, NAMESPACE, account)
+        await create_account(client)
         await end_field_tracking(client, _probe())  # as where it has been installed for a while
         cost = _Cost(client, servers)
         await cost.begin()
         floor, _ = await _timed(client, made, True, options.within)
         floor_cost = await cost.end()
         await _remove(client, made)
-        file, ready = directory / "config.json", directory / "ready"
-        file.write_text(json.dumps(CONFIGURATION))
-        command = [sys.executable, "-m", "gangline.console.cli", "admin", "operator", "--kubeconfig", str(kubeconfig)]
-        command += [
-            "--ready-file",
-            str(ready),
-            "--config",
-            str(file),
-            "--listen",
-            "127.0.0.1:0",
-            "--no-leader-election",
-        ]
+        ready = directory / "ready"
+        command = operator_command(kubeconfig, directory, ready)
         operator = Process("operator", command, directory / "operator.log", ready).start()
         try:
             cost = _Cost(client, servers | {"operator": operator.pid})

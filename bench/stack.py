@@ -216,7 +216,7 @@ class Stack:
                     raise BenchError("it ended")
                 return all(_is_true(queue, "Active") for queue in (await client.list(kube.CLUSTER_QUEUES)).items)
 
-            await _until(active, "its ClusterQueues are not active")
+            await until(active, "its ClusterQueues are not active")
 
     def usage(self) -> dict[str, Usage]:
         """The usage of every running process."""
@@ -258,7 +258,7 @@ class Stack:
         async with ApiClient(config.load(self._plane.kubeconfig)) as client:
             for crd in (*crd_install.crds(), *self.crds):
                 await client.create(kube.CUSTOM_RESOURCE_DEFINITIONS, None, crd)
-            await _until(lambda: _served(client), "the CRDs are not served")
+            await until(lambda: _served(client), "the CRDs are not served")
             await _create_all(client, objects.setup(self.load))
             if not self.track_fields:  # in the floor's run as in the operator's
                 _, queue = self.load.queues[0]
@@ -292,7 +292,7 @@ def _runner(profile: Path | None) -> list[str]:
     return ["-m", "bench.sampler", str(profile), "--"] if profile else ["-m", "gangline.console.cli"]
 
 
-async def _until(ready: Callable[[], Awaitable[bool]], trouble: str) -> None:
+async def until(ready: Callable[[], Awaitable[bool]], trouble: str) -> None:
     """Ask until the answer is yes. Raises BenchError when that takes too long."""
     for _ in range(int(READY * 10)):
         with contextlib.suppress(ApiError):
@@ -324,7 +324,7 @@ async def end_field_tracking(client: ApiClient, probe: Json) -> None:
         return "managedFields" not in made["metadata"]
 
     await field_tracking.end(client, ownership.OPERATOR, after=0.0)
-    await _until(takes_untracked, "Workloads can't be created untracked")
+    await until(takes_untracked, "Workloads can't be created untracked")
 
 
 def _is_true(obj: Json, condition: str) -> bool:
